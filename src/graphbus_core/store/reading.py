@@ -7,8 +7,10 @@ another file now answers the name under which it is imported: `run`, `build`, `v
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from errno import EINVAL
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from stat import S_ISFIFO, S_ISREG
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -26,13 +28,6 @@ from graphbus_core.model.artifacts import (
     TopicsArtifact,
 )
 from graphbus_core.model.digests import sha256_hex
-
-if TYPE_CHECKING:
-    from pathlib import Path
-import sys
-from collections.abc import Iterator
-from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +64,11 @@ def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
             GraphBus, GBE505 an artifact is missing, GBE506 an artifact does not fit the manifest, GBE507 no permission, GBE514 a
             file is too large.
     """
-    manifest = load_manifest(folder)
+    return load_parts(folder, load_manifest(folder), without)
+
+
+def load_parts(folder: StrPath, manifest: Manifest, without: Collection[str] = ()) -> BuildArtifacts:
+    """Read and verify what a manifest names, as `load` does."""
     data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
     parts = {
         name: decode(data[name], kind, os.path.join(folder, name))

@@ -22,13 +22,13 @@ from graphbus_core.errors import ArtifactError, SeveralErrors
 from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.store import migration, writing
-from graphbus_core.store.migration import UNSAID, UPGRADES, Documents, Learned, _to_2, _unsaid_by, upgrade
+from graphbus_core.store.beneath import Folder
+from graphbus_core.store.migration import Learned
 from graphbus_core.store.reading import MOST_ARTIFACT_BYTES
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES, contents, thaw
 from tests.patience import PATIENCE_S
 
 SCHEMAS = Path(graphbus_core.__file__).parent / "schemas"
-LEARNED = Learned({"prices.py": "0"}, ("requests",))
 
 
 def migrate(folder: Path, **options: Any) -> migration.Migrated:
@@ -39,38 +39,6 @@ def migrate(folder: Path, **options: Any) -> migration.Migrated:
 def old(tmp_path: Path) -> Path:
     """Artifacts of format 1 with a negotiation, beside their sources."""
     return thaw("format_1/negotiated", tmp_path)
-
-
-# --- the steps ----------------------------------------------------------------------------------
-
-
-def test_there_is_a_step_from_every_format_to_the_next() -> None:
-    assert sorted(UPGRADES) == list(range(1, SCHEMA_VERSION))
-    assert sorted(UNSAID) == list(range(1, SCHEMA_VERSION))
-
-
-def test_format_2_names_what_agents_import() -> None:
-    before = {"manifest.json": {"schema_version": 1, "sources": {}}, "graph.json": {}}
-    after = _to_2(before, LEARNED)
-    said = {"imports": {"prices.py": "0"}, "third_party": ["requests"]}
-    assert after == {**before, "manifest.json": {**before["manifest.json"], **said}}
-    assert before == {"manifest.json": {"schema_version": 1, "sources": {}}, "graph.json": {}}
-
-
-def test_the_chain_goes_every_step_in_order_and_says_the_format() -> None:
-    def step(name: str) -> Callable[[Documents, Learned], Documents]:
-        return lambda documents, _: {**documents, "steps": [*documents["steps"], name]}
-
-    start = {"manifest.json": {"schema_version": -1}, "steps": []}
-    steps = {number: step(f"to {number + 1}") for number in range(-1, SCHEMA_VERSION)}
-    done = upgrade(start, -1, LEARNED, steps)
-    assert done["steps"] == [f"to {number}" for number in range(SCHEMA_VERSION + 1)]
-    assert done["manifest.json"] == {"schema_version": SCHEMA_VERSION}
-
-
-def test_what_formats_do_not_say_adds_up() -> None:
-    assert _unsaid_by(1) >= {"imports", "third_party"}
-    assert _unsaid_by(SCHEMA_VERSION) == frozenset()
 
 
 @pytest.mark.parametrize("version", [0, -3])
@@ -268,104 +236,27 @@ def test_every_source_that_has_changed_is_named(old: Path) -> None:
 # --- whole or not at all --------------------------------------------------------------------------
 
 
-def _rename_judge(documents: Documents, learned: Learned) -> Documents:
-    """A step of a day to come, which changes several files."""
-    changed = json.loads(json.dumps(dict(documents)).replace("Judge", "Umpire"))
-    return _to_2(changed, learned)
-
-
-def test_a_step_may_change_every_file_and_leaves_nothing_else_behind(old: Path) -> None:
+@pytest.mark.parametrize("failing", ["replace", "fsync", "write"])
+def test_a_migration_that_fails_leaves_the_old_artifacts_whole(
+    old: Path, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rename of the manifest is the only step that changes what a reader finds."""
     before = contents(old)
-    done = migrate(old, upgrades={1: _rename_judge})
-    assert sorted(done.changed) == ["agents.json", "graph.json", "manifest.json"]
-    assert sorted(contents(old)) == sorted(before)
-    assert "Umpire" in store.load(old).graph.nodes
 
+    def fail(*_given: object, **_named: object) -> None:
+        raise OSError(28, "No space left on device")
 
-def test_nothing_is_kept_through_a_link(old: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (old / migration.KEPT).symlink_to(elsewhere)
-    migrate(old, upgrades={1: _rename_judge})
-    assert list(elsewhere.iterdir()) == []
-    assert not (old / migration.KEPT).exists()
-
-
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from graphbus_core.compiler.project import learn_imports
-from graphbus_core.store import migration
-from tests.unit.store.test_upgrades import _rename_judge
-
-folder, left = Path(sys.argv[1]), int(sys.argv[2])
-replace = os.replace
-def counted(name, target, **folders):
-    global left
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left -= 1
-    return replace(name, target, **folders)
-os.replace = counted
-migration.migrate(folder, lambda known: learn_imports(folder, known), upgrades={1: _rename_judge})
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("renames", range(4))
-def test_a_migration_that_is_killed_is_ended_by_the_next_one(old: Path, tmp_path: Path, renames: int) -> None:
-    """The child kills itself before the n-th rename; three files change."""
-    whole = thaw("format_1/negotiated", tmp_path / "whole")
-    migrate(whole, upgrades={1: _rename_judge})
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(old), str(renames)],
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == (-9 if renames < 3 else 0), done.stderr
-    if renames < 3:
-        with pytest.raises(ArtifactError) as caught:
-            store.load(old)
-        assert caught.value.code == "GBE503"
-    migrate(old, upgrades={1: _rename_judge})
-    assert contents(old) == contents(whole)
-
-
-def test_what_a_migration_left_that_was_killed_at_its_very_end_is_cleared_away(old: Path) -> None:
-    migrate(old)
-    whole = contents(old)
-    (old / migration.KEPT).mkdir()
-    (old / migration.KEPT / "agents.json").write_bytes(b"old")
-    migrate(old, dry_run=True)
-    assert (old / migration.KEPT).exists()
-    migrate(old)
-    assert contents(old) == whole
-
-
-@pytest.mark.slow
-def test_a_full_disk_leaves_the_old_artifacts_whole(old: Path) -> None:
-    before = contents(old)
-    script = """
-        import resource, signal, sys
-        from pathlib import Path
-        from graphbus_core.compiler.project import learn_imports
-        from graphbus_core.errors import ArtifactError
-        from graphbus_core.store import migration
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
-        folder = Path(sys.argv[1])
-        try:
-            migration.migrate(folder, lambda known: learn_imports(folder, known))
-        except ArtifactError as error:
-            print(error.code, error.exit_status)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(old)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.stdout == "GBE510 6\n", done.stderr
+    if failing == "write":
+        monkeypatch.setattr(Folder, "write", fail)
+    else:
+        monkeypatch.setattr(os, failing, fail)
+    with pytest.raises(ArtifactError) as caught:
+        migrate(old)
+    assert (caught.value.code, caught.value.exit_status) == ("GBE510", 6)
+    monkeypatch.undo()
     assert contents(old) == before
+    migrate(old)
+    assert store.find_problems(old) == ()
 
 
 @pytest.mark.slow
