@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.compiler import rules
+from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.changes import differences
 from graphbus_core.contracts.compare import compare
-from graphbus_core.contracts.edges import Recorded, Validation, validate
+from graphbus_core.contracts.edges import Validation, validate
 from graphbus_core.contracts.surface import Surface
+from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import (
     AgentDefinition,
     Call,
@@ -29,6 +32,8 @@ from graphbus_core.model.agent import (
     Topic,
 )
 from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, GraphArtifact, TopicsArtifact
+from graphbus_core.model.config import ResolvedBuild, Settings
+from graphbus_core.model.findings import Finding
 from graphbus_core.schema.compatibility import Side, fit_of, why_not
 from graphbus_core.schema.types import (
     ANY,
@@ -273,6 +278,24 @@ def graph(says: Schema, needs: Schema, takes: Schema, gives: Schema) -> BuildArt
 def _agent(name: str, line: int, **promises: Any) -> AgentDefinition:
     span = SourceSpan("agents/a.py", line, 0, line + 9, 5)
     return AgentDefinition(name=name, module="agents.a", path="agents/a.py", span=span, name_span=at(line), **promises)
+
+
+class Recorded:
+    """Artifacts as evidence for the rules; what only the text of a handler can show is not known."""
+
+    def __init__(self, artifacts: BuildArtifacts) -> None:
+        self.config = ResolvedBuild(root="", paths=(), settings=Settings())
+        self.index = ModuleIndex("", (), (), ())
+        self.definitions = artifacts.agents.agents
+        self.errors: tuple[BuildError, ...] = ()
+        self.local_findings: tuple[Finding, ...] = ()
+        self.digests: dict[str, str] = {}
+
+    def source(self, path: str) -> SourceFile:
+        return SourceFile(path, "", b"")
+
+    def ignores(self, _path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
+        return ()
 
 
 def validated(artifacts: BuildArtifacts) -> Validation:

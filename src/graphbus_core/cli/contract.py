@@ -26,12 +26,11 @@ from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts import compare, versions
-from graphbus_core.contracts.edges import Recorded, Validation, surely
+from graphbus_core.contracts.edges import Validation
 from graphbus_core.contracts.edges import validate as validate_edges
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository, repository_of, tree_at
-from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError, raise_all
-from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
+from graphbus_core.errors import ArtifactError, BuildError, DeployError, GraphBusError, Place, UsageError, raise_all
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
 from graphbus_core.store.migration import load_any
 
@@ -60,29 +59,21 @@ class _ValidatesByDefault(click.Group):
         return super().parse_args(ctx, args if is_named else ["validate", *args])
 
 
+_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+    click.option(
+        "--format", "form", type=click.Choice(["text", "json", "github", "markdown"]), help="How to report (text)."
+    ),
+    click.option("--check-version", is_flag=True, help="Fail if the version is lower than what has changed asks for."),
+    click.option("--current", default="", metavar="VERSION", help="The version before (that of pyproject.toml there)."),
+    click.option("--allow-announced", is_flag=True, help="Do not fail for what the raised version announces."),
+    click.option("--allow-breaking", is_flag=True, help="Do not fail for what breaks somebody."),
+)
+
+
 def _options(command: Function) -> Function:
-    """Add what `contract --against` and `contract diff` have in common."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
-        click.option(
-            "--format",
-            "form",
-            type=click.Choice(["text", "json", "github", "markdown"]),
-            help="How to report: text (default), json, github or markdown.",
-        ),
-        click.option(
-            "--check-version", is_flag=True, help="Fail if the version is lower than what has changed asks for."
-        ),
-        click.option(
-            "--current", default="", metavar="VERSION", help="The version before (that of pyproject.toml there)."
-        ),
-        click.option(
-            "--allow-announced",
-            is_flag=True,
-            help="Do not fail for what breaks somebody if the version was raised as far as it asks for.",
-        ),
-        click.option("--allow-breaking", is_flag=True, help="Do not fail for what breaks somebody."),
-    ):
+    """Add what `contract validate --against` and `contract diff` have in common."""
+    for option in _OPTIONS:
         command = option(command)
     return command
 
@@ -111,9 +102,9 @@ def contract() -> None:
 def validate(*, against: str | None, paths: tuple[str, ...], **wished: Any) -> int:
     """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
 
-    PATH is a folder or file with agents, or a folder with artifacts; without PATH it is what the artifacts here describe,
-    else the project. Every edge is shown with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
-    `graphbus check`, by edge; of artifacts without their sources it is what they alone can show.
+    PATH is a folder or file with agents, or a folder with artifacts, which stands for the sources that were built; without PATH
+    it is the project. Every edge is shown with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
+    `graphbus check`, by edge.
 
     With --against the changes since then are shown as well, for pull requests: REV is a branch, tag or commit, and
     origin/REV stands in for a branch that is not here.
@@ -130,12 +121,13 @@ def validate(*, against: str | None, paths: tuple[str, ...], **wished: Any) -> i
         raise _refusal("--against is empty: there is nothing to compare with.", "validate")
     if not against and any(wished.values()):
         raise _refusal("There is nothing to compare with: give --against.", "validate")
-    is_built = len(paths) == 1 and _is_artifacts(paths[0])
-    state = _of_artifacts(paths[0]) if is_built else _of_sources(paths or _default_paths())
-    if not against:
-        return _show(state, None, form)
-    old = _read_revision(against, () if is_built else paths, is_merge_base=True)
-    return _show(state, _compared(old, state, **wished), form)
+    paths = _roots_of(paths[0]) if len(paths) == 1 and _is_artifacts(paths[0]) else paths
+    project = _read(paths)
+    validation = validate_edges(Wiring(project), rules.check(project))
+    old = _read_revision(against, paths, is_merge_base=True) if against else None
+    new = _state("the working tree", project, project.config.root)
+    comparison = _compared(old, new, **wished) if old else None
+    return _show(comparison, form, validation, new.root, _unreadable(project))
 
 
 @contract.command("diff", short_help="Compare two states of the contracts.")
@@ -148,7 +140,7 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
 
     Each is a folder with sources, a folder with artifacts, or a git revision; a folder that exists comes first, and
     `rev:NAME` is a revision in any case. A revision is read from git; nothing is checked out and no code of yours is run.
-    Without --path the agents are where the artifacts here say, else anywhere in the project.
+    Without --path the agents are anywhere in the project.
 
     A change is breaking if those who relied on the contract can fail: agents of the graph that did not change with it, or
     others, for methods and for external_topics. The next version follows from that.
@@ -165,10 +157,10 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
     form = console.form_of(wished)
     if not old.strip():
         raise _refusal("OLD is empty: there is nothing to compare with.", "diff")
-    return _show(None, _compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
+    return _show(_compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
 
 
-class State(NamedTuple):
+class _State(NamedTuple):
     """One state of a graph.
 
     Attributes:
@@ -176,20 +168,16 @@ class State(NamedTuple):
         surface: Its promises.
         version: The version of its project, empty if none is known.
         root: The project root on disk; empty for a revision.
-        validation: Whether its edges hold, where that was asked.
-        errors: What could not be read.
     """
 
     label: str
     surface: Surface
     version: str
     root: str = ""
-    validation: Validation | None = None
-    errors: tuple[GraphBusError, ...] = ()
 
 
 def _compared(
-    old: State, new: State, *, current: str, allow_breaking: bool, allow_announced: bool, check_version: bool
+    old: _State, new: _State, *, current: str, allow_breaking: bool, allow_announced: bool, check_version: bool
 ) -> Comparison:
     """Compare two states; the version of the old one counts, unless another is given."""
     changes = compare.compare(old.surface, new.surface)
@@ -206,9 +194,14 @@ def _compared(
     )
 
 
-def _show(state: State | None, comparison: Comparison | None, form: str) -> int:
+def _show(
+    comparison: Comparison | None,
+    form: str,
+    validation: Validation | None = None,
+    root: str = "",
+    errors: Sequence[GraphBusError] = (),
+) -> int:
     """Write what was found, and give the exit status."""
-    validation, errors, root = (state.validation, state.errors, state.root) if state else (None, (), "")
     if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
         raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
     if form == "json":
@@ -224,28 +217,27 @@ def _show(state: State | None, comparison: Comparison | None, form: str) -> int:
 # --- states of a graph ----------------------------------------------------------------------
 
 
-def _of_sources(paths: tuple[str, ...]) -> State:
-    """Read sources and validate their edges."""
-    project = Project.read(settings.resolve_build(BuildConfig(paths=paths)))
+def _read(paths: tuple[str, ...]) -> Project:
+    """Read sources, those of the whole project by default."""
+    project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _default_paths())))
     if not project.definitions and not project.errors:
-        raise DeployError("GBE746", path="this folder" if paths == (".",) else ", ".join(paths))
-    validation = validate_edges(Wiring(project), rules.check(project))
-    state = _state("the working tree", project, project.config.root)
-    return state._replace(validation=validation, errors=tuple(_unreadable(project)))
+        raise DeployError("GBE746", path=", ".join(paths) or "the working tree")
+    return project
 
 
-def _of_artifacts(folder: str) -> State:
-    """By their sources, if these are as they were when they were built; else by what the artifacts alone can show."""
+def _roots_of(folder: str) -> tuple[str, ...]:
+    """The sources that artifacts were built from, which must be as they were then."""
     artifacts, _, unsaid = load_any(Path(folder))
-    look = store.verify_sources if unsaid else store.find_drift
     manifest = artifacts.manifest
-    if manifest and not look(folder, manifest):
-        root = store.project_root(folder, manifest)
-        return _of_sources(tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots))
-    console.say(f"The sources of {console.plain(folder)} are not as they were: what only they can show is left out.")
-    evidence = Recorded(artifacts)
-    validation = validate_edges(Wiring(evidence), surely(rules.check(evidence, has_text=False)))
-    return _built(folder, artifacts)._replace(root="", validation=validation)
+    if manifest is None:
+        raise TypeError("artifacts that are loaded have a manifest")
+    if unsaid:  # an old format names no other files than those with agents
+        drift = [ArtifactError("GBE508", where=Place(path)) for path in store.verify_sources(folder, manifest)]
+    else:
+        drift = [*store.find_drift(folder, manifest)]
+    raise_all(drift)
+    root = store.project_root(folder, manifest)
+    return tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots)
 
 
 def _is_artifacts(path: str) -> bool:
@@ -253,12 +245,12 @@ def _is_artifacts(path: str) -> bool:
     return os.path.isfile(os.path.join(path, store.MANIFEST))
 
 
-def _read_state(name: str, paths: Sequence[str]) -> State:
+def _read_state(name: str, paths: Sequence[str]) -> _State:
     """Read what a person calls so; without a name the working tree. Nothing is run and nothing written.
 
     Args:
         name: A folder or a revision.
-        paths: What to read of the working tree or of a revision; none: what the artifacts here describe, else all.
+        paths: What to read of the working tree or of a revision; none: all of the project.
 
     Raises:
         UsageError: GBE171, it is neither.
@@ -266,31 +258,23 @@ def _read_state(name: str, paths: Sequence[str]) -> State:
     if name.startswith(_REVISION) or (name and not os.path.exists(name)):
         return _read_revision(name.removeprefix(_REVISION), paths)
     if name and _is_artifacts(name):
-        return _built(name, load_any(Path(name))[0])
-    project = Project.read(
-        settings.resolve_build(BuildConfig(paths=(name,) if name else tuple(paths or _default_paths())))
-    )
+        manifest = (artifacts := load_any(Path(name))[0]).manifest
+        root = store.project_root(name, manifest) if manifest else name
+        return _State(name, Surface.of(artifacts), _version_of(root), root)
+    project = _read((name,) if name else tuple(paths))
     raise_all(_unreadable(project))
-    if not project.definitions:
-        raise DeployError("GBE746", path=name or "the working tree")
     return _state(name or "the working tree", project, project.config.root)
 
 
-def _built(folder: str, artifacts: BuildArtifacts) -> State:
-    """The version is that of the project around the folder, if it is there."""
-    root = store.project_root(folder, artifacts.manifest) if artifacts.manifest else folder
-    return State(folder, Surface.of(artifacts), _version_of(root), root)
-
-
-def _state(label: str, project: Project, root: str = "") -> State:
-    return State(label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root)
+def _state(label: str, project: Project, root: str = "") -> _State:
+    return _State(label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root)
 
 
 def _unreadable(project: Project) -> list[BuildError]:
     return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
 
 
-def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> State:
+def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> _State:
     """Read the project as it is in a commit, without checking it out.
 
     Args:
@@ -311,7 +295,7 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
         wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _default_paths()]
         present = tuple(str(path) for path in wanted if path.exists())
         if not present:  # the agents came later
-            return State(label, Surface((), ()), _version_of(tree))
+            return _State(label, Surface((), ()), _version_of(tree))
         config = ResolvedBuild(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
         project = Project.read(config, cache=False)
         if unreadable := _unreadable(project):
@@ -342,16 +326,8 @@ def _find(repository: Repository, name: str) -> str:
 
 
 def _default_paths() -> tuple[str, ...]:
-    """What the artifacts of the project here describe, if there are any, else all of it."""
-    root = settings.find_root([Path.cwd()])
-    folder = os.path.join(root, settings.load(root).artifacts)
-    if _is_artifacts(folder):
-        is_old = store.read_version(folder) < SCHEMA_VERSION
-        manifest = load_any(Path(folder))[0].manifest if is_old else store.load_manifest(folder)
-        built = [os.path.join(root, path) for path in (manifest.roots if manifest else ())]
-        if built and all(map(os.path.exists, built)):
-            return tuple(map(os.path.relpath, built))
-    return (os.path.relpath(root),)
+    """All of the project."""
+    return (os.path.relpath(settings.find_root([Path.cwd()])),)
 
 
 def _version_of(root: str | Path) -> str:
@@ -406,9 +382,8 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
     wish = writing.Wish(**wished)
-    given = {"--force": wish.is_forced, "--check": wish.is_check, "--diff": wish.is_diff}
-    if not output and any(given.values()):
-        option = next(option for option, is_given in given.items() if is_given)
+    if not output and (wish.is_forced or wish.is_check or wish.is_diff):
+        option = "--force" if wish.is_forced else "--check" if wish.is_check else "--diff"
         raise UsageError("GBE131", option=option, needed="--output")
     place = Path(output)
     is_folder = output.endswith(("/", os.sep)) or (bool(output) and place.is_dir())

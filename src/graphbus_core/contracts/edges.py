@@ -15,14 +15,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
-from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.surface import Handler, Said, Surface
-from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
-from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.findings import Finding
 
 EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
@@ -271,45 +266,3 @@ def _unknown_needs(said: Iterable[Said], hearer: Handler) -> str:
             if field.required and payload and field.name not in payload.names:
                 return f"whether {agent.name} sends {field.name!r} is not known"
     return ""
-
-
-# --- artifacts whose sources are not at hand ---------------------------------------------------------
-
-_NEEDS_ALL_FILES = frozenset({"GB001", "GB002", "GB005"})
-
-
-class Recorded:
-    """Artifacts as evidence for the rules.
-
-    What only the text of a handler can show is not known; no rule takes that for a fault.
-    """
-
-    def __init__(self, artifacts: BuildArtifacts) -> None:
-        external = tuple(topic.name for topic in artifacts.topics.topics if topic.is_external)
-        self.config = ResolvedBuild(root="", paths=(), settings=Settings(external_topics=external))
-        self.index = ModuleIndex("", (), (), ())
-        self.definitions: tuple[AgentDefinition, ...] = artifacts.agents.agents
-        self.errors: tuple[BuildError, ...] = ()
-        self.local_findings: tuple[Finding, ...] = ()
-        self.digests: dict[str, str] = {}
-
-    def source(self, path: str) -> SourceFile:
-        """Give a file without its text."""
-        return SourceFile(path, "", b"")
-
-    def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
-        """Give no comments: they are in the text."""
-        return ()
-
-
-def surely(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Leave out what rests on the absence of something that a file without agents may hold, e.g. `main.py`.
-
-    A request with several answers, or a topic that is none, needs no other file.
-    """
-    return tuple(
-        each
-        for each in findings
-        if each.code not in _NEEDS_ALL_FILES
-        or (each.severity == "error" and (each.code == "GB001" or bool(each.related)))
-    )
