@@ -216,47 +216,41 @@ def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) 
     for _ in range(_MOST_PASSES):
         found = rules.check(state, select=wanted.select, ignore=wanted.ignore)
         safe = [each for each in found if each.is_fix_safe and (only is None or each.span.path in only)]
-        step = _Pass(state)
-        fixed += [(finding, fix) for finding in safe if (fix := step.take(finding)) is not None]
-        if not step.files:
+        taken, files = _one_pass(state, safe)
+        if not files:
             break
-        state = state.with_files(step.files)
+        fixed += taken
+        state = state.with_files(files)
     changed = sorted({change.file_path for _, fix in fixed for change in fix.changes})
     files = {path: (project.source(path).data, state.source(path).data) for path in changed}
     return _Mended(state, tuple(fixed), files)
 
 
-class _Pass:
-    """The fixes of one round, each symbol changed by one of them at most: all were made for the same text."""
+def _one_pass(state: Project, findings: Iterable[Finding]) -> tuple[list[tuple[Finding, Fix]], dict[str, bytes]]:
+    """Apply fixes that were all made for the same text: each symbol is changed by one of them at most."""
+    from graphbus_core.editing.edits import apply_change
 
-    def __init__(self, state: Project) -> None:
-        self.files: dict[str, bytes] = {}
-        self._state = state
-        self._touched: set[tuple[str, str]] = set()
-
-    def take(self, finding: Finding) -> Fix | None:
-        """Apply the fix of a finding, unless its place was changed in this round already."""
-        from graphbus_core.editing.edits import apply_change
-
-        fix = rules.fix_for(finding, self._state)
-        if fix is None or any(self._is_touched(change) for change in fix.changes):
-            return None
+    files: dict[str, bytes] = {}
+    taken: list[tuple[Finding, Fix]] = []
+    touched: set[tuple[str, str]] = set()
+    for finding in findings:
+        fix = rules.fix_for(finding, state)
+        if fix is None or any(_is_touched(change, touched) for change in fix.changes):
+            continue
         for change in fix.changes:
-            if change.operation == "add_import" and (change.file_path, change.new_code) in self._touched:
-                continue
-            data = self.files.get(change.file_path) or self._state.source(change.file_path).data
-            self.files[change.file_path] = apply_change(data, change)
-            self._touched.add((change.file_path, change.target or change.new_code))
-        return fix
-
-    def _is_touched(self, change: CodeChange) -> bool:
-        return bool(change.target) and any(
-            path == change.file_path and _is_around(name, change.target) for path, name in self._touched
-        )
+            place = change.file_path, change.target or change.new_code
+            if place not in touched:  # two fixes may add the same import
+                data = files.get(change.file_path) or state.source(change.file_path).data
+                files[change.file_path] = apply_change(data, change)
+                touched.add(place)
+        taken.append((finding, fix))
+    return taken, files
 
 
-def _is_around(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+def _is_touched(change: CodeChange, touched: Collection[tuple[str, str]]) -> bool:
+    target = f"{change.target}."
+    names = [f"{name}." for path, name in touched if change.target and path == change.file_path]
+    return any(name.startswith(target) or target.startswith(name) for name in names)
 
 
 def write(mended: _Mended) -> None:
@@ -265,35 +259,25 @@ def write(mended: _Mended) -> None:
     Raises:
         EditError: A file cannot be written, or has changed since it was read; the others are written.
     """
-    root = Path(mended.project.config.root)
+    root = Path(mended.project.config.root).resolve()
     failures: list[EditError] = []
     for path, (before, after) in mended.files.items():
+        place = (root / path).resolve()  # a link inside of the project leads to the file itself
         try:
-            _write_one(root, path, before, after)
-        except EditError as error:
-            failures.append(EditError("GBE330", where=Place(path)) if error.code == "GBE320" else error)
+            if not place.is_relative_to(root):
+                failures.append(EditError("GBE322", where=Place(path)))
+            elif not _replaced(place, before, after):
+                failures.append(EditError("GBE330", where=Place(path)))
         except OSError as error:
             failures.append(EditError("GBE321", where=Place(path), reason=error.strerror or str(error)))
     raise_all(failures)
 
 
-def _write_one(root: Path, path: str, before: bytes, after: bytes) -> None:
-    """Write a file; of one that a link inside the project leads to, the file itself."""
-    from graphbus_core.editing.journal import JournalFile, Target
-    from graphbus_core.model.digests import sha256_hex
+def _replaced(place: Path, before: bytes, after: bytes) -> bool:
     from graphbus_core.store.beneath import Folder
 
-    place = (root / path).resolve()
-    if not place.is_relative_to(root.resolve()):
-        raise EditError("GBE322", where=Place(path))
-    file = JournalFile(path=path, sha256_before=sha256_hex(before), sha256_after=sha256_hex(after))
     with Folder.at(place.parent) as folder:
-        target = Target(folder, place.name, file)
-        if folder.read(place.name) != before:
-            raise EditError("GBE330", where=Place(path))
-        try:
-            target.put_beside(after)
-            target.take_new()
-            target.clear()
-        finally:
-            target.remove_temporary()
+        is_as_read = folder.read(place.name) == before
+        if is_as_read:
+            folder.put(place.name, after)
+    return is_as_read

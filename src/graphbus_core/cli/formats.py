@@ -19,6 +19,7 @@ from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.compiler.rules import REGISTER
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding, Fix, Severity
 
 _MOST_RELATED = 3
@@ -149,19 +150,10 @@ def _excerpt(span: SourceSpan, mark: str, role: console.Role, width: int, report
     start, end = report.columns(span)
     if span.end_line > span.line:
         end = len(line) + 1
-    before = "".join("\t" if letter == "\t" else " " * _cells(letter) for letter in line[: start - 1])
-    length = sum(map(_cells, line[start - 1 : end - 1])) or 1
+    before = "".join("\t" if letter == "\t" else " " for letter in line[: start - 1])
     bar = paint("|", "dim")
     yield f"{paint(str(span.line).rjust(width), 'dim')} {bar} {plain(line)}"
-    yield f"{' ' * width} {bar} {before}{paint(mark * length, role)}"
-
-
-def _cells(letter: str) -> int:
-    if letter.isascii():
-        return 1
-    from unicodedata import combining, east_asian_width
-
-    return 0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1
+    yield f"{' ' * width} {bar} {before}{paint(mark * max(end - start, 1), role)}"
 
 
 def _found(report: Report) -> str:
@@ -230,7 +222,7 @@ class Remark(NamedTuple):
         path: Below the root; empty for none.
         region: `startLine` and, as far as known, `startColumn`, `endLine` and `endColumn`, as SARIF has them.
         related: Message, path and region of other places.
-        key: What stays the same when lines move; empty for no fingerprint.
+        key: What stays the same when lines move.
     """
 
     severity: Severity
@@ -277,37 +269,26 @@ def as_sarif(
         about: Code -> what the rule is about, in a sentence or more.
     """
     found = list(remarks)
-    rules = {each.code: each for each in sorted(found, key=lambda each: each.code)}
-    codes = list(rules)
+    titles = {each.code: each.title for each in sorted(found, key=lambda each: each.code)}
+    rules = [_sarif_rule(code, title, about.get(code, title)) for code, title in titles.items()]
+    notes = [_sarif_notification(remark_of(error)) for error in errors]
     run = {
-        "tool": {
-            "driver": {
-                "name": tool,
-                "semanticVersion": __version__,
-                "rules": [_sarif_rule(rule, about.get(code, "")) for code, rule in rules.items()],
-            }
-        },
+        "tool": {"driver": {"name": tool, "semanticVersion": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"SRCROOT": {"uri": f"file://{_quoted(root)}/"}},
-        "invocations": [
-            {
-                "executionSuccessful": not errors,
-                "toolExecutionNotifications": [_sarif_notification(remark_of(error)) for error in errors],
-            }
-        ],
-        "results": [_sarif_result(each, codes.index(each.code)) for each in found],
+        "invocations": [{"executionSuccessful": not errors, "toolExecutionNotifications": notes}],
+        "results": [_sarif_result(each, [*titles].index(each.code)) for each in found],
     }
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
-def _sarif_rule(remark: Remark, about: str) -> dict[str, Any]:
-    level = _SARIF_LEVELS[REGISTER[remark.code].severity] if remark.code in REGISTER else "error"
+def _sarif_rule(code: str, title: str, about: str) -> dict[str, Any]:
     return {
-        "id": remark.code,
-        "name": "".join(word.capitalize() for word in remark.title.split()),
-        "shortDescription": {"text": remark.title},
-        "fullDescription": {"text": about or remark.title},
-        "defaultConfiguration": {"level": level},
+        "id": code,
+        "name": "".join(word.capitalize() for word in title.split()),
+        "shortDescription": {"text": title},
+        "fullDescription": {"text": about},
+        "defaultConfiguration": {"level": _SARIF_LEVELS[REGISTER[code].severity] if code in REGISTER else "error"},
     }
 
 
@@ -322,8 +303,8 @@ def _sarif_result(remark: Remark, index: int) -> dict[str, Any]:
         "level": _SARIF_LEVELS[remark.severity],
         "message": {"text": f"{remark.message.rstrip('.')}. {remark.hint}".rstrip()},
         "locations": [_sarif_location(remark.path, remark.region)],
-        **({"relatedLocations": related} if related else {}),
-        **({"partialFingerprints": {"finding/v1": _fingerprint(remark.key)}} if remark.key else {}),
+        "relatedLocations": related,
+        "partialFingerprints": {"finding/v1": sha256_hex("\0".join(remark.key).encode())[:32]},
     }
 
 
@@ -332,7 +313,7 @@ def _sarif_notification(remark: Remark) -> dict[str, Any]:
         "level": "error",
         "message": {"text": f"{remark.message} {remark.hint}".rstrip()},
         "descriptor": {"id": remark.code},
-        **({"locations": [_sarif_location(remark.path, remark.region)]} if remark.path else {}),
+        "locations": [_sarif_location(remark.path, remark.region)] if remark.path else [],
     }
 
 
@@ -345,12 +326,6 @@ def _quoted(path: str) -> str:
     from urllib.parse import quote
 
     return quote(path)
-
-
-def _fingerprint(key: tuple[str, ...]) -> str:
-    from hashlib import sha256
-
-    return sha256("\0".join(key).encode()).hexdigest()[:32]
 
 
 # --- GitHub -----------------------------------------------------------------------------------

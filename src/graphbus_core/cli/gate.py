@@ -80,19 +80,14 @@ def gate(**wished: Any) -> int:
     return _gate(wanted, form)
 
 
-def _usage(message: str) -> UsageError:
-    return UsageError("GBE110", message=message, command="graphbus gate")
-
-
 def _check_usage(wanted: _Wanted) -> None:
     """Refuse options that do not go together."""
     ways = [f"--{name}" for name in ("new", "patch", "against", "staged") if getattr(wanted, name)]
-    if len(ways) > 1:
-        raise _usage(f"{ways[0]} and {ways[1]} contradict each other.")
-    if wanted.path and not wanted.new:
-        raise _usage("FILE needs --new with its whole new text.")
-    if wanted.new and not wanted.path:
-        raise _usage("--new needs the FILE whose new text it is.")
+    message = f"{ways[0]} and {ways[1]} contradict each other." if len(ways) > 1 else ""
+    if bool(wanted.path) != bool(wanted.new):
+        message = "FILE and --new, its whole new text, belong together."
+    if message:
+        raise UsageError("GBE110", message=message, command="graphbus gate")
 
 
 def _gate(wanted: _Wanted, form: str) -> int:
@@ -109,7 +104,7 @@ def _gate(wanted: _Wanted, form: str) -> int:
     if form == "text":
         console.out_all(_as_text(judged, words))
     elif form == "json":
-        console.emit_json(as_json(judged))
+        console.emit_json(_as_json(judged))
     else:
         console.emit_json(as_sarif("GraphBus gate", judged.root, _remarks(judged), about=CODES))
     return 0 if report.passed else REFUSED
@@ -181,7 +176,7 @@ def _read(name: str) -> bytes:
 
 # --- what the gate says of a change ------------------------------------------------------------
 
-_HINTS = {
+_HINTS: Mapping[str, str] = {
     "G0.path": "Give the path as the project spells it.",
     "G0.not-agent-file": "Name it with --allow if this change may touch it.",
     "G0.unjudged": "Name it with --allow if you know what it does, or change it in a commit of its own.",
@@ -194,8 +189,6 @@ _HINTS = {
     "G4.edge": "Keep the subscription, or let the publisher stop first.",
     "G4.unknown": "Write keys, topics and arguments as constants, or declare the payload with @publishes.",
     "G6.tests": "A changed test does not help: the tests from before decide first.",
-}
-_BY_RUNG = {
     "G3": "Code that was there already may go on doing it; this change may not begin.",
     "G4": "Change the other end of the edge in the same change.",
     "G5": "Import it yourself: python -c 'import ...'.",
@@ -224,11 +217,9 @@ def _hint_of(rung: RungResult) -> str:
     """Say what to do about a refusal; empty when its message says it."""
     if rung.status != "failed":
         return ""
-    return (
-        "--unsafe-verify lets it pass."
-        if rung.code.endswith(".unverified")
-        else _HINTS.get(rung.code) or _BY_RUNG.get(rung.rung, "")
-    )
+    if rung.code.endswith(".unverified"):
+        return "--unsafe-verify lets it pass."
+    return _HINTS.get(rung.code) or _HINTS.get(rung.rung, "")
 
 
 # --- text -------------------------------------------------------------------------------------
@@ -282,8 +273,9 @@ def _summary(report: GateReport) -> str:
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_json(judged: _Judged) -> dict[str, Any]:
+def _as_json(judged: _Judged) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines count from 1 (0: the file as a whole)."""
+    said = ("rung", "status", "code", "path", "line", "message")
     return {
         "root": judged.root,
         "base": judged.base,
@@ -292,13 +284,8 @@ def as_json(judged: _Judged) -> dict[str, Any]:
         "not_judged": list(judged.others),
         "rungs": [
             {
-                "rung": rung.rung,
+                **{name: getattr(rung, name) for name in said},
                 "name": RUNGS.get(rung.rung, ""),
-                "status": rung.status,
-                "code": rung.code,
-                "path": rung.path,
-                "line": rung.line,
-                "message": rung.message,
                 "hint": _hint_of(rung),
             }
             for rung in judged.report.rungs
@@ -307,10 +294,16 @@ def as_json(judged: _Judged) -> dict[str, Any]:
     }
 
 
+# --- SARIF ------------------------------------------------------------------------------------
+
+
 def _remarks(judged: _Judged) -> Iterator[Remark]:
     """Refusals are errors, what passes unverified are warnings."""
     for rung in judged.report.rungs:
         if rung.code:
             severity: Severity = "error" if rung.status == "failed" else "warning"
             title, path = re.sub("[.-]", " ", rung.code), rung.path or judged.files[0]
-            yield Remark(severity, rung.code, title, rung.message, _hint_of(rung), path, {"startLine": rung.line or 1})
+            yield Remark(
+                severity, rung.code, title, rung.message, _hint_of(rung), path, {"startLine": rung.line or 1},
+                key=(rung.code, path),
+            )  # fmt: skip
