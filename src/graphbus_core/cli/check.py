@@ -19,7 +19,7 @@ from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 
-FAILED = BuildError.exit_status
+_FAILED = BuildError.exit_status
 
 
 class Wanted(NamedTuple):
@@ -100,7 +100,7 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
     report = _report(mended, wanted, only)
     _show(report, wanted)
     counted = report.count("error") + report.count("warning") + (report.count("info") if wanted.strict else 0)
-    return FAILED if counted and not wanted.exit_zero else 0
+    return _FAILED if counted and not wanted.exit_zero else 0
 
 
 # --- what is read ---------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def _show_diff(mended: _Mended, wanted: Wanted) -> int:
         for error in errors:
             console.error(error)
         console.say(f"{len(mended.fixed)} to mend in {console.counted(len(diffs), 'file')}; nothing was written.")
-    return FAILED if (diffs or errors) and not wanted.exit_zero else 0
+    return _FAILED if (diffs or errors) and not wanted.exit_zero else 0
 
 
 # --- safe changes only, pass after pass until nothing is left to mend --------------------------

@@ -34,9 +34,9 @@ from graphbus_core.errors import ArtifactError, BuildError, DeployError, GraphBu
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
 from graphbus_core.store.migration import load_any
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-FAILED = BuildError.exit_status
+_FAILED = BuildError.exit_status
 _FORMS = {
     "text": contract_report.as_text,
     "markdown": contract_report.as_markdown,
@@ -71,7 +71,7 @@ _OPTIONS = (
 )
 
 
-def _options(command: Function) -> Function:
+def _options(command: _Function) -> _Function:
     """Add what `contract validate --against` and `contract diff` have in common."""
     for option in _OPTIONS:
         command = option(command)
@@ -211,7 +211,7 @@ def _show(
             console.error(error)
         console.out_all(_FORMS[form](comparison, validation, root))
     is_broken = bool(errors) or (validation is not None and not validation.holds)
-    return FAILED if is_broken or (comparison and comparison.fails) else 0
+    return _FAILED if is_broken or (comparison and comparison.fails) else 0
 
 
 # --- states of a graph ----------------------------------------------------------------------

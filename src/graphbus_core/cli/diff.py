@@ -18,10 +18,10 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.schema.types import Schema, Type
 from graphbus_core.store.migration import folder_in, load_any
 
-DIFFERENT = BuildError.exit_status
+_DIFFERENT = BuildError.exit_status
 
-Sign = Literal["added", "removed", "changed", "moved"]
-_SIGNS: dict[Sign, tuple[str, console.Role]] = {
+_Sign = Literal["added", "removed", "changed", "moved"]
+_SIGNS: dict[_Sign, tuple[str, console.Role]] = {
     "added": ("+", "good"),
     "removed": ("-", "gone"),
     "changed": ("~", "warn"),
@@ -36,7 +36,7 @@ _LONGEST = 72
 _DIGEST = 64
 
 
-class Change(NamedTuple):
+class _Change(NamedTuple):
     """A value that is new, gone, different, or only at another place in the source.
 
     Attributes:
@@ -45,13 +45,13 @@ class Change(NamedTuple):
         new: The value now; None for what is gone.
     """
 
-    sign: Sign
+    sign: _Sign
     path: tuple[str, ...]
     old: Any = None
     new: Any = None
 
 
-def compare(old: BuildArtifacts, new: BuildArtifacts, unsaid: frozenset[str] = frozenset()) -> tuple[Change, ...]:
+def compare(old: BuildArtifacts, new: BuildArtifacts, unsaid: frozenset[str] = frozenset()) -> tuple[_Change, ...]:
     """Give everything that differs, by path; what is new or gone as a whole is one change.
 
     Args:
@@ -64,10 +64,10 @@ def compare(old: BuildArtifacts, new: BuildArtifacts, unsaid: frozenset[str] = f
     gone, fresh = _tops(before.keys() - after.keys(), after), _tops(after.keys() - before.keys(), before)
     kept = [path for path in before.keys() & after.keys() if before[path] != after[path]]
     moved = {path[:-1][:_MEMBER] for path in kept if isinstance(before[path], SourceSpan)}
-    changes = [Change("removed", path) for path in gone] + [Change("added", path) for path in fresh]
-    changes += [Change("moved", path) for path in moved]
+    changes = [_Change("removed", path) for path in gone] + [_Change("added", path) for path in fresh]
+    changes += [_Change("moved", path) for path in moved]
     changes += [
-        Change("changed", path, before[path], after[path]) for path in kept if not isinstance(before[path], SourceSpan)
+        _Change("changed", path, before[path], after[path]) for path in kept if not isinstance(before[path], SourceSpan)
     ]
     return tuple(sorted(changes, key=lambda change: (change.path, change.sign)))
 
@@ -147,10 +147,10 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
     console.result(document, _lines(changes) if changes else [nothing], as_json=as_json)
     if unsaid and not as_json:
         console.say(f"Not compared, as an old format does not say it: {', '.join(unsaid)}.")
-    return DIFFERENT if changes and tells_status else 0
+    return _DIFFERENT if changes and tells_status else 0
 
 
-def _lines(changes: Iterable[Change]) -> Iterator[str]:
+def _lines(changes: Iterable[_Change]) -> Iterator[str]:
     """Give what changed by artifacts; what only moved is counted: one new line at the top moves everything below it."""
     for group, members in groupby(changes, key=lambda change: change.path[0]):
         yield paint(group.replace("_", " ").capitalize(), "strong")
@@ -161,7 +161,7 @@ def _lines(changes: Iterable[Change]) -> Iterator[str]:
             yield paint(f"  > {console.counted(moved, 'part')} only moved to other lines", "dim")
 
 
-def _line(change: Change) -> str:
+def _line(change: _Change) -> str:
     sign, role = _SIGNS[change.sign]
     head = paint(f"  {sign} {plain(' '.join(change.path[1:]))}", role)
     if change.sign != "changed":
@@ -178,7 +178,7 @@ def _shown(value: Any) -> str:
     return text[:12] if len(text) == _DIGEST and text.isalnum() else text
 
 
-def _members(change: Change) -> str:
+def _members(change: _Change) -> str:
     """For what is too much for a line: which members of a list are new or gone, or only that it is different."""
     if not isinstance(change.old, tuple):
         return "changed"

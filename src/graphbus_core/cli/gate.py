@@ -29,7 +29,7 @@ from graphbus_core.model.config import Settings
 from graphbus_core.model.findings import Severity
 from graphbus_core.model.proposals import GateReport, RungResult
 
-REFUSED = BuildError.exit_status
+_REFUSED = BuildError.exit_status
 
 
 class _Wanted(NamedTuple):
@@ -107,7 +107,7 @@ def _gate(wanted: _Wanted, form: str) -> int:
         console.emit_json(_as_json(judged))
     else:
         console.emit_json(as_sarif("GraphBus gate", judged.root, _remarks(judged), about=CODES))
-    return 0 if report.passed else REFUSED
+    return 0 if report.passed else _REFUSED
 
 
 def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change, str]:

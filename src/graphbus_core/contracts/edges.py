@@ -20,15 +20,15 @@ from graphbus_core.contracts.surface import Handler, Said, Surface
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
 from graphbus_core.model.findings import Finding
 
-EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
+_EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
 Verdict = Literal["fits", "unfit", "unknown"]
 
-OUTSIDE = "(outside)"
-NOBODY = "(nobody)"
+_OUTSIDE = "(outside)"
+_NOBODY = "(nobody)"
 
-_KINDS: tuple[EdgeKind, ...] = ("method", "call", "depends_on", "topic", "request")
-_EVENTS: frozenset[EdgeKind] = frozenset({"topic", "request"})
-_ABOUT: Mapping[str, frozenset[EdgeKind]] = {
+_KINDS: tuple[_EdgeKind, ...] = ("method", "call", "depends_on", "topic", "request")
+_EVENTS: frozenset[_EdgeKind] = frozenset({"topic", "request"})
+_ABOUT: Mapping[str, frozenset[_EdgeKind]] = {
     **dict.fromkeys(("GB001", "GB002", "GB004", "GB005", "GB310", "GB311"), _EVENTS),
     **dict.fromkeys(("GB003", "GB110"), _EVENTS | {"call"}),
     **dict.fromkeys(("GB010", "GB011"), frozenset({"call", "depends_on"})),
@@ -54,7 +54,7 @@ class Edge(NamedTuple):
         unknown: What cannot be known of it, one clause; empty if all is known.
     """
 
-    kind: EdgeKind
+    kind: _EdgeKind
     source: str
     topic: str
     target: str
@@ -219,27 +219,27 @@ class _Topics:
     def _open_end(self, source: str, topic: str, said: Sequence[Said]) -> _Placed:
         is_computed, unknown = not said[0].publication.topic, _unknown_payload(said)
         if self._wiring.is_external(topic):
-            return _event(source, topic, said, OUTSIDE, unknown)
+            return _event(source, topic, said, _OUTSIDE, unknown)
         if is_computed:
             unknown = "the topic is computed at run time"
         elif self._wiring.has_unknown_subscribers:
             unknown = "a subscription whose topic is computed may hear it"
-        return _event(source, topic, said, "?" if is_computed else NOBODY, unknown)
+        return _event(source, topic, said, "?" if is_computed else _NOBODY, unknown)
 
     def _open_start(self, hearer: Handler) -> _Placed:
         topic = hearer.subscription.topic
-        source, unknown = NOBODY, "nobody in this graph publishes it; other code may"
+        source, unknown = _NOBODY, "nobody in this graph publishes it; other code may"
         if not topic:
             source, unknown = "?", "the topic is computed at run time"
         elif self._wiring.is_external(topic):
-            source, unknown = OUTSIDE, "" if hearer.is_whole else f"what {hearer.name} needs is not known"
+            source, unknown = _OUTSIDE, "" if hearer.is_whole else f"what {hearer.name} needs is not known"
         elif self._wiring.has_unknown_publishers(topic):
             source, unknown = "?", "a topic that is computed at run time may be this one"
         return _event(source, topic or "?", (), hearer, unknown)
 
 
 def _event(source: str, topic: str, said: Sequence[Said], target: Handler | str, unknown: str) -> _Placed:
-    kind: EdgeKind = "request" if any(each.publication.is_request for each in said) else "topic"
+    kind: _EdgeKind = "request" if any(each.publication.is_request for each in said) else "topic"
     given = [span for each in said for span in (each.publication.span, each.publication.payload_span) if span]
     if isinstance(target, str):
         return _Placed(Edge(kind, source, topic, target, (*given[:1],), unknown=unknown), {*given})

@@ -29,7 +29,7 @@ _MARKS = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "dev": ".dev"}
 _FINAL = "~"
 
 
-class Version(NamedTuple):
+class _Version(NamedTuple):
     """A version; versions compare as tuples, for the mark `.dev` sorts before `a`, and that of no pre-release last."""
 
     release: tuple[int, int, int]
@@ -60,7 +60,7 @@ class Suggestion(NamedTuple):
     because: str
 
 
-def parse(text: str) -> Version:
+def parse(text: str) -> _Version:
     """Read a version.
 
     Raises:
@@ -71,7 +71,7 @@ def parse(text: str) -> Version:
         raise UsageError("GBE170", version=text)
     major, minor, patch = [*map(int, found["release"].split(".")), 0, 0][:3]
     mark = (found["pre"] or _FINAL).lower()
-    return Version((major, minor, patch), _MARKS.get(mark, mark), int(found["number"] or 0))
+    return _Version((major, minor, patch), _MARKS.get(mark, mark), int(found["number"] or 0))
 
 
 def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggestion:
@@ -112,13 +112,13 @@ def _listed(changes: Sequence[Change]) -> str:
     return ", ".join(titles[:2]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _says_enough(now: Version, least: Version) -> bool:
+def _says_enough(now: _Version, least: _Version) -> bool:
     """A pre-release of a release that would be high enough is high enough, unless the least is a later pre-release."""
     is_announced = now.mark != _FINAL == least.mark and now.release >= least.release
     return is_announced or now >= least
 
 
-def _next_version(current: Version, level: Level) -> Version:
+def _next_version(current: _Version, level: Level) -> _Version:
     """Give the lowest version after `current` that announces a change of this level."""
     if level == "none":
         return current
@@ -126,4 +126,4 @@ def _next_version(current: Version, level: Level) -> Version:
     place = min(_PLACE[level] + (major == 0), 2)  # before 1.0.0 each level is one place further right
     if current.mark != _FINAL and not any(current.release[place + 1 :]):  # the release to come is such a step already
         return current._replace(number=current.number + 1)
-    return Version(((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))[place])
+    return _Version(((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))[place])

@@ -41,14 +41,14 @@ def _exchange(folder: int, one: str, other: str) -> bool:
     raise OSError(error, os.strerror(error), one)
 
 
-StrPath = str | os.PathLike[str]
-MOST_BYTES = 256 * 1024 * 1024
+_StrPath = str | os.PathLike[str]
+_MOST_BYTES = 256 * 1024 * 1024
 """A larger file below `.graphbus/` is none that GraphBus wrote."""
 
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-def anchored(path: StrPath) -> str:
+def anchored(path: _StrPath) -> str:
     """Give a place that a person has named: links on the way to it are theirs, a link at the place itself is not followed."""
     above, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(above), name)
@@ -65,7 +65,7 @@ class Folder:
         self.path = path
 
     @classmethod
-    def at(cls, path: StrPath, *, make: bool = False) -> Folder:
+    def at(cls, path: _StrPath, *, make: bool = False) -> Folder:
         """Open a folder by its whole path, in which no part is a link.
 
         Args:
@@ -123,7 +123,7 @@ class Folder:
         os.close(handle)
         raise _odd(self._shown(name))
 
-    def read(self, relative: str, most_bytes: int = MOST_BYTES) -> bytes:
+    def read(self, relative: str, most_bytes: int = _MOST_BYTES) -> bytes:
         """Read a plain file; nothing else is opened for long, and nothing larger is read."""
         handle = self.open(relative, os.O_RDONLY | os.O_NONBLOCK)
         return read_handle(handle, most_bytes, self._shown(relative))
@@ -248,7 +248,7 @@ def _odd(path: str) -> OSError:
     return OSError(EMLINK, "it is a link or no plain file, or has another name elsewhere", path)
 
 
-def read_handle(handle: int, most_bytes: int = MOST_BYTES, shown: str | None = None) -> bytes:
+def read_handle(handle: int, most_bytes: int = _MOST_BYTES, shown: str | None = None) -> bytes:
     """Read and close what was opened, if it is a plain file of at most so many bytes."""
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -260,14 +260,14 @@ def read_handle(handle: int, most_bytes: int = MOST_BYTES, shown: str | None = N
     return data
 
 
-def read_plain(path: StrPath, most_bytes: int = MOST_BYTES) -> bytes:
+def read_plain(path: _StrPath, most_bytes: int = _MOST_BYTES) -> bytes:
     """Read a plain file by its whole path; see `Folder.read`."""
     above, name = os.path.split(os.path.abspath(path))
     with Folder.at(above) as folder:
         return folder.read(name, most_bytes)
 
 
-def make_private(path: StrPath, companions: tuple[str, ...]) -> None:
+def make_private(path: _StrPath, companions: tuple[str, ...]) -> None:
     """Make a file that only its owner can read, unless it is there, for a library that then opens it by its name.
 
     Args:

@@ -48,8 +48,8 @@ MOST_ARTIFACT_BYTES = 256 * 1024 * 1024
 StrPath = str | os.PathLike[str]
 """What a graph reads when it starts is named by text: `pathlib` alone would take a tenth of that time."""
 
-Artifact = TypeVar("Artifact", bound=msgspec.Struct)
-Decoded = TypeVar("Decoded")
+_Artifact = TypeVar("_Artifact", bound=msgspec.Struct)
+_Decoded = TypeVar("_Decoded")
 
 
 def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
@@ -81,7 +81,7 @@ def load_parts(folder: StrPath, manifest: Manifest, without: Collection[str] = (
     )
 
 
-def load_artifact(folder: Path, kind: type[Artifact]) -> Artifact:
+def load_artifact(folder: Path, kind: type[_Artifact]) -> _Artifact:
     """Read and verify one artifact of a build, whatever the others are like.
 
     Raises:
@@ -174,7 +174,7 @@ def _open(path: StrPath) -> IO[bytes]:
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
-def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
+def decode(data: bytes, kind: type[_Decoded], path: str) -> _Decoded:
     """Give what the bytes of an artifact say.
 
     Raises:
@@ -411,10 +411,10 @@ def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
     return (*problems, *find_drift(folder, manifest))
 
 
-Document = TypeVar("Document", bound=msgspec.Struct)
+_Document = TypeVar("_Document", bound=msgspec.Struct)
 
 
-def decode_versioned(data: bytes, kind: type[Document], version: int) -> Document:
+def decode_versioned(data: bytes, kind: type[_Document], version: int) -> _Document:
     """Give what a document says, if it has this version.
 
     Raises:
