@@ -151,30 +151,12 @@ def test_classes_are_described_once_and_what_nobody_declares_is_said(document: d
     assert "summary" not in messages["Weather.Archived.Event"]
 
 
-def test_agents_are_tags_with_the_first_line_of_what_they_say_of_themselves(document: dict[str, Any]) -> None:
-    assert document["info"]["tags"] == [
-        {"name": "Archive"},
-        {"name": "Station", "description": "Reads sensors."},
-        {"name": "Units"},
-    ]
-    assert document["info"]["title"] == "station"
-
-
 def test_no_line_number_changes_a_document(artifacts: BuildArtifacts, tmp_path: Path) -> None:
     moved = {**FILES, "agents/station.py": "\n\n\n" + FILES["agents/station.py"]}
     build_graph(write_project(tmp_path, moved) / "agents")
     again = load(tmp_path / ".graphbus")
     assert documents.asyncapi(again, INFO) == documents.asyncapi(artifacts, INFO)
     assert documents.bundle(again, INFO) == documents.bundle(artifacts, INFO)
-
-
-def test_a_graph_without_agents_and_a_project_without_a_name_have_documents() -> None:
-    from graphbus_core.model.artifacts import AgentsArtifact, GraphArtifact, TopicsArtifact
-
-    nothing = GraphArtifact(nodes=(), edges=(), activation_order=(), generations=())
-    empty = BuildArtifacts(graph=nothing, agents=AgentsArtifact(()), topics=TopicsArtifact(()))
-    assert documents.asyncapi(empty, ProjectInfo())["info"] == {"title": "GraphBus", "version": "0"}
-    assert documents.bundle(empty, ProjectInfo())["$defs"] == {}
 
 
 @needs_parser

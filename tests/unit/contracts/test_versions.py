@@ -69,11 +69,6 @@ def test_a_version_that_was_raised_already_is_enough(current: str, found: str) -
     assert suggest([BREAKS], current, found).is_enough is ENOUGH[current, found]
 
 
-def test_without_a_version_only_the_level_is_said() -> None:
-    suggestion = suggest([BREAKS], "", "2.0.0")
-    assert (suggestion.level, suggestion.least, suggestion.is_enough) == ("major", "", None)
-
-
 def test_the_reason_names_what_is_decisive() -> None:
     assert suggest([BREAKS, GROWS], "1.0.0").because == "A.go breaks the public contract"
     many = [BREAKS._replace(place=f"A.m{number}") for number in range(5)]
