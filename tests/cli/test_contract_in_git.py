@@ -87,11 +87,3 @@ def test_a_shallow_clone_has_the_revisions_that_it_has(
     assert compared(capsys, "main")[1] == []
     assert main(["contract", "diff", "HEAD~1"]) == 2
     assert "has no such commit" in capsys.readouterr().err
-
-
-def test_a_tag_that_is_called_like_a_folder_is_meant_by_rev(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    git("tag", "agents", "main~1")
-    assert compared(capsys, "agents") == ("agents", [])
-    assert compared(capsys, "rev:agents")[1] == ["agent-added"]

@@ -118,19 +118,6 @@ def test_a_negotiation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Modified files\n  + files\n  ~ session:  → S001\n" in out
 
 
-def test_long_values_are_told_by_what_is_new_and_gone(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    described = CART.replace("    @schema", '    """Holds\n    things."""\n    @schema')
-    many = "".join(WATCHER.replace("Watcher", f"WatcherOfTheCartNumber{number}") for number in range(9))
-    write_project(shop, {"agents/cart.py": described, "agents/watcher.py": WATCHER + many})
-    assert main(["build", "agents"]) == 0
-    capsys.readouterr()
-    assert main(["diff", "released"]) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert "~ Cart doc: changed" in lines
-    added = ", ".join(f"+WatcherOfTheCartNumber{number}" for number in range(9))
-    assert f"~ /Cart/Changed subscribers: {added}" in lines
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [

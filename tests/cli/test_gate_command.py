@@ -100,11 +100,6 @@ def code(document: dict) -> str:
     return next((rung["code"] for rung in document["rungs"] if rung["status"] == "failed"), "")
 
 
-def test_nothing_has_changed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["gate"]) == 0
-    assert "Nothing to judge" in capsys.readouterr().out
-
-
 def test_a_good_change_passes_every_rung_and_nothing_is_written(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(shop, "2.5 * count", "count * 2.5")
     edit(shop, '{"count": count}', '{"count": count, "unit": "piece"}')
@@ -144,9 +139,7 @@ def test_what_is_allowed_by_name_may_change_and_bring_agents_tests_and_plugins(
         ("LIMIT = 3", "import subprocess\nLIMIT = 3", "G3.process"),
         ('{"count": count}', '{"number": count}', "G4.finding"),
         ('    @subscribe("/Shop/Sold")\n', "", "G4.edge"),
-        ("2.5 * count", "3.5 * count", "G6.tests"),
         ("LIMIT = 3", "LIMIT = (", "G2.compile"),
-        ("class Books(GraphBusNode):", "class Ledger(GraphBusNode):", "G3.base"),
     ],
 )
 def test_a_bad_change_is_refused_by_its_rung(
@@ -210,23 +203,6 @@ def test_what_is_staged_is_judged_by_itself_and_other_revisions_can_be_named(
     assert main(["gate", "--against", "nowhere"]) == 5
 
 
-def test_a_link_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "agents" / "shop.py").rename(shop.parents[1] / "elsewhere.py")
-    (shop / "agents" / "shop.py").symlink_to(shop.parents[1] / "elsewhere.py")
-    (shop.parents[1] / "elsewhere.py").write_text(SHOP.replace("LIMIT = 3", "LIMIT = 4"))
-
-    assert code(judged(capsys=capsys)[1]) == "G0.link"
-
-
-def test_a_worktree_is_read_like_any_other(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    git(shop, "worktree", "add", "-q", str(shop.parents[2] / "other"))
-    other = shop.parents[2] / "other" / "services" / "shop"
-    edit(other, "LIMIT = 3", "import socket\nLIMIT = 3")
-
-    assert main(["-C", str(other), "gate"]) == 3
-    assert "G3.network" in capsys.readouterr().out
-
-
 def test_a_patch_and_a_new_text_are_judged_without_a_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,38 +232,6 @@ def test_a_patch_comes_through_a_pipe(shop: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "✓ Passed" in done.stdout
-
-
-def test_what_graphbus_writes_itself_is_not_told_of(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_project(shop, {".graphbus/negotiation.lock": "{}", ".graphbus/journal/1.json": "{}", "notes.txt": ""})
-
-    assert main(["gate"]) == 0
-
-    out = capsys.readouterr().out
-    assert "notes.txt" in out
-    assert ".graphbus" not in out
-
-
-def test_a_prompt_may_move_with_its_class_and_not_change(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    git(shop, "mv", "agents/shop.py", "agents/store.py")
-    edit(shop, "agents.shop", "agents.store", "tests/test_shop.py")
-    (shop / "agents" / "shop.py").write_text("from agents.store import LIMIT, Books, Shop\n")
-    allowed = ("--allow", "agents/*", "--allow", "tests/*")
-
-    assert code(judged(*allowed, capsys=capsys)[1]) == ""
-
-    edit(shop, "I sell.", "I sell all.", "agents/store.py")
-    assert code(judged(*allowed, capsys=capsys)[1]) == "G3.prompt"
-
-    edit(shop, "I sell all.", "I sell.", "agents/store.py")
-    edit(
-        shop,
-        "class Books(GraphBusNode):\n",
-        'class Books(GraphBusNode):\n    SYSTEM_PROMPT = "I sell."\n\n',
-        "agents/store.py",
-    )
-    edit(shop, '    SYSTEM_PROMPT = "I sell."\n\n    @schema', "    @schema", "agents/store.py")
-    assert code(judged(*allowed, capsys=capsys)[1]) == "G3.prompt"
 
 
 def test_sarif_names_codes_as_rules(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,14 +265,6 @@ def test_a_file_can_be_checked_from_python(shop: Path) -> None:
 
     assert (bad.passed, bad.failure and bad.failure.code) == (False, "G3.exec")
     assert check_file(shop, "agents/shop.py", SHOP.lstrip()).passed
-
-
-def test_a_file_keeps_its_line_ends_and_encoding_when_it_is_checked_as_text(shop: Path) -> None:
-    text = "# -*- coding: latin-1 -*-\n# größer\n" + SHOP.lstrip()
-    (shop / "agents" / "shop.py").write_bytes(text.encode("latin-1").replace(b"\n", b"\r\n"))
-
-    assert check_file(shop, "agents/shop.py", text).rungs == check_file(shop, "agents/shop.py", text).rungs
-    assert len(check_file(shop, "agents/shop.py", text).rungs) == 1  # nothing differs
 
 
 def test_a_folder_without_agents_is_refused(tmp_path: Path) -> None:

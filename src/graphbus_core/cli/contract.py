@@ -227,15 +227,10 @@ def _read(paths: tuple[str, ...]) -> Project:
 
 def _roots_of(folder: str) -> tuple[str, ...]:
     """The sources that artifacts were built from, which must be as they were then."""
-    artifacts, _, unsaid = load_any(Path(folder))
-    manifest = artifacts.manifest
+    manifest = load_any(Path(folder))[0].manifest
     if manifest is None:
         raise TypeError("artifacts that are loaded have a manifest")
-    if unsaid:  # an old format names no other files than those with agents
-        drift = [ArtifactError("GBE508", where=Place(path)) for path in store.verify_sources(folder, manifest)]
-    else:
-        drift = [*store.find_drift(folder, manifest)]
-    raise_all(drift)
+    raise_all([ArtifactError("GBE508", where=Place(path)) for path in store.verify_sources(folder, manifest)])
     root = store.project_root(folder, manifest)
     return tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots)
 

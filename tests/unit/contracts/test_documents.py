@@ -281,42 +281,6 @@ def test_what_cannot_be_read_or_is_computed_is_said_to_be_so(tmp_path: Path) -> 
     assert "reply" not in document["operations"]["request.One.Price.**"]
 
 
-def test_several_handlers_of_an_undeclared_payload_must_all_be_able_to_take_it(tmp_path: Path) -> None:
-    files = {
-        "pyproject.toml": '[tool.graphbus]\nexternal_topics = ["/A/B", "/A/C"]\n',
-        "agents/__init__.py": "",
-        "agents/a.py": """
-            from graphbus_core import GraphBusNode, subscribe
-
-
-            class One(GraphBusNode):
-                @subscribe("/A/B")
-                def first(self, a: int, b: str = "") -> None:
-                    pass
-
-                @subscribe("/A/C")
-                def nothing(self) -> None:
-                    pass
-
-
-            class Two(GraphBusNode):
-                @subscribe("/A/*")
-                def second(self, payload: dict) -> None:
-                    pass
-            """,
-    }
-    build_graph(write_project(tmp_path, files) / "agents")
-    defined = documents.bundle(load(tmp_path / ".graphbus"), INFO)["$defs"]
-    wanted = {
-        "type": "object",
-        "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
-        "required": ["a"],
-    }
-    assert defined["A.B.Payload"]["allOf"] == [wanted, {"type": "object"}]
-    assert defined["A.B.Payload"]["description"].endswith("what One.first and Two.second can take.")
-    assert defined["A.C.Payload"]["type"] == "object"
-
-
 def test_the_parser_is_pinned_by_hashes_and_no_address() -> None:
     text = (ROOT / "tests" / "asyncapi" / "package-lock.json").read_text(encoding="utf-8")
     assert "://" not in text

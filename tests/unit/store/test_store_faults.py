@@ -158,13 +158,6 @@ def test_sources_that_drifted_are_named(tmp_path: Path) -> None:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def test_nothing_but_the_artifacts_is_left_behind(folder: Path) -> None:
-    (folder / ".graph.json.tmp").write_text("of a build that was killed")
-    writing.save(folder, artifacts("B"))
-    assert sorted(path.name for path in folder.iterdir()) == sorted([*store.ARTIFACTS, store.MANIFEST])
-    assert store.load(folder).graph.nodes == ("B",)
-
-
 def _run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", MAKE + textwrap.dedent(script), *arguments],
@@ -255,13 +248,3 @@ def test_an_atomic_write_keeps_the_permissions_and_leaves_nothing_behind(tmp_pat
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
     assert os.listdir(tmp_path) == ["a.py"]
-
-
-def test_what_need_not_be_decoded_is_verified_all_the_same(tmp_path: Path) -> None:
-    writing.save(tmp_path, artifacts("One"))
-    assert store.load(tmp_path, without=("negotiations.json",)).graph.nodes == ("One",)
-    with (tmp_path / "negotiations.json").open("ab") as file:
-        file.write(b" ")
-    with pytest.raises(ArtifactError) as refused:
-        store.load(tmp_path, without=("negotiations.json",))
-    assert refused.value.code == "GBE506"
