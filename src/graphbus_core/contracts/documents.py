@@ -24,7 +24,6 @@ from graphbus_core.schema.json_schema import Dialect, JsonSchema, Writer
 from graphbus_core.schema.types import Schema, Type
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_BUNDLE = "contracts"
 _UNKNOWN_PAYLOAD = "Neither publishers nor handlers say what the payload looks like."
 
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,15 +33,14 @@ def bundle(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
     """One document with the schemas of all payloads, arguments and results in its `$defs`."""
     parts = _parts(Surface.of(artifacts))
     classes = Classes(parts, "#/$defs/")
-    described = {part.name: _described(part, classes) for part in parts}
-    document = {
+    described = {part.name: part.described(classes.writer) for part in parts}
+    head = {
         "$schema": _DIALECT,
-        "$id": _BUNDLE,
+        "$id": "contracts",
         "title": f"Contracts of {info.title}",
         "description": info.description,
-        "$defs": {**classes.needed(), **described},
     }
-    return {key: value for key, value in document.items() if value or key == "$defs"}
+    return {**_filled(head), "$defs": {**classes.needed(), **described}}
 
 
 def single(artifacts: BuildArtifacts) -> dict[str, dict[str, Any]]:
@@ -51,20 +49,9 @@ def single(artifacts: BuildArtifacts) -> dict[str, dict[str, Any]]:
     classes = Classes(parts, "#/$defs/")
     documents = {}
     for part in parts:
-        schema = _described(part, classes)
-        needed = classes.needed()
-        documents[part.name] = {
-            "$schema": _DIALECT,
-            "$id": part.name,
-            **schema,
-            **({"$defs": needed} if needed else {}),
-        }
+        schema = part.described(classes.writer)
+        documents[part.name] = {"$schema": _DIALECT, "$id": part.name, **schema, **_filled({"$defs": classes.needed()})}
     return documents
-
-
-def _described(part: Part, classes: Classes) -> JsonSchema:
-    note = {"description": part.note} if part.note else {}
-    return {"title": part.title, **note, **part.written(classes.writer)}
 
 
 # --- parts ------------------------------------------------------------------------------------
@@ -93,6 +80,10 @@ class Part(NamedTuple):
     def types(self) -> tuple[Type, ...]:
         """All types in it."""
         return self.wanted if self.schema is None else tuple(field.type for field in self.schema.fields)
+
+    def described(self, writer: Writer) -> JsonSchema:
+        """As JSON Schema with its title and note."""
+        return {"title": self.title, **_filled({"description": self.note}), **self.written(writer)}
 
     def written(self, writer: Writer) -> JsonSchema:
         """As JSON Schema."""

@@ -1,7 +1,7 @@
 """The next version, from what has changed: semantic versioning, as Python projects write their versions (PEP 440).
 
 1.4.2 -> 2.0.0 when the public contract breaks, 1.5.0 when it grows, 1.4.3 else; before 1.0.0 one place further right.
-A pre-release of a version that is high enough stays one: 2.0.0rc1 -> 2.0.0rc2.
+A pre-release counts as the release that it stands before: what 2.0.0 announces, 2.0.0rc1 announces.
 """
 
 from __future__ import annotations
@@ -15,29 +15,18 @@ from graphbus_core.errors import UsageError
 
 Level = Literal["major", "minor", "patch", "none"]
 
+_Release = tuple[int, int, int]
+
 _PLACE: dict[Level, int] = {"major": 0, "minor": 1, "patch": 2}
 _GROWING: frozenset[ChangeKind] = frozenset(
     {"agent-added", "method-added", "field-added", "field-optional", "field-required", "fields-opened", "type-changed",
      "topic-added", "handler-added", "schema-known"}
 )  # fmt: skip
 _VERSION = re.compile(
-    r"v?(?P<release>\d{1,9}(?:\.\d{1,9}){0,3})(?:[-_.]?(?P<pre>a|b|rc|alpha|beta|c|pre|dev)[-_.]?(?P<number>\d{0,9}))?"
+    r"v?(?P<release>\d{1,9}(?:\.\d{1,9}){0,3})(?P<pre>[-_.]?(?:a|b|rc|alpha|beta|c|pre|dev)[-_.]?\d{0,9})?"
     r"(?:[-_.]?(?:post|dev)\d{0,9})*(?:\+[a-z0-9.]+)?",
     re.IGNORECASE,
 )
-_MARKS = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "dev": ".dev"}
-_FINAL = "~"
-
-
-class _Version(NamedTuple):
-    """A version; versions compare as tuples, for the mark `.dev` sorts before `a`, and that of no pre-release last."""
-
-    release: tuple[int, int, int]
-    mark: str = _FINAL
-    number: int = 0
-
-    def __str__(self) -> str:
-        return ".".join(map(str, self.release)) + (f"{self.mark}{self.number}" if self.mark != _FINAL else "")
 
 
 class Suggestion(NamedTuple):
@@ -60,8 +49,8 @@ class Suggestion(NamedTuple):
     because: str
 
 
-def parse(text: str) -> _Version:
-    """Read a version.
+def parse(text: str) -> tuple[_Release, bool]:
+    """Read the release of a version, and whether the version is one before it.
 
     Raises:
         UsageError: GBE170, it is none.
@@ -70,8 +59,7 @@ def parse(text: str) -> _Version:
     if not found:
         raise UsageError("GBE170", version=text)
     major, minor, patch = [*map(int, found["release"].split(".")), 0, 0][:3]
-    mark = (found["pre"] or _FINAL).lower()
-    return _Version((major, minor, patch), _MARKS.get(mark, mark), int(found["number"] or 0))
+    return (major, minor, patch), bool(found["pre"])
 
 
 def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggestion:
@@ -86,13 +74,12 @@ def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggest
         UsageError: GBE170 for a version that is none.
     """
     level, because = _judged(changes)
-    now = parse(found) if found else None
+    now = parse(found)[0] if found else None
     if not current:
         return Suggestion(level, "", "", found, None, because)
-    before = parse(current)
-    least = _next_version(before, level)
-    is_enough = None if now is None else _says_enough(now, least)
-    return Suggestion(level, str(before), str(least), str(now or ""), is_enough, because)
+    least = _next_release(*parse(current), level)
+    is_enough = None if now is None else now >= least
+    return Suggestion(level, current.strip(), ".".join(map(str, least)), found.strip(), is_enough, because)
 
 
 def _judged(changes: Sequence[Change]) -> tuple[Level, str]:
@@ -112,18 +99,10 @@ def _listed(changes: Sequence[Change]) -> str:
     return ", ".join(titles[:2]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _says_enough(now: _Version, least: _Version) -> bool:
-    """A pre-release of a release that would be high enough is high enough, unless the least is a later pre-release."""
-    is_announced = now.mark != _FINAL == least.mark and now.release >= least.release
-    return is_announced or now >= least
-
-
-def _next_version(current: _Version, level: Level) -> _Version:
-    """Give the lowest version after `current` that announces a change of this level."""
-    if level == "none":
+def _next_release(current: _Release, is_before: bool, level: Level) -> _Release:
+    """Give the lowest release after `current` that announces a change of this level; itself if it is still to come and does."""
+    major, minor, patch = current
+    place = min(_PLACE.get(level, 2) + (major == 0), 2)  # before 1.0.0 each level is one place further right
+    if level == "none" or (is_before and not any(current[place + 1 :])):
         return current
-    major, minor, patch = current.release
-    place = min(_PLACE[level] + (major == 0), 2)  # before 1.0.0 each level is one place further right
-    if current.mark != _FINAL and not any(current.release[place + 1 :]):  # the release to come is such a step already
-        return current._replace(number=current.number + 1)
-    return _Version(((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))[place])
+    return ((major + 1, 0, 0), (major, minor + 1, 0), (major, minor, patch + 1))[place]

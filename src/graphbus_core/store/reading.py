@@ -357,15 +357,10 @@ class Names:
 
 def _is_hashed(path: str) -> bool:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with _open(path) as file:
+            head = file.read(_HEAD) or b""
     except OSError:
         return False
-    try:
-        head = os.read(file, _HEAD)
-    except OSError:
-        return False
-    finally:
-        os.close(file)
     return len(head) == _HEAD and bool(head[4] & _IS_HASHED)
 
 
