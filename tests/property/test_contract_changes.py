@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ from graphbus_core.model.agent import (
 from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, GraphArtifact, TopicsArtifact
 from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.findings import Finding
-from graphbus_core.schema.compatibility import Side, fit_of, why_not
+from graphbus_core.schema.compatibility import Side
 from graphbus_core.schema.types import (
     ANY,
     BOOL,
@@ -52,7 +51,7 @@ from graphbus_core.schema.types import (
     Type,
     union,
 )
-from graphbus_core.schema.validation import problems_in, problems_of
+from graphbus_core.schema.validation import problems_of
 from tests.thoroughness import examples
 
 PLAIN_SAMPLES: dict[str, tuple[Any, ...]] = {
@@ -63,52 +62,9 @@ PLAIN_SAMPLES: dict[str, tuple[Any, ...]] = {
     "float": (0.5, 1, -0.25),
     "str": ("text", "", "another text"),
     "bytes": (b"bytes",),
+    **dict.fromkeys(("list", "tuple", "set"), ([], [1])),
+    "dict": ({}, {"a": 1}),
 }
-
-
-def samples(of: Type) -> Iterator[Any]:
-    """Give values of a type; what is unknown may be anything."""
-    if of.kind == "str" and of.name:
-        yield from EXAMPLES[of.name]
-    elif of.kind in PLAIN_SAMPLES:
-        yield from PLAIN_SAMPLES[of.kind]
-    elif of.kind == "union":
-        yield from (value for part in of.args for value in samples(part))
-    elif of.kind == "literal":
-        yield from of.values
-    elif of.kind == "record":
-        yield from field_samples(of.fields)
-    elif of.kind == "dict":
-        values = of.args[1] if of.args else ANY
-        yield from ({"key": value} for value in samples(values))
-        yield {}
-    elif of.kind == "tuple" and of.args:
-        whole = [next(samples(part), None) for part in of.args]
-        for at, part in enumerate(of.args):
-            yield from ([*whole[:at], value, *whole[at + 1 :]] for value in samples(part))
-    else:
-        items = of.args[0] if of.args else ANY
-        yield from ([value] for value in samples(items))
-        yield []
-        if of.kind == "set":  # JSON has none, but a call within the process may pass one
-            yield from ({value} for value in samples(items) if isinstance(value, Hashable))
-
-
-def field_samples(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
-    """Give mappings with these fields: all of them, then each value of each field in turn, then without what may be missing."""
-    whole = {field.name: next(samples(field.type), None) for field in fields}
-    yield whole
-    yield {field.name: whole[field.name] for field in fields if field.required}
-    for field in fields:
-        yield from ({**whole, field.name: value} for value in islice(samples(field.type), 1, 400))
-        if not field.required:
-            yield {name: value for name, value in whole.items() if name != field.name}
-
-
-def witness_of_fields(takes: Schema, sent: Schema, *, is_closed: bool) -> tuple[dict[str, Any], ...]:
-    """Give, as the one item of a tuple, a value of `sent` that `takes` refuses; an empty tuple if none was found."""
-    values = islice(field_samples(sent.fields), 400)
-    return tuple(islice((value for value in values if problems_of(takes, value, is_closed=is_closed)), 1))
 
 
 LITERALS = st.lists(st.sampled_from(["a", "b", 1, 2, True, None]), min_size=1, max_size=3, unique_by=repr)
@@ -192,7 +148,11 @@ def value_of(kind: Type, draw: st.DrawFn) -> Any:
         return [value_of(part, draw) for part in kind.args]
     if kind.kind == "dict" and kind.args:
         return {name: value_of(kind.args[1], draw) for name in draw(st.lists(NAMES, max_size=2, unique=True))}
-    return draw(st.sampled_from([*islice(samples(kind), 20)]))
+    if kind.kind == "literal":
+        return draw(st.sampled_from(kind.values))
+    if kind.kind == "str" and kind.name:
+        return draw(st.sampled_from(EXAMPLES[kind.name]))
+    return draw(st.sampled_from(PLAIN_SAMPLES[kind.kind]))
 
 
 @pytest.mark.slow
@@ -207,43 +167,14 @@ def test_a_compatible_change_refuses_no_value_that_was_fine_before(
         return
     takes, gives = (after, before) if side == "input" else (before, after)
     check = partial(problems_of, takes, is_closed=is_closed)
-    assert witness_of_fields(takes, gives, is_closed=is_closed) == ()
-    for _ in range(5):
+    for _ in range(10):
         value = sent(gives.fields, data.draw(st.just(data.draw)))
         assert check(value) == ()
-
-
-@pytest.mark.slow
-@examples(40)
-@given(PAIRS, st.sampled_from(["input", "output"]))
-def test_what_is_called_breaking_refuses_a_value_that_was_fine_before(pair: tuple[Schema, Schema], side: Side) -> None:
-    """Only sets of what cannot be in a set, whose values nobody can make, may be called breaking without a witness."""
-    before, after = pair
-    found = differences(before, after, side, is_closed=side == "input")
-    takes, gives = (after, before) if side == "input" else (before, after)
-    witness = witness_of_fields(takes, gives, is_closed=side == "input")
-    has_set = "set[" in f"{before}{after}"
-    assert has_set or bool(witness) == any(each.is_breaking for each in found)
 
 
 @given(SCHEMAS, st.sampled_from(["input", "output"]), st.booleans())
 def test_a_schema_does_not_differ_from_itself(schema: Schema, side: Side, is_closed: bool) -> None:
     assert differences(schema, schema, side, is_closed=is_closed) == ()
-
-
-@examples(40)
-@given(TYPES, TYPES)
-def test_the_strict_relation_is_never_more_lenient_than_that_of_the_rules(takes: Type, gives: Type) -> None:
-    """What `graphbus check` finds unfit is unfit here as well: one truth, though here also doubt counts."""
-    if fit_of(takes, gives).verdict == "fits":
-        assert why_not(takes, gives) is None
-        assert all(problems_in(takes, value) == () for value in islice(samples(gives), 60))
-
-
-@given(SCHEMAS)
-def test_samples_are_values_of_their_schema(schema: Schema) -> None:
-    for value in islice(field_samples(schema.fields), 60):
-        assert problems_of(schema, value) == ()
 
 
 # --- whole graphs ------------------------------------------------------------------------------
