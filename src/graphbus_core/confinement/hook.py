@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, NoReturn, cast
 
+from graphbus_core.confinement import kernel
 from graphbus_core.model.powers import Power
 
 _UNIX = 1
@@ -243,3 +245,37 @@ def _text(path: Any) -> str:
 def is_within(path: str, roots: tuple[str, ...]) -> bool:
     """Tell whether a path is one of these, or below one."""
     return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)
+
+
+# --- variables -------------------------------------------------------------------------------------
+
+_KEPT = (
+    *("PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TMPDIR", "PYTHON*", "GRAPHBUS_CONFIG"),
+    *("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
+)
+"""What Python, its time zone, the terminal and GraphBus read, and no secret is kept in."""
+
+
+def withhold(declared: Collection[str], refuse: Callable[[str], object]) -> None:
+    """Take every other variable out of this process.
+
+    Args:
+        declared: Names, or beginnings of names with `*` at their end.
+        refuse: Called with the name of a variable that was there, whenever somebody asks for it; may raise.
+    """
+    taken = frozenset(name for name in os.environ if not any(fnmatchcase(name, each) for each in (*_KEPT, *declared)))
+    kernel.forget_variables(taken)
+    kind = type(os.environ)
+
+    class Environment(kind):  # type: ignore[valid-type, misc]
+        """Tells whoever asks for a variable that was taken away."""
+
+        def __getitem__(self, name: str) -> str:
+            try:
+                return super().__getitem__(name)  # type: ignore[no-any-return]
+            except KeyError:
+                if name in taken:
+                    refuse(name)
+                raise
+
+    os.environ.__class__ = Environment

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import selectors
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -20,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, Protocol
@@ -265,41 +265,11 @@ def _private_home() -> Iterator[Path]:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder whatever was done to it: folders in it may be unreadable, or nested deeper than a path can be long."""
-    waiting, own = [str(folder)], os.urandom(8).hex()
-    for number in count():
-        if not waiting:
-            break
-        _empty(waiting[-1], f"{folder}/{own}-{number}-", waiting)
-    with suppress(OSError):
-        os.rmdir(folder)
-
-
-def _empty(folder: str, prefix: str, waiting: list[str]) -> None:
-    """Remove the files of a folder and move its folders up, to be removed next; once there is none left, remove it."""
-    here = len(waiting)
-    with suppress(OSError):
-        os.chmod(folder, 0o700)
-        with os.scandir(folder) as entries:
-            found = list(entries)
-        for number, entry in enumerate(found):
-            with suppress(OSError):
-                if not entry.is_dir(follow_symlinks=False):
-                    os.unlink(entry.path)
-                elif not _remove_empty(entry.path):
-                    os.chmod(entry.path, 0o700)
-                    os.rename(entry.path, f"{prefix}{number}")
-                    waiting.append(f"{prefix}{number}")
-    if len(waiting) == here:
-        waiting.pop()
-        _remove_empty(folder)
-
-
-def _remove_empty(folder: str) -> bool:
-    try:
-        os.rmdir(folder)
-    except OSError:
-        return False
-    return True
+    with suppress(OSError, RecursionError):
+        shutil.rmtree(folder)
+    if folder.exists():
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", str(folder)], capture_output=True, check=False)
 
 
 def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:

@@ -44,8 +44,6 @@ class Judge:
                 self.outside(value.name, place)
             elif value.kind == "module" and use != "base":
                 self.notes.sign("G3.reflection", f"the module {ast.unparse(node)} as a value", node, scope)
-            elif value.kind == "super" and use == "value":
-                self.notes.sign("G3.reflection", "super() as a value", node, scope)
             elif value.kind == "symbol" and use not in ("base", "type"):
                 if isinstance(value.node, ast.ClassDef) and value.home and value.home.is_agent(value.node):
                     self.notes.sign("G3.node", f"the class {value.node.name} of an agent as a value", node, scope)
@@ -54,7 +52,7 @@ class Judge:
     def outside(self, name: str, place: Place) -> None:
         """Judge what is no part of the project, by its dotted name."""
         first, _, rest = name.partition(".")
-        if name in table.MODULES or (first != "builtins" and not rest):
+        if table.is_module(name) or (first != "builtins" and not rest):
             if place.use != "base":
                 self.notes.sign("G3.reflection", f"the module {name} as a value", place.node, place.scope)
         elif not self._is_other_use(name, place) and place.use != "base" and not table.is_harmless(name):
@@ -72,8 +70,6 @@ class Judge:
         elif name in table.ONLY_DECORATORS and use != "type":
             code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
             self.notes.sign(code, f"{name} other than as a decorator", node, scope)
-        elif name in table.ONLY_IN_WITH and use != "type" and place.call not in self.file.contexts:
-            self.notes.sign("G3.patch", f"{name} other than in a with statement", node, scope)
         elif name in table.MADE_BY_CALL and use == "call":
             self.notes.sign("G3.base", f"a class made by a call of {name}", node, scope)
         elif use == "call" and last in table.MUTATORS and "." in stem and not stem.startswith("builtins."):
@@ -109,7 +105,7 @@ class Judge:
     def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
         """Judge the import of what is no part of the project."""
         package = name.partition(".")[0]
-        if name in table.MODULES or table.is_harmless(name):
+        if table.is_module(name) or table.is_harmless(name):
             code = "" if self._project.allowed.has(package) else "G3.import"
         elif package.startswith("_"):
             code = "G3.native"
@@ -134,8 +130,6 @@ class Judge:
         asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), name, ast.Load()), node)
         if value.kind == "outside":
             self.outside(f"{value.name}.{name}", Place(asked, scope))
-        elif value.kind == "module":
-            self.notes.sign("G3.reflection", f"the attribute {name} of a module, by its name", node, scope)
         else:
             self.attribute(value, asked, Place(asked, scope))
 
@@ -153,7 +147,7 @@ class Judge:
             self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
         elif isinstance(value.node, ast.ClassDef) and value.home is not None:
             self._member(value, value.home, node, place)
-        elif value.kind != "object" or not _is_of_instance(value.name, name):
+        elif value.kind != "object" or not table.is_of_instance(value.name, name):
             self._of_data(node, place)
 
     @staticmethod
@@ -187,8 +181,7 @@ class Judge:
         elif value.kind == "class" and name in table.OF_CLASSES:
             return
         elif not home.has_member(value, name):
-            if value.kind != "self" or not self._raises(home, value, name):
-                self._of_data(node, place)
+            self._of_data(node, place)
         elif name.startswith("_") and home is not self.file and value.kind not in ("self", "super", "class"):
             self.notes.sign(
                 "G3.unknown", f"the private attribute {name} of something else", node, scope, is_counted=False
@@ -201,17 +194,6 @@ class Judge:
         return all(
             one.kind == "self" and any(step is owner.node for _, step in self.file.lineage(one.node)) for one in given
         )
-
-    @staticmethod
-    def _raises(home: SourceFile, value: Value, name: str) -> bool:
-        """Tell whether `self` surely has no such attribute: all of its bases are known, and nothing is set by a computed name."""
-        lineage = home.lineage(value.node)
-        bases = [base for above, step in lineage for base in above.bases(step)]
-        are_known = all(
-            base.kind == "symbol" or base.name in table.BASES or base.name.endswith(".GraphBusNode") for base in bases
-        )
-        is_plain = not (name in table.ACTING or name in table.LEADING or name.lstrip("_") in table.MODULES_INSIDE)
-        return are_known and is_plain and not any(above.sets_by_name for above, _ in lineage)
 
     def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
         """An attribute of the public interface of a node: for its agent, and for what is public of it."""
@@ -238,7 +220,7 @@ class Judge:
             return  # `Calls` looks at it
         if name in ("open", "replace"):
             self._of_path(node, place)
-        elif name in table.ATTRIBUTES or (name in table.STREAMS and call is not None and _reads_on(call)):
+        elif name in table.attributes() or (name in table.STREAMS and call is not None and _reads_on(call)):
             return
         elif name in table.ACTING:
             verb = "a call of" if call is not None else "the attribute"
@@ -270,10 +252,6 @@ class Judge:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
             self.notes.sign("G3.unknown", f"the attribute {name} {UNKNOWN_ATTRIBUTE}", node, scope, is_counted=False)
-
-    def is_known(self, name: str) -> bool:
-        """Tell whether an attribute is one of plain data, or of a class of the project."""
-        return name in table.ATTRIBUTES or self._is_defined(name)
 
     def _is_defined(self, name: str) -> bool:
         """Tell whether a class of the project has an attribute of this name: private ones count in their own file only."""
@@ -342,12 +320,6 @@ class Judge:
             self.notes.sign("G3.patch", f"changing {ast.unparse(base)} of another module or class", node, scope)
 
 
-def _is_of_instance(made: str, name: str) -> bool:
-    """Tell whether an object that a call of `made` gives may be asked for an attribute."""
-    is_open = made in table.OPEN and name not in table.ACTING and name.lstrip("_") not in table.MODULES_INSIDE
-    return is_open or name in table.OF_INSTANCES.get(made, ())
-
-
 def _is_property(node: Definition) -> bool:
     names = {
         decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
@@ -392,7 +364,6 @@ _NO_DATA = re.compile(
     r"(?:^|/)\.|\.(?:toml|cfg|ini|ya?ml|env|pem|key|p12|pfx|lock|pth|py)$|secret|credential|passw", re.IGNORECASE
 )
 _SCREENS = frozenset({"sys.stdout", "sys.stderr", "io.StringIO"})
-_FIELD_ATTRIBUTE = re.compile(r"\.([^.\[\]]+)")
 
 
 class Calls:
@@ -406,16 +377,12 @@ class Calls:
         self._judge = judge
         self._notes = judge.notes
         self._file = judge.file
-        self._imported: list[tuple[str, ast.AST, Scope]] = []
-        self._named: set[str] = set()
         self._kinds: dict[str, Callable[[Value, ast.Call, Scope], None]] = {
             "builtins.getattr": self._getattr,
             "builtins.object.__setattr__": self._setattr,
             "builtins.hasattr": self._getattr,
             "builtins.type": self._type,
             "builtins.open": self._open,
-            "operator.attrgetter": self._by_name,
-            "operator.methodcaller": self._by_name,
         }
 
     def is_looked_at(self, value: Value) -> bool:
@@ -441,30 +408,7 @@ class Calls:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("format", "format_map"):
             self._format(node.func, node, scope)
 
-    # --- names as text ------------------------------------------------------------------------
-
-    def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
-        """Remember the import of a member that is harmless only where it is called with names."""
-        self._imported.append((name, node, scope))
-
-    def finish(self) -> None:
-        """Give a sign for each such import whose member is not called so anywhere."""
-        for name, node, scope in self._imported:
-            if name not in self._named:
-                self._notes.sign("G3.reflection", f"the import of {name}", node, scope)
-
-    def _by_name(self, value: Value, node: ast.Call, scope: Scope) -> None:
-        self._named.add(value.name)
-        names = [_literal(argument) for argument in node.args]
-        names = names[:1] if value.name == "operator.methodcaller" else names
-        parts = [part for name in names for part in (name or "").split(".")]
-        if not parts or "" in parts or node.keywords:
-            self._notes.sign("G3.reflection", "an attribute of a computed name", node, scope)
-        for part in filter(None, parts):
-            if not self._judge.is_known(part):
-                self._notes.sign("G3.reflection", f"{part} by its name", node, scope)
-            else:
-                self._judge.asked_by_name(part, node, scope)
+    # --- attributes by their names ---------------------------------------------------------------
 
     def _getattr(self, _: Value, node: ast.Call, scope: Scope) -> None:
         is_plain = (
@@ -503,9 +447,8 @@ class Calls:
             fields = list(_fields_of(text))
         except ValueError:  # no format at all: it raises when it runs
             return
-        for field in fields:
-            for name in _FIELD_ATTRIBUTE.findall(field):
-                self._judge.asked_by_name(name, node, scope)
+        if any("." in field for field in fields):
+            self._notes.sign("G3.reflection", f"the format {text!r}, which asks for attributes", node, scope)
 
     # --- files and classes ------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.editing.text.source_text import Definition
 
-Kind = Literal["module", "class", "function", "comprehension", "types"]
+Kind = Literal["module", "class", "function", "comprehension"]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -90,7 +90,7 @@ class Scope:
     def function(self) -> Scope | None:
         """The innermost function around, comprehensions passed through; None in a module or class body."""
         step: Scope | None = self
-        while step is not None and step.kind in ("comprehension", "types"):
+        while step is not None and step.kind == "comprehension":
             step = step.parent
         return step if step is not None and step.kind == "function" else None
 
@@ -136,28 +136,18 @@ class Scopes:
     def _definition(self, node: Definition, scope: Scope) -> None:
         scope.bind(node.name, node)
         self._collect_all(node.decorator_list, scope)
-        around = self._type_parameters(node, scope)
         if isinstance(node, ast.ClassDef):
-            self._collect_all([*node.bases, *node.keywords], around)
-            self._inner("class", node, node.body, around)
+            self._collect_all([*node.bases, *node.keywords], scope)
         else:
             self._collect_all([*node.args.defaults, *node.args.kw_defaults], scope)
-            self._collect_all([*annotations_of(node.args), node.returns], around)
-            self._inner("function", node, node.body, around)
-
-    def _type_parameters(self, node: ast.AST, scope: Scope) -> Scope:
-        parameters = getattr(node, "type_params", ())
-        if not parameters:
-            return scope
-        around = Scope("types", node, scope)
-        self.of[-id(node)] = around
-        for parameter in parameters:
-            around.bind(parameter.name, None)
-        self._collect_all(list(parameters), around)
-        return around
+            self._collect_all([*annotations_of(node.args), node.returns], scope)
+        self._collect_all(getattr(node, "type_params", ()), scope)
+        self._inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
 
     def _inner(self, kind: Kind, node: ast.AST, body: Sequence[ast.AST], scope: Scope) -> None:
         inner = self.of[id(node)] = Scope(kind, node, scope)
+        for parameter in getattr(node, "type_params", ()):
+            inner.bind(parameter.name, None)
         if isinstance(node, _FUNCTIONS):
             for parameter in _parameters_of(node.args):
                 inner.bind(parameter.arg, parameter)
@@ -190,41 +180,45 @@ class Scopes:
         self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
     def _bind(self, node: ast.AST, scope: Scope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                self._import(node, scope)
+            case ast.Assign():
+                for target in node.targets:
+                    self._bind_target(target, node.value, scope)
+            case ast.AnnAssign():
+                self._bind_target(node.target, node.value, scope)
+            case ast.AugAssign():
+                self._bind_target(node.target, ast.Await(node.value), scope)
+            case ast.For() | ast.AsyncFor():
+                self._bind_target(node.target, _part_of(node.iter), scope)
+            case ast.withitem(optional_vars=ast.expr() as target):
+                self._bind_target(target, ast.Await(node.context_expr), scope)
+            case ast.NamedExpr():
+                scope.target.bind(node.target.id, node.value, scope)
+            case ast.ExceptHandler(name=str() as name):
+                scope.bind(name, None)
+            case ast.Match():
+                for name in _captures_of(node):
+                    scope.bind(name, _part_of(node.subject))
+            case ast.Delete():
+                for target in node.targets:
+                    self._bind_target(target, None, scope)
+            case _ if type(node).__name__ == "TypeAlias":
+                scope.bind(node.name.id, None)  # type: ignore[attr-defined]
+
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
                 scope.bind(alias.asname or top, Import(alias.name if alias.asname else top))
-        elif isinstance(node, ast.ImportFrom):
-            module = absolute_name(node.module or "", node.level, self._package)
-            for alias in node.names:
-                if alias.name == "*":
-                    scope.stars.append(module)
-                else:
-                    scope.bind(alias.asname or alias.name, Import(module, alias.name))
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._bind_target(target, node.value, scope)
-        elif isinstance(node, ast.AnnAssign):
-            self._bind_target(node.target, node.value, scope)
-        elif isinstance(node, ast.AugAssign):
-            self._bind_target(node.target, ast.Await(node.value), scope)
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
-            self._bind_target(node.target, _part_of(node.iter), scope)
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            self._bind_target(node.optional_vars, ast.Await(node.context_expr), scope)
-        elif isinstance(node, ast.NamedExpr):
-            scope.target.bind(node.target.id, node.value, scope)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            scope.bind(node.name, None)
-        elif isinstance(node, ast.Match):
-            part = _part_of(node.subject)
-            for name in _captures_of(node):
-                scope.bind(name, part)
-        elif isinstance(node, ast.Delete):
-            for target in node.targets:
-                self._bind_target(target, None, scope)
-        elif type(node).__name__ == "TypeAlias":
-            scope.bind(node.name.id, None)  # type: ignore[attr-defined]
+            return
+        module = absolute_name(node.module or "", node.level, self._package)
+        for alias in node.names:
+            if alias.name == "*":
+                scope.stars.append(module)
+            else:
+                scope.bind(alias.asname or alias.name, Import(module, alias.name))
 
     def _bind_target(
         self, target: ast.expr, value: ast.expr | None, scope: Scope, read_in: Scope | None = None

@@ -142,21 +142,6 @@ class SourceFile:
                     found.setdefault(name, []).append((None, None))
         return found
 
-    @cached_property
-    def sets_by_name(self) -> bool:
-        """Tell whether attributes may be set here by names that are computed."""
-        names = {
-            node.id if isinstance(node, ast.Name) else node.attr
-            for node in self.nodes
-            if isinstance(node, (ast.Name, ast.Attribute))
-        }
-        return not names.isdisjoint({"setattr", "vars", "exec", "__dict__", "__setattr__"})
-
-    @cached_property
-    def contexts(self) -> frozenset[ast.expr]:
-        """The expressions that stand directly in `with` statements."""
-        return frozenset(node.context_expr for node in self.nodes if isinstance(node, ast.withitem))
-
     # --- what expressions stand for ---------------------------------------------------------
 
     def values(self, node: ast.expr, scope: Scope) -> Values:
@@ -241,8 +226,6 @@ class SourceFile:
         if not isinstance(function, FUNCTIONS):
             return (DATA,)
         owner = scope.parent
-        while owner is not None and owner.kind == "types":
-            owner = owner.parent
         if isinstance(function, Definition) and owner is not None and owner.kind == "class":
             kinds = {function.name, *(name_of(decorator) for decorator in function.decorator_list)}
             first = [*function.args.posonlyargs, *function.args.args][:1]
@@ -373,9 +356,6 @@ class SourceFile:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             left, right = self.constants(node.left, scope), self.constants(node.right, scope)
             return tuple(one + other for one in left for other in right) if left and right else None
-        if isinstance(node, ast.IfExp):
-            left, right = self.constants(node.body, scope), self.constants(node.orelse, scope)
-            return left + right if left and right else None
         if isinstance(node, ast.Subscript):
             source = self._only_source(node.value, scope) if name_of(node.value) not in self._passed_on else None
             parts = [self.constants(value, scope) for value in source.values] if isinstance(source, ast.Dict) else []

@@ -64,7 +64,6 @@ class _Reader:
             ast.AugAssign: self._augmented,
             ast.MatchClass: self._class_pattern,
             ast.Global: self._global,
-            ast.Delete: self._deleted,
             ast.Import: self._import,
             ast.ImportFrom: self._import_from,
             **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), self._definition),
@@ -77,7 +76,6 @@ class _Reader:
         for scope in self._file.scopes.of.values():
             self._internal_names(scope)
         self._see_all(self._file.tree.body, self._file.scopes.module)
-        self._calls.finish()
 
     def _see_all(self, nodes: Iterable[ast.AST | None], scope: Scope, use: Use = "value") -> None:
         for node in nodes:
@@ -241,13 +239,6 @@ class _Reader:
         for name in node.names:
             self._notes.sign("G3.patch", f"{GLOBAL}{name}", node, scope, is_counted=False)
 
-    def _deleted(self, node: ast.Delete, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        self._see_all(node.targets, scope)
-        outer = self._file.scopes.module.bindings
-        for target in node.targets:
-            if isinstance(target, ast.Name) and any(isinstance(one.source, Import) for one in outer.get(target.id, ())):
-                self._notes.sign("G3.patch", f"another meaning for {target.id}", node, scope)
-
     def _import(self, node: ast.Import, scope: Scope, use: Use, call: ast.Call | None) -> None:
         project = self._file.project
         for alias in node.names:
@@ -272,8 +263,6 @@ class _Reader:
         for value in self._file.imported(Import(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
-            elif value.name in table.BY_NAME:
-                self._calls.imported(value.name, node, scope)
             elif value.kind == "outside":
                 self._judge.imported(value.name, node, scope)
 
@@ -323,17 +312,16 @@ class _Reader:
     # --- definitions --------------------------------------------------------------------------
 
     def _definition(self, node: Definition, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        around = self._file.scopes.of.get(-id(node), scope)
-        self._see_all(getattr(node, "type_params", ()), around)
+        self._see_all(getattr(node, "type_params", ()), scope)
         for decorator in node.decorator_list:
             self._decorator(decorator, node, scope)
         if isinstance(node, ast.ClassDef):
-            self._class(node, around)
+            self._class(node, scope)
             return
         if is_internal(node.name) and node.name not in table.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
-        self._annotations([*annotations_of(node.args), node.returns], around)
+        self._annotations([*annotations_of(node.args), node.returns], scope)
         self._see_all(node.body, self._file.scopes.of[id(node)])
 
     def _decorator(self, decorator: ast.expr, node: Definition, scope: Scope) -> None:
