@@ -88,12 +88,6 @@ def test_refusal():
         assert total("x") == 1
 """
 ATTACKS = {
-    "a phase that always passes": """
-        import _pytest.runner
-        _pytest.runner.pytest_runtest_call = lambda item: None
-        from _pytest.python import Function
-        Function.runtest = lambda self: None
-    """,
     "reports that always pass": """
         from _pytest.reports import TestReport
         made = TestReport.from_item_and_call
@@ -101,11 +95,6 @@ ATTACKS = {
             call.excinfo = None
             return made(item, call)
         TestReport.from_item_and_call = passed
-    """,
-    "code of a function exchanged": """
-        from _pytest.python import Function
-        def runtest(self): pass
-        Function.runtest.__code__ = runtest.__code__
     """,
     "lines of its own in the record": """
         import os, stat
@@ -124,16 +113,6 @@ ATTACKS = {
                     file.write('{"is_sound": true, "said": [], "returncode": 0}')
             except OSError:
                 pass
-    """,
-    "a second call to the watcher": """
-        import os, socket
-        for line in open("/proc/self/environ").read().split(chr(0)):
-            name, _, path = line.partition("=")
-            if name == "GRAPHBUS_VERDICT":
-                try:
-                    socket.socket(socket.AF_UNIX).connect(path)
-                except OSError:
-                    pass
     """,
     "an exit status of its own": "import atexit, os; atexit.register(os._exit, 0)",
     "an end before the tests": "import os; os._exit(0)",
@@ -280,10 +259,6 @@ while waiting:
         waiting.append(thing.__func__)
 forge(found)
 forge([thing for thing in gc.get_objects() if isinstance(thing, types.FunctionType)])
-""",
-    "a report that is always green": """
-from _pytest.reports import TestReport
-TestReport.outcome = property(lambda self: "passed", lambda self, word: None)
 """,
     "what each test calls": f"{ITEMS}            item.__dict__['runtest'] = lambda: None\n{ON_INIT}",
     "the class of each test": (

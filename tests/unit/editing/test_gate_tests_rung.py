@@ -149,14 +149,6 @@ def test_a_test_file_that_breaks_with_the_change_refuses_even_if_no_test_of_it_p
     assert rung.message == "With the change, tests/test_red.py cannot be collected."
 
 
-@pytest.mark.slow
-def test_a_project_of_which_no_test_file_can_be_collected_is_unverified(tmp_path: Path) -> None:
-    report = Shop(tmp_path, more=BROKEN).replace(*HARMLESS)
-
-    assert code_of(report) == "G6.unverified"
-    assert "tests/test_broken.py cannot be collected, and there is no other test." in report.rungs[6].message
-
-
 # --- a pytest that says nothing ---------------------------------------------------------------
 
 

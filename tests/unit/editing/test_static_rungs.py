@@ -95,13 +95,6 @@ def test_a_file_that_python_reads_otherwise_than_people_is_refused(data: bytes, 
     assert check_source("f.py", data, 11) == problem
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"x = 1\n", b"x = 1\r\ny = 2\r\n", "# coding: utf-8\nx = 'ä'\n".encode(), "\ufeffx = 'ä'\n".encode()]
-)
-def test_utf_8_with_one_kind_of_line_ends_is_what_everybody_reads(data: bytes) -> None:
-    assert check_encoding("f.py", data) is None
-
-
 # --- time ---------------------------------------------------------------------------------------
 
 SIZE = 98_000

@@ -19,8 +19,8 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatch
 from math import inf
 from pathlib import Path
@@ -316,6 +316,13 @@ class Ground:
             return NotRun(reason, code, told)
         return Problem(code, reason, path, told=told)
 
+    def verified(self, code: str, check: Callable[[], Verdict]) -> Verdict:
+        """Give a verdict, or `unverified` where nothing can be tried."""
+        try:
+            return check()
+        except NotCopied as reason:
+            return self.unverified(code, not_copied(reason))
+
     def files(self, state: State) -> Files:
         """Give the files of a state."""
         return Files(Path(self.config.root), state.files)
@@ -331,17 +338,13 @@ class Ground:
             raise NotCopied(NO_JAIL)
         return self._sandbox
 
-    @contextmanager
-    def copy(self, state: State) -> Iterator[Path]:
+    def copy(self, state: State) -> AbstractContextManager[Path]:
         """Give a copy of the project in a state.
 
         Raises:
             NotCopied: There is no jail to try it in, or too much to copy.
         """
-        if self._sandbox is None:
-            raise NotCopied(NO_JAIL)
-        with self._tree.copy(state.files) as folder:
-            yield folder
+        return self.sandbox and self._tree.copy(state.files)
 
     def paths(self, folder: Path, import_roots: Sequence[str]) -> list[str]:
         """Where modules of the project are found in a copy, also those that are installed from its sources."""

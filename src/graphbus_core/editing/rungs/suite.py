@@ -31,12 +31,10 @@ from graphbus_core.editing.rungs.ground import (
     Files,
     Ground,
     Heard,
-    NotCopied,
     Noted,
     NotRun,
     State,
     Verdict,
-    not_copied,
 )
 from graphbus_core.schema.json import Json
 
@@ -220,11 +218,6 @@ class _Tested(NamedTuple):
         """The tests that passed."""
         return {name for name, outcome in (self.outcomes or {}).items() if outcome == "passed"}
 
-    @property
-    def is_silent(self) -> bool:
-        """True for a pytest that ended without having said what became of the tests."""
-        return self.is_pytest and self.outcomes is None
-
 
 class TestTrials:
     """The test runs of one session; a state that was tried is not tried again."""
@@ -253,24 +246,21 @@ class TestTrials:
         if not self.command:
             return NotRun("The project has no tests.")
         timeout_s = self._ground.limits.timeout_s
-        try:
-            if not self._obstacle:
-                before = self._test(base, project)
-                self._obstacle = _obstacle(before, timeout_s, self._ground.files(base))
-                self._obstacle_told = _told(before)
-            if self._obstacle:
-                return self._ground.unverified("G6.unverified", self._obstacle, told=self._obstacle_told)
-            if before.is_pytest and not before.passed:
-                return NotRun("No test passes without the change.")
-            after = self._test(head, project, before.used_s)
-            files = self._ground.files(head)
-            verdict = _compare(before, after, timeout_s, files)
-            if isinstance(verdict, Problem) and verdict.code == "G6.tests" and before.is_pytest:
-                again = self._test(base, project, before.used_s, again=True)
-                return _compare(_steady(before, again), after, timeout_s, files)
-            return verdict
-        except NotCopied as reason:
-            return self._ground.unverified("G6.unverified", not_copied(reason))
+        if not self._obstacle:
+            before = self._test(base, project)
+            self._obstacle = _obstacle(before, timeout_s, self._ground.files(base))
+            self._obstacle_told = _told(before)
+        if self._obstacle:
+            return self._ground.unverified("G6.unverified", self._obstacle, told=self._obstacle_told)
+        if before.is_pytest and not before.passed:
+            return NotRun("No test passes without the change.")
+        after = self._test(head, project, before.used_s)
+        files = self._ground.files(head)
+        verdict = _compare(before, after, timeout_s, files)
+        if isinstance(verdict, Problem) and verdict.code == "G6.tests" and before.is_pytest:
+            again = self._test(base, project, before.used_s, again=True)
+            return _compare(_steady(before, again), after, timeout_s, files)
+        return verdict
 
     def prove(self, base: State, head: State, project: Project) -> Verdict:
         """Run the tests of a change that has passed with the opposite of what they expect, half of them at a time.
@@ -281,15 +271,12 @@ class TestTrials:
         if after is None or not after.is_pytest or not after.passed:
             return None
         files = self._ground.files(head)
-        try:
-            for half in halves(after.passed, files, random.SystemRandom()):
-                liars = self._liars(half, base, head, after.passed, project)
-                if liars:
-                    shown = _lost(dict.fromkeys(sorted(liars), "reported otherwise"), files)
-                    said = f"What is reported of tests does not follow what they expect: {shown}."
-                    return Problem("G6.tampered", said, told="\n".join(sorted(liars)))
-        except NotCopied as reason:
-            return self._ground.unverified("G6.unverified", not_copied(reason))
+        for half in halves(after.passed, files, random.SystemRandom()):
+            liars = self._liars(half, base, head, after.passed, project)
+            if liars:
+                shown = _lost(dict.fromkeys(sorted(liars), "reported otherwise"), files)
+                said = f"What is reported of tests does not follow what they expect: {shown}."
+                return Problem("G6.tampered", said, told="\n".join(sorted(liars)))
         return None
 
     def _liars(self, half: _Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
@@ -389,21 +376,15 @@ def _obstacle(before: _Tested, timeout_s: float, files: Files) -> str:
         return ""
     if before.uncollected:
         return f"Without the change, too: {_uncollected(before.uncollected, files)}, and there is no other test. Mend it first."
-    return _failed_obstacle(before)
-
-
-def _failed_obstacle(before: _Tested) -> str:
-    """Say what went wrong in a run that gave neither an outcome nor a broken test file; empty when nothing did."""
     if "No module named pytest" in before.tail:
         said = "There are tests, but pytest is not installed for the Python that shall run them"
         return f"{said}. Install pytest there, or set test_command in [tool.graphbus.gate]."
-    if before.is_silent and before.returncode in (0, _NO_TESTS):
-        said = "The tests end before pytest has said what became of them, without the change, too"
-        return f"{said} (exit status {before.returncode}). Look for what ends the process, in conftest.py first."
-    if before.returncode in (0, _NO_TESTS if before.is_pytest else 0):
+    is_silent = before.is_pytest and before.outcomes is None
+    if before.returncode in (0, _NO_TESTS if before.is_pytest else 0) and not is_silent:
         return ""
-    said = f"The test command fails without the change, too (exit status {before.returncode})"
-    return f"{said}. Mend it, or set test_command in [tool.graphbus.gate]."
+    how = "The tests end before pytest has said what became of them" if is_silent else "The test command fails"
+    said = f"{how} without the change, too (exit status {before.returncode})"
+    return f"{said}. Mend it (conftest.py first), or set test_command in [tool.graphbus.gate]."
 
 
 def _steady(first: _Tested, second: _Tested) -> _Tested:

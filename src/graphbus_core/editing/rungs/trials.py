@@ -184,13 +184,10 @@ class _ImportTrials:
 
         A module that does not import without the change either is no reason to refuse, unless it is one that changes.
         """
-        try:
-            failures = self._failures(head, project, calls)
-            known = self._failures(base, project) if failures else {}
-            if "" in failures and "" not in known:  # it may be as slow without the change, and just not out of time
-                failures = self._failures(head, project, before_s=self._used_s[base.digest])
-        except NotCopied as reason:
-            return self._ground.unverified("G5.unverified", not_copied(reason))
+        failures = self._failures(head, project, calls)
+        known = self._failures(base, project) if failures else {}
+        if "" in failures and "" not in known:  # it may be as slow without the change, and just not out of time
+            failures = self._failures(head, project, before_s=self._used_s[base.digest])
         fresh = [problem for module, problem in failures.items() if _is_fresh(problem, known.get(module))]
         if fresh:
             return fresh[0]
@@ -302,14 +299,7 @@ class _CheckTrials:
         commands = [command for command in self._ground.config.settings.gate.checks if command]
         if not commands:
             return NotRun("There are no further checks in the configuration.")
-        try:
-            for command in commands:
-                verdict = self._check(command, base, head)
-                if verdict:
-                    return verdict
-        except NotCopied as reason:
-            return self._ground.unverified("G7.unverified", not_copied(reason))
-        return None
+        return next(filter(None, (self._check(command, base, head) for command in commands)), None)
 
     def _check(self, command: tuple[str, ...], base: State, head: State) -> Verdict:
         name = " ".join(command)
@@ -363,7 +353,7 @@ class Trials:
     """
 
     def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
-        ground = Ground(config, sandbox)
+        self._ground = ground = Ground(config, sandbox)
         self._imports = _ImportTrials(ground)
         self._tests = TestTrials(ground)
         self.objections = Objections(ground)
@@ -381,9 +371,8 @@ class Trials:
         Args:
             before: The project without the change: where it is given, the calls of G8 are made at once, in the same process.
         """
-        if before is None:
-            return self._imports.check(base, head, project)
-        verdict = self._imports.check(base, head, project, self._smoke.calls(base, head, before, project))
+        calls = self._smoke.calls(base, head, before, project) if before else ()
+        verdict = self._ground.verified("G5.unverified", lambda: self._imports.check(base, head, project, calls))
         answers = self._imports.answers.pop(head.digest, None)
         if answers is not None:
             self._smoke.hear(base, head, answers)
@@ -391,16 +380,16 @@ class Trials:
 
     def check_tests(self, base: State, head: State, project: Project) -> Verdict:
         """G6: the tests that passed before pass."""
-        return self._tests.check(base, head, project)
+        return self._ground.verified("G6.unverified", lambda: self._tests.check(base, head, project))
 
     def prove_tests(self, base: State, head: State, project: Project) -> Verdict:
         """G6, before anything is written: the tests fail where they must, too."""
-        return self._tests.prove(base, head, project)
+        return self._ground.verified("G6.unverified", lambda: self._tests.prove(base, head, project))
 
     def check_commands(self, base: State, head: State) -> Verdict:
         """G7: the further checks of the configuration find nothing new."""
-        return self._checks.check(base, head)
+        return self._ground.verified("G7.unverified", lambda: self._checks.check(base, head))
 
     def check_calls(self, base: State, head: State, before: Project, after: Project) -> Verdict:
         """G8: what has changed can still be called."""
-        return self._smoke.check(base, head, before, after)
+        return self._ground.verified("G8.unverified", lambda: self._smoke.check(base, head, before, after))

@@ -182,10 +182,6 @@ class Judge:
             return
         elif not home.has_member(value, name):
             self._of_data(node, place)
-        elif name.startswith("_") and home is not self.file and value.kind not in ("self", "super", "class"):
-            self.notes.sign(
-                "G3.unknown", f"the private attribute {name} of something else", node, scope, is_counted=False
-            )
 
     def _gives_self(self, owner: Value, place: Place) -> bool:
         """Tell whether a call passes the object that the function around belongs to, to a method of its class."""

@@ -172,13 +172,7 @@ class _Reader:
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         self._see(node.body, self._file.scopes.of[id(node)])
 
-    def _comprehension(
-        self,
-        node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp,
-        scope: Scope,
-        use: Use,
-        call: ast.Call | None,
-    ) -> None:
+    def _comprehension(self, node: Comprehension, scope: Scope, use: Use, call: ast.Call | None) -> None:
         inner = self._file.scopes.of[id(node)]
         for number, generator in enumerate(node.generators):
             self._see(generator.iter, inner if number else scope)
@@ -201,14 +195,9 @@ class _Reader:
 
     def _constant(self, node: ast.Constant, scope: Scope, use: Use, call: ast.Call | None) -> None:
         """A text where a type is expected is read as the expression that it will be."""
-        if use != "type" or not isinstance(node.value, str):
+        inner = _parsed(node) if use == "type" else None
+        if inner is None:
             return
-        try:
-            inner = parse_expression(node.value.strip())
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return
-        for step in ast.walk(inner):
-            ast.copy_location(step, node)
         if any(isinstance(step, _PROGRAMS) for step in ast.walk(inner)):
             self._notes.sign("G3.exec", "an annotation that is a program", node, scope)
         else:
@@ -278,22 +267,13 @@ class _Reader:
         """What Python evaluates when it looks annotations up: texts, also those behind a name, are programs."""
         for step in self._file.sources(node, scope, seen):
             if isinstance(step, ast.Constant) and isinstance(step.value, str):
-                self._evaluated_text(step, node, scope, seen)
+                inner = _parsed(step)
+                if any(isinstance(part, (ast.Call, *_PROGRAMS)) for part in ast.walk(inner or step)):
+                    self._notes.sign("G3.exec", "a text that is evaluated as a type", node, scope)
+                elif isinstance(inner, ast.Name):
+                    self._evaluated(inner, self._file.scopes.module, seen)
             elif not self._makes_type(step, scope):
                 self._notes.sign("G3.exec", "an annotation that is computed", node, scope)
-
-    def _evaluated_text(self, text: ast.Constant, node: ast.expr, scope: Scope, seen: set[int]) -> None:
-        try:
-            inner = parse_expression(str(text.value).strip())
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return
-        if any(isinstance(step, (ast.Call, *_PROGRAMS)) for step in ast.walk(inner)):
-            self._notes.sign("G3.exec", "a text that is evaluated as a type", node, scope)
-        elif isinstance(inner, ast.Name):
-            bound = self._file.scopes.module.bindings.get(inner.id, ())
-            for one in bound:
-                if isinstance(one.source, ast.expr) and id(one.source) not in seen:
-                    self._evaluated(one.source, one.scope, seen)
 
     def _makes_type(self, step: ast.AST, scope: Scope) -> bool:
         """Tell whether a part of an annotation makes a type, or nothing by itself."""
@@ -407,6 +387,17 @@ class _Reader:
                     if not isinstance(one.source, Definition):
                         node = one.source if isinstance(one.source, ast.AST) else scope.node
                         self._notes.sign("G3.reflection", f"binding {name}", node, scope)
+
+
+def _parsed(text: ast.Constant) -> ast.expr | None:
+    """Give a text as the expression that it will be where a type is expected; None for one that is none."""
+    try:
+        inner = parse_expression(text.value.strip()) if isinstance(text.value, str) else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for step in ast.walk(inner) if inner else ():
+        ast.copy_location(step, text)
+    return inner
 
 
 def _is_none(source: object) -> bool:
