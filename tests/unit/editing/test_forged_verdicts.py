@@ -233,33 +233,6 @@ FORGERIES = {
     "lines of the record, through closures": (
         f"{FORGE}\nforge([thing for thing in gc.get_objects() if isinstance(thing, types.FunctionType)])"
     ),
-    "lines of the record, through frames": f"""{FORGE}
-import sys
-frame = sys._getframe()
-found, waiting = [], []
-while frame:
-    waiting += frame.f_locals.values()
-    frame = frame.f_back
-known = set()
-while waiting:
-    thing = waiting.pop()
-    if id(thing) in known or len(known) > 100_000:
-        continue
-    known.add(id(thing))
-    if isinstance(thing, types.FunctionType):
-        found.append(thing)
-        waiting += [cell.cell_contents for cell in thing.__closure__ or () if cell != types.CellType()]
-    elif isinstance(thing, dict):
-        waiting += thing.values()
-    elif isinstance(thing, (list, tuple, set)):
-        waiting += thing
-    elif hasattr(thing, "__dict__") and not isinstance(thing, types.ModuleType):
-        waiting += vars(thing).values()
-    elif isinstance(thing, types.MethodType):
-        waiting.append(thing.__func__)
-forge(found)
-forge([thing for thing in gc.get_objects() if isinstance(thing, types.FunctionType)])
-""",
     "what each test calls": f"{ITEMS}            item.__dict__['runtest'] = lambda: None\n{ON_INIT}",
     "the class of each test": (
         f"{ITEMS}            item.__class__ = type('Function', (type(item),), {{'runtest': lambda self: None}})\n{ON_INIT}"

@@ -30,7 +30,7 @@ sys.exit(found > 0)
 
 
 def check(folder: Path, command: tuple[str, ...], old: str, new: str, **gate: object) -> RungResult:
-    settings = GateConfig(checks=((), command), timeout_s=5.0, **gate)  # type: ignore[arg-type]
+    settings = GateConfig(checks=((), command), timeout_s=2.0, **gate)  # type: ignore[arg-type]
     shop = Shop(folder, more={"find.py": FINDER}, gate=settings)
     return next(rung for rung in shop.replace(old, new).rungs if rung.rung == "G7")
 

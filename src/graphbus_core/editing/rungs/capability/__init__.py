@@ -25,7 +25,7 @@ from typing import NamedTuple
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Reference, Sign
-from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles, TooMuchToJudge, Value
+from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles, TooMuchToJudge, Value, name_of
 from graphbus_core.editing.rungs.capability.text import signs_of_text
 from graphbus_core.editing.rungs.capability.uses import POWERS, Power, ProjectPowers
 from graphbus_core.editing.rungs.codes import Problem
@@ -307,18 +307,14 @@ def _of_guarded(node: ast.AST) -> _Found:
     """Give what binds IS_ARBITER or SYSTEM_PROMPT, with its value; anything but a plain assignment shows its kind only."""
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete)):
         targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]
-        for target in targets:
-            if _final_name(target) in table.GUARDED:
-                yield table.GUARDED[_final_name(target)], ast.unparse(node)
-    elif isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
-        if _final_name(node) in table.GUARDED:
-            yield table.GUARDED[_final_name(node)], f"binding {_final_name(node)}"
-    elif isinstance(node, (ast.Global, ast.Nonlocal)):
-        yield from ((table.GUARDED[name], f"binding {name}") for name in node.names if name in table.GUARDED)
+        found = [(name_of(target), ast.unparse(node)) for target in targets if name_of(target) in table.GUARDED]
+    elif isinstance(getattr(node, "ctx", None), ast.Load):
+        return
     else:
-        name = _bound_name(node)
-        if name in table.GUARDED:
-            yield table.GUARDED[name], f"binding {name}"
+        words = [getattr(node, field, None) for field in ("id", "attr", "name", "asname", "rest")]
+        words += node.names if isinstance(node, (ast.Global, ast.Nonlocal)) else []
+        found = [(name, f"binding {name}") for name in words if isinstance(name, str) and name in table.GUARDED]
+    yield from ((table.GUARDED[name], what) for name, what in found)
 
 
 def _of_secret(node: ast.AST) -> _Found:
@@ -344,25 +340,11 @@ def _is_deaf(method: ast.AST) -> bool:
     return not any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(method))
 
 
-def _final_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _bound_name(node: ast.AST) -> str:
-    if isinstance(node, ast.alias):
-        return node.asname or node.name
-    if isinstance(node, (Definition, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
-        return node.name or ""
-    return (node.rest or "") if isinstance(node, ast.MatchMapping) else ""
-
-
 def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(node, ast.Assign):
-        yield from ((_final_name(target), node.value) for target in node.targets)
+        yield from ((name_of(target), node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign) and node.value:
-        yield _final_name(node.target), node.value
+        yield name_of(node.target), node.value
     elif isinstance(node, ast.NamedExpr):
         yield node.target.id, node.value
     elif isinstance(node, ast.keyword):

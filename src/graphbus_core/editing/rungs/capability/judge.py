@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterator
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Notes, Place
-from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value, Values, is_internal
+from graphbus_core.editing.rungs.capability.sources import (
+    BUILTINS,
+    DATA,
+    SourceFile,
+    Value,
+    Values,
+    is_internal,
+    name_of,
+)
 from graphbus_core.editing.text.source_text import Definition
 
 _OF_MODULES = frozenset({"__name__", "__debug__", "__doc__", "__file__"})
@@ -172,24 +180,12 @@ class Judge:
         name, scope = node.attr, place.scope
         if name in table.NODE and home.is_agent(value.node):
             self._of_node(value, node, place)
-        elif (
-            value.kind in ("symbol", "class")
-            and home.is_method(value.node, name)
-            and not self._gives_self(value, place)
-        ):
+        elif value.kind in ("symbol", "class") and home.is_method(value.node, name):
             self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
         elif value.kind == "class" and name in table.OF_CLASSES:
             return
         elif not home.has_member(value, name):
             self._of_data(node, place)
-
-    def _gives_self(self, owner: Value, place: Place) -> bool:
-        """Tell whether a call passes the object that the function around belongs to, to a method of its class."""
-        first = place.call.args[0] if place.call and place.call.args else None
-        given = self.file.values(first, place.scope) if first is not None else (DATA,)
-        return all(
-            one.kind == "self" and any(step is owner.node for _, step in self.file.lineage(one.node)) for one in given
-        )
 
     def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
         """An attribute of the public interface of a node: for its agent, and for what is public of it."""
@@ -270,8 +266,9 @@ class Judge:
         if value.kind == "self" and value.home is not None:
             self.overridden(value.home, value.node, name, node, scope)
             return not (value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE) and not any(
-                isinstance(bound.source, Definition) and not _is_property(bound.source)
-                for bound in value.home.bound_in_classes(value.node, name)
+                isinstance(one.source, Definition) and not _is_property(one.source)
+                for _, _, found in value.home.bound(value.node, name)
+                for one in found
             )
         if value.kind in ("class", "symbol") and value.home is self.file and isinstance(value.node, ast.ClassDef):
             return not self.file.is_agent(value.node) and self._is_plain_field(name)
@@ -305,10 +302,8 @@ class Judge:
     def overridden(self, home: SourceFile, node: ast.AST | None, name: str, at: ast.AST, scope: Scope) -> None:
         """Refer to the bases whose attribute a class replaces: it decides what they do."""
         way = ast.copy_location(ast.Constant(name), at)
-        for above, step in home.lineage(node, skip_first=True):
-            writes = above.own_writes(step)
-            if name in above.scopes.of[id(step)].bindings or any(write.attribute == name for write in writes):
-                self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
+        for above, step, _ in home.bound(node, name, skip_first=True):
+            self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
 
     def changed(self, base: ast.expr, node: ast.AST, scope: Scope) -> None:
         """Judge `base[...] = ...`, `del base[...]` and `base += ...`."""
@@ -317,11 +312,7 @@ class Judge:
 
 
 def _is_property(node: Definition) -> bool:
-    names = {
-        decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
-        for decorator in node.decorator_list
-    }
-    return not names.isdisjoint({"property", "cached_property", "setter"})
+    return not {"property", "cached_property", "setter"}.isdisjoint(map(name_of, node.decorator_list))
 
 
 def _says_more(call: ast.Call, most: int) -> bool:

@@ -89,18 +89,12 @@ class Scope:
     @property
     def function(self) -> Scope | None:
         """The innermost function around, comprehensions passed through; None in a module or class body."""
-        step: Scope | None = self
-        while step is not None and step.kind == "comprehension":
-            step = step.parent
-        return step if step is not None and step.kind == "function" else None
+        return self.target if self.target.kind == "function" else None
 
     @property
     def target(self) -> Scope:
         """Where a walrus binds."""
-        step = self
-        while step.kind == "comprehension" and step.parent is not None:
-            step = step.parent
-        return step
+        return self.parent.target if self.kind == "comprehension" and self.parent else self
 
 
 class Scopes:
@@ -125,7 +119,7 @@ class Scopes:
         if isinstance(node, Definition):
             self._definition(node, scope)
         elif isinstance(node, ast.Lambda):
-            self._collect_all([*node.args.defaults, *node.args.kw_defaults], scope)
+            self._collect(node.args, scope)
             self._inner("function", node, [node.body], scope)
         elif isinstance(node, _COMPREHENSIONS):
             self._comprehension(node, scope)
@@ -134,14 +128,9 @@ class Scopes:
             self._collect_all(list(ast.iter_child_nodes(node)), scope)
 
     def _definition(self, node: Definition, scope: Scope) -> None:
+        """Decorators, bases, defaults and annotations stand around a definition; its body is a scope of its own."""
         scope.bind(node.name, node)
-        self._collect_all(node.decorator_list, scope)
-        if isinstance(node, ast.ClassDef):
-            self._collect_all([*node.bases, *node.keywords], scope)
-        else:
-            self._collect_all([*node.args.defaults, *node.args.kw_defaults], scope)
-            self._collect_all([*annotations_of(node.args), node.returns], scope)
-        self._collect_all(getattr(node, "type_params", ()), scope)
+        self._collect_all([child for child in ast.iter_child_nodes(node) if child not in node.body], scope)
         self._inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
 
     def _inner(self, kind: Kind, node: ast.AST, body: Sequence[ast.AST], scope: Scope) -> None:
@@ -273,12 +262,10 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
 
 def _captures_of(match: ast.Match) -> Iterator[str]:
     """Give the names that the patterns of a match statement bind."""
-    for case in match.cases:
-        for node in ast.walk(case.pattern):
-            if isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-                yield node.name
-            elif isinstance(node, ast.MatchMapping) and node.rest:
-                yield node.rest
+    for node in (node for case in match.cases for node in ast.walk(case.pattern)):
+        name = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+        if name:
+            yield name
 
 
 def _declared_outside(body: Sequence[ast.AST]) -> Iterator[ast.Global | ast.Nonlocal]:

@@ -270,14 +270,21 @@ class SourceFile:
         """Give what an attribute of a class of this file, or of an object made of it, may stand for."""
         if name == "state" and value.kind == "self":
             return (Value("object", "graphbus_core.State"),)
-        found: list[Values] = []
-        for home, node in self.lineage(value.node, skip_first=value.kind == "super"):
-            scope = home.scopes.of[id(node)]
-            if name in scope.bindings:
-                found.append(union(*(home.values_of_binding(one) for one in scope.bindings[name])))
-            writes = [write for write in home.own_writes(node) if write.attribute == name]
-            found += [home.values(write.value, write.scope) for write in writes if write.value is not None]
-        return union(*found)
+        bound = self.bound(value.node, name, skip_first=value.kind == "super")
+        return union(*(home.values_of_binding(one) for home, _, found in bound for one in found))
+
+    def bound(
+        self, node: ast.AST | None, name: str, *, skip_first: bool = False
+    ) -> Iterator[tuple[SourceFile, ast.ClassDef, list[Bound]]]:
+        """Give each class of a lineage that has an attribute, with what binds it: its body, and methods on `self`."""
+        for home, step in self.lineage(node, skip_first=skip_first):
+            writes = (write for write in home.own_writes(step) if write.attribute == name)
+            found = [
+                *home.scopes.of[id(step)].bindings.get(name, ()),
+                *(Bound(each.value, each.scope) for each in writes),
+            ]
+            if found:
+                yield home, step, found
 
     def lineage(self, node: ast.AST | None, *, skip_first: bool = False) -> list[tuple[SourceFile, ast.ClassDef]]:
         """Give a class and its bases in the project, the class first."""
@@ -312,25 +319,17 @@ class SourceFile:
         decorators = {name_of(one) for _, step in self.lineage(node) for one in step.decorator_list}
         return not self._is_enum(node) and decorators <= _LEAVING
 
-    def bound_in_classes(self, node: ast.AST | None, name: str) -> Iterator[Bound]:
-        """Give every binding of a name in the body of a class and of its bases."""
-        for home, step in self.lineage(node):
-            yield from home.scopes.of[id(step)].bindings.get(name, ())
-
     def has_member(self, value: Value, name: str) -> bool:
         """Tell whether a class, or an object of it, defines an attribute."""
-        return any(
-            name in home.scopes.of[id(node)].bindings or any(write.attribute == name for write in home.own_writes(node))
-            for home, node in self.lineage(value.node, skip_first=value.kind == "super")
-        )
+        return any(self.bound(value.node, name, skip_first=value.kind == "super"))
 
     def is_method(self, node: ast.AST | None, name: str) -> bool:
         """Tell whether a class has a method of this name that takes its object first."""
         return any(
-            isinstance(bound.source, Definition)
-            and not isinstance(bound.source, ast.ClassDef)
-            and not {name_of(decorator) for decorator in bound.source.decorator_list} & _WITHOUT_OBJECT
-            for bound in self.bound_in_classes(node, name)
+            isinstance(one.source, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and not {name_of(decorator) for decorator in one.source.decorator_list} & _WITHOUT_OBJECT
+            for _, _, found in self.bound(node, name)
+            for one in found
         )
 
     def own_writes(self, node: ast.ClassDef) -> list[Write]:
@@ -394,10 +393,10 @@ class SourceFile:
     def _origins_of_attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
         for value in self.values(node.value, scope):
             if value.home is self and isinstance(value.node, ast.ClassDef):
-                bound = self.scopes.of[id(value.node)].bindings.get(node.attr, ())
-                yield from ((one.source, one.scope) for one in bound if isinstance(one.source, ast.expr))
-                writes = [write for write in self.own_writes(value.node) if write.attribute == node.attr]
-                yield from ((write.value, write.scope) for write in writes if write.value is not None)
+                found = [
+                    one for _, step, each in self.bound(value.node, node.attr) if step is value.node for one in each
+                ]
+                yield from ((one.source, one.scope) for one in found if isinstance(one.source, ast.expr))
 
     @cached_property
     def _passed_on(self) -> frozenset[str]:
