@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFi
 from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import CODES
 from graphbus_core.editing.rungs.ground import State
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
+from graphbus_core.editing.sandboxes.process import Finished, ProcessSandbox
 from graphbus_core.model.config import GateConfig, SafetyConfig
 from graphbus_core.model.powers import Powers
 from tests.unit.editing.shop_project import Shop, code_of
@@ -33,21 +34,10 @@ class CountingSandbox(ProcessSandbox):
         self.commands: list[Sequence[str]] = []
         self.folders: list[Path] = []
 
-    def seen(self, cwd: Path) -> Path:
-        return cwd
-
-    def run(
-        self,
-        command: Sequence[str],
-        cwd: Path,
-        *,
-        limits: Limits,
-        environment: Mapping[str, str] | None = None,
-        readable: Sequence[Path] = (),
-    ) -> Finished:
+    def run(self, command: Sequence[str], cwd: Path, **more: Any) -> Finished:
         self.commands.append(command)
         self.folders.append(cwd)
-        return super().run(command, cwd, limits=limits, environment=environment)
+        return super().run(command, cwd, **more)
 
 
 def counted(shop: Shop) -> CountingSandbox:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,48 +20,25 @@ HARMLESS = ("2.5 * count", "count * 2.5")
 HARMFUL = ("2.5 * count", "3.5 * count")
 
 
-class Counting:
-    """Runs what it is given and counts the test runs."""
+class Counting(ProcessSandbox):
+    """Runs what it is given, and notes which test runs and how much time there were."""
 
-    tier = "process"
-
-    def __init__(self) -> None:
+    def __init__(self, used_s: float | None = None) -> None:
         self.test_runs = 0
+        self.given_s: list[float] = []
+        self.used_s = used_s
 
-    def seen(self, cwd: Path) -> Path:
-        return cwd
-
-    def run(
-        self,
-        command: Sequence[str],
-        cwd: Path,
-        *,
-        limits: Limits,
-        environment: Mapping[str, str] | None = None,
-        readable: Sequence[Path] = (),
-    ) -> Finished:
-        self.test_runs += "PYTEST_PLUGINS" in (environment or {})
-        return ProcessSandbox().run(command, cwd, limits=limits, environment=environment)
+    def run(self, command: Sequence[str], cwd: Path, *, limits: Limits, **more: Any) -> Finished:
+        self.test_runs += "PYTEST_PLUGINS" in (more["environment"] or {})
+        self.given_s.append(limits.timeout_s)
+        done = super().run(command, cwd, limits=limits, **more)
+        return done if self.used_s is None else done._replace(used_s=self.used_s)
 
 
-def counted_shop(folder: Path, **options: object) -> tuple[Shop, Counting]:
-    shop = Shop(folder, **options)  # type: ignore[arg-type]
-    sandbox = Counting()
+def counted_shop(folder: Path, used_s: float | None = None, **options: Any) -> tuple[Shop, Counting]:
+    shop, sandbox = Shop(folder, **options), Counting(used_s)
     shop.gate = Gate(shop.project, shop.config, sandbox)
     return shop, sandbox
-
-
-class NearlyLate(Counting):
-    """A sandbox in which each command has used nearly all of its time; it notes how much each was given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given_s: list[float] = []
-
-    def run(self, command: Sequence[str], cwd: Path, *, limits: Limits, **more: object) -> Finished:
-        self.given_s.append(limits.timeout_s)
-        done = super().run(command, cwd, limits=limits, **more)  # type: ignore[arg-type]
-        return done._replace(used_s=55.0)
 
 
 @pytest.mark.parametrize("settings", [{"test_command": ("true",)}, {"checks": (("true",),)}], ids=["tests", "checks"])
@@ -68,8 +46,7 @@ def test_what_uses_nearly_all_of_its_time_without_the_change_gets_more_with_it(
     tmp_path: Path, settings: dict[str, object]
 ) -> None:
     """Else it would be chance whether a change is refused: the same code does not use the same time twice."""
-    shop, sandbox = Shop(tmp_path, gate=GateConfig(timeout_s=60.0, **settings)), NearlyLate()  # type: ignore[arg-type]
-    shop.gate = Gate(shop.project, shop.config, sandbox)
+    shop, sandbox = counted_shop(tmp_path, 55.0, gate=GateConfig(timeout_s=60.0, **settings))  # type: ignore[arg-type]
     assert shop.replace("2.5 * count", "count * 2.5").passed
     assert [given_s for given_s in sandbox.given_s if given_s > 20] == [60.0, 165.0]
 

@@ -42,22 +42,11 @@ CALLED_ONLY = _words("getattr hasattr type super")
 CAUGHT_ONLY = _words("BaseException BaseExceptionGroup SystemExit KeyboardInterrupt GeneratorExit")
 """Builtins that may be caught or named as a type, and not raised."""
 
-_TYPING = (
-    "AbstractSet Annotated Any AnyStr AsyncContextManager AsyncGenerator AsyncIterable AsyncIterator Awaitable BinaryIO "
-    "Callable ChainMap ClassVar Collection Concatenate Container ContextManager Coroutine Counter DefaultDict Deque "
-    "Dict Final FrozenSet Generator Generic Hashable IO ItemsView Iterable Iterator KeysView List Literal LiteralString "
-    "Mapping MappingView Match MutableMapping MutableSequence MutableSet NamedTuple Never NewType NoReturn NotRequired "
-    "Optional OrderedDict ParamSpec ParamSpecArgs ParamSpecKwargs Pattern Protocol ReadOnly Required Reversible Self "
-    "Sequence Set Sized SupportsAbs SupportsBytes SupportsComplex SupportsFloat SupportsIndex SupportsInt SupportsRound "
-    "TYPE_CHECKING Text TextIO Tuple Type TypeAlias TypeAliasType TypeGuard TypeIs TypeVar TypeVarTuple TypedDict Union "
-    "Unpack ValuesView assert_never assert_type cast dataclass_transform deprecated final get_args get_origin "
-    "is_typeddict overload override reveal_type runtime_checkable"
-)
 _WHOLE = _words(
     "__future__ base64 binascii bisect calendar cmath collections collections.abc colorsys contextlib copy csv dataclasses "
     "datetime decimal difflib email.utils errno fnmatch fractions functools graphlib hashlib heapq hmac html http ipaddress "
     "itertools json keyword math numbers pprint queue random re reprlib secrets statistics string struct textwrap time "
-    "tomllib unicodedata urllib.parse weakref zlib zoneinfo"
+    "tomllib typing unicodedata urllib.parse weakref zlib zoneinfo"
 )
 """Modules of which everything is harmless that they export and `USES` does not name."""
 
@@ -97,8 +86,7 @@ _IN_PART: Mapping[str, str] = {
     "traceback": "format_exc format_exception format_exception_only",
     "types": "AsyncGeneratorType CoroutineType EllipsisType GeneratorType MappingProxyType NoneType "
     "NotImplementedType SimpleNamespace TracebackType UnionType",
-    "typing": _TYPING,
-    "typing_extensions": _TYPING,
+    "typing_extensions": "ReadOnly TypeAliasType TypeIs deprecated override",  # and what `typing` has
     "uuid": "NAMESPACE_DNS NAMESPACE_OID NAMESPACE_URL NAMESPACE_X500 SafeUUID UUID uuid3 uuid4 uuid5",
     "warnings": "warn",
     "xml.sax.saxutils": "escape quoteattr unescape",
@@ -307,7 +295,8 @@ USES: Mapping[str, str] = _by_name(
         "G3.suppression": "warnings",
         "G3.unknown": "difflib.Match unicodedata.UCD urllib.parse.DefragResult urllib.parse.DefragResultBytes "
         "urllib.parse.ParseResultBytes urllib.parse.SplitResultBytes",
-        "G3.patch": "operator.setitem operator.delitem decimal.getcontext decimal.setcontext decimal.DefaultContext "
+        "G3.patch": "typing.get_overloads typing.clear_overloads typing.no_type_check typing.no_type_check_decorator "
+        "operator.setitem operator.delitem decimal.getcontext decimal.setcontext decimal.DefaultContext "
         "decimal.BasicContext decimal.ExtendedContext random.seed random.setstate logging.disable logging.root "
         "logging.setLoggerClass logging.addLevelName logging.captureWarnings logging.shutdown calendar.setfirstweekday "
         "csv.register_dialect csv.field_size_limit csv.unregister_dialect re.purge zoneinfo.reset_tzpath "
@@ -386,7 +375,7 @@ def is_module(name: str) -> bool:
 def _members(module: str) -> frozenset[str]:
     """Give the harmless members of a module."""
     if module not in _WHOLE:
-        return _words(_IN_PART.get(module, ""))
+        return _words(_IN_PART.get(module, "")) | (_members("typing") if module == "typing_extensions" else frozenset())
     loaded = importlib.import_module(module)
     exported = getattr(loaded, "__all__", None) or [name for name in vars(loaded) if not name.startswith("_")]
     members = {name: getattr(loaded, name) for name in exported if not USES.get(f"{module}.{name}")}
