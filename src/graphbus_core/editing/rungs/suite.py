@@ -190,6 +190,8 @@ _LAST_LINES = 12
 _NO_TESTS = 5
 """Exit status of a pytest that has found no test."""
 _RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3, "odd": 4}
+_OBEYED = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD",)
+"""Variables that change how pytest itself begins: tests start here as they do by hand."""
 _BEFORE = {"setup": ("", "teardown"), "call": ("setup", "call"), "teardown": ("setup", "call")}
 
 
@@ -307,6 +309,7 @@ class TestTrials:
                     "PYTHONPATH": os.pathsep.join([str(INSIDE), *paths]),
                     "PYTEST_PLUGINS": "graphbus_verdict",
                     "PYTEST_ADDOPTS": "-p no:cacheprovider --continue-on-collection-errors",
+                    **{name: os.environ[name] for name in _OBEYED if name in os.environ},
                 }
                 heard = self._ground.watched(self.command, folder, environment, before_s=before_s)
                 self._tested[key] = _read(heard, _is_pytest(self.command))
