@@ -15,7 +15,6 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,7 +95,6 @@ OFFERED = [
     ("report --output ", ["<file>"]),
     ("report -o", ["-o"]),
     ("doctor --test --js", ["--json"]),
-    ("trace ", ["last"]),
     ("run --nothing ", ["<dir>"]),
     ("report -oout.html --js", ["--json"]),
     ("report --output=out.html --js", ["--json"]),
@@ -114,34 +112,6 @@ def test_the_words_that_fit_are_offered(line: str, expected: list[str]) -> None:
 def test_a_folder_that_was_named_before_is_where_words_are_read(shop: Path, tmp_path: Path) -> None:
     assert asked(tmp_path, "-C", str(shop), "inspect", "--agent", "").stdout == "plain\nOrders\nTakes orders.\n"
     assert [word.value for word in complete(["run", f"{shop}/.graphbus", "--call"], "")] == ["Orders.place"]
-
-
-def test_what_a_run_has_left_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeping = """
-        from graphbus_core import GraphBusNode, schema_method, subscribe
-
-
-        class Orders(GraphBusNode):
-            @schema_method(input_schema={}, output_schema={})
-            def place(self) -> dict[str, object]:
-                self.state["last"] = 1
-                self.publish("/Order/Placed", {})
-                return {}
-
-            @subscribe("/Order/Placed")
-            def on_placed(self, event: dict[str, object]) -> None:
-                raise ValueError
-        """
-    files = {"agents/a.py": keeping, "pyproject.toml": "[tool.graphbus.runtime]\nkeep_dead_letters = true\n"}
-    root = write_project(tmp_path, files)
-    build_graph(root / "agents")
-    monkeypatch.chdir(root)
-    assert main(["run", "--trace", "--call", "Orders.place", "{}"]) == 7
-    assert [word.value for word in complete(["state", "show", "Orders"], "")] == ["last"]
-    (letter,) = complete(["dlq", "show"], "")
-    assert (letter.value, letter.help) == ("1", "/Order/Placed > Orders.on_placed")
-    last, event = complete(["trace"], "")
-    assert (last.value, event.help) == ("last", "/Order/Placed")
 
 
 @pytest.mark.usefixtures("_in_shop")
@@ -175,23 +145,6 @@ def test_what_a_shell_would_take_apart_or_run_is_never_offered(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     assert [word.value for word in complete(["run", "--publish"], "")] == ["/Order/Fine"]
     assert asked(tmp_path, "run", "--publish", "").stdout == "plain\n/Order/Fine\nheard by a ]0;b\n"
-
-
-def test_revisions_contexts_and_folders_are_asked_of_the_programs_that_know_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_project(tmp_path, {"bin/kubectl": "#!/bin/sh\necho kind-$2\necho '$(rm)'\n", "a": ""})
-    (tmp_path / "bin" / "kubectl").chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for words in (["init", "-q", "-b", "trunk"], ["commit", "-q", "--allow-empty", "-m", "a"], ["tag", "v1"]):
-        subprocess.run([*git, *words], check=True, timeout=PATIENCE_S)
-    assert [word.value for word in complete(["gate", "--against"], "")] == ["trunk", "v1", "HEAD"]
-    assert [(word.type, word.value) for word in complete(["diff"], "v")] == [("dir", "v"), ("plain", "v1")]
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert [word.value for word in complete(["k8s", "deploy", "--context"], "k")] == ["kind-get-contexts"]
-    (tmp_path / "bin" / "kubectl").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
-    assert complete(["k8s", "deploy", "--context"], "") == []
 
 
 def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.CompletedProcess[str]:
@@ -263,9 +216,7 @@ SETUPS = {
 }
 TYPED = [
     ("graphbus nego\t", "graphbus negotiate "),
-    ("graphbus inspect\t", "inspect-negotiation"),
     ("graphbus run --call Ord\t", "--call Orders.place "),
-    ("graphbus run --publish /Order/Pl\t", "--publish /Order/Placed "),
     ("graphbus run --validation=w\t", "--validation=warn "),
     ("graphbus build --model anth\t", "--model anthropic:claude-sonnet-5-5 "),
     ("graphbus check ag\t", "check agents/"),
@@ -371,21 +322,3 @@ def test_fish_completes_the_line(shop: Path, tmp_path: Path) -> None:
     assert done.stderr == ""
     answers = [[line.split("\t")[0] for line in part.split()[:1]] for part in done.stdout.split("==\n")[:-1]]
     assert answers == [expected for _, expected in FISH]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_finds_no_fault_with_its_script(
-    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    need(shell)
-    main(["completion", shell])
-    script = tmp_path / "script"
-    script.write_text(capsys.readouterr().out, encoding="utf-8")
-    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    with suppress(ValueError):
-        script.write_text(script.read_text(encoding="utf-8") + "\nif (\n", encoding="utf-8")
-    assert (
-        subprocess.run([shell, "-n", str(script)], capture_output=True, timeout=PATIENCE_S, check=False).returncode != 0
-    )

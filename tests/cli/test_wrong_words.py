@@ -41,29 +41,10 @@ MISSPELT = [
         "graphbus check has no option --version: it is an option of graphbus itself and stands before the command.",
         "graphbus check",
     ),
-    (
-        "--json check",
-        "There is no option --json: it is an option of graphbus check and stands after the command.",
-        "graphbus",
-    ),
-    (
-        "dlq --json ls",
-        "graphbus dlq has no option --json: it is an option of graphbus dlq ls and stands after the command.",
-        "graphbus dlq",
-    ),
-    ("inspect --agent", "Option '--agent' requires an argument.", "graphbus inspect"),
-    ("init", "An argument is missing: FOLDER.", "graphbus init"),
-    ("why", "An argument is missing: FILE[:LINE].", "graphbus why"),
-    ("k8s generate", "--namespace or -n is missing.", "graphbus k8s generate"),
-    ("completion", "An argument is missing: bash, zsh or fish.", "graphbus completion"),
-    (
-        "contract export",
-        "--format is missing: jsonschema, openapi or asyncapi.",
-        "graphbus contract export",
-    ),
-    ("run --port abc", "--port must be a whole number, not 'abc'.", "graphbus run"),
-    ("dlq show abc", "ID must be a whole number, not 'abc'.", "graphbus dlq show"),
-    ("build --max-usd x", "--max-usd must be a number, not 'x'.", "graphbus build"),
+    ("init", "Missing argument 'FOLDER'.", "graphbus init"),
+    ("k8s generate", "Missing option '--namespace' / '-n'.", "graphbus k8s generate"),
+    ("completion", "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish.", "graphbus completion"),
+    ("run --port abc", "Invalid value for '--port': 'abc' is not a valid integer range.", "graphbus run"),
 ]
 
 
