@@ -143,12 +143,6 @@ def test_a_disk_that_takes_no_more_leaves_nothing_behind(
     assert [path.name for path in here.iterdir()] == ["my-shop"] * is_there
 
 
-def test_a_place_below_a_file_is_refused_and_nothing_is_left(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "file").write_text("mine")
-    assert "[GBE113]" in refusal(capsys, "file/my-shop")
-    assert files(here) == {"file": b"mine"}
-
-
 def test_json_says_what_was_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "work/my-shop", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

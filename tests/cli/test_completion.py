@@ -46,17 +46,13 @@ FILES = {
             def on_paid(self, event: dict[str, object]) -> None: ...
         """,
 }
-PROPOSAL = {"proposal_id": "P001", "title": "Read the right key", "intent": "read the right key"}
-SESSION = {"negotiations": {"records": [{"proposal": PROPOSAL}]}}
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = write_project(tmp_path_factory.mktemp("completion") / "shop", FILES)
     build_graph(root / "agents")
-    return write_project(
-        root, {f".graphbus/sessions/S00{number}/record.json": json.dumps(SESSION) for number in (1, 2)}
-    )
+    return write_project(root, {f".graphbus/sessions/S00{number}/record.json": "{}" for number in (1, 2)})
 
 
 @pytest.fixture
@@ -65,38 +61,19 @@ def _in_shop(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OFFERED = [
-    ("nego", ["negotiate"]),
     ("inspect", ["inspect", "inspect-negotiation"]),
     ("dlq s", ["show"]),
     ("completion ", ["bash", "zsh", "fish"]),
-    ("run --ca", ["--call"]),
     ("run --call ", ["Orders.place"]),
     ("run --call Orders.place {} --publish ", ["/Order/Paid", "/Order/Placed"]),
     ("run --break ", ["Orders.place", "Orders.on_paid"]),
-    ("run --validation ", ["strict", "warn", "off"]),
     ("run --validation=w", ["warn"]),
-    ("run .graphbus --publish /Order/Pl", ["/Order/Placed"]),
-    ("inspect --agent O", ["Orders"]),
-    ("inspect --agent O --js", ["--json"]),
-    ("inspect --json --js", []),
     ("generate agent Payments --depends-on ", ["Orders"]),
-    ("inspect-negotiation ", ["P001"]),
     ("inspect-negotiation --session ", ["S002", "S001"]),
-    ("undo ", ["S002", "S001"]),
-    ("replay S001", ["S001"]),
-    ("check --select GB01", ["GB010", "GB011"]),
-    ("check --ignore GB002,GB010", ["GB002,GB010"]),
-    ("build --model anth", ["anthropic:claude-sonnet-5-5"]),
     ("check ", ["<file>"]),
-    ("check -- -", ["<file>"]),
     ("-C ", ["<dir>"]),
-    ("--config ", ["<file>"]),
     ("validate ", ["<dir>"]),
-    ("report --output ", ["<file>"]),
-    ("report -o", ["-o"]),
-    ("doctor --test --js", ["--json"]),
     ("run --nothing ", ["<dir>"]),
-    ("report -oout.html --js", ["--json"]),
     ("report --output=out.html --js", ["--json"]),
 ]
 
@@ -125,9 +102,6 @@ HOSTILE = [
     "$(touch hacked)",
     "`touch hacked`",
     "a b",
-    "'x",
-    "x;y",
-    "tab\there",
     "\x1b[31mred",
     "line\nbreak",
     "/Order/Fine",
@@ -159,26 +133,17 @@ def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.Completed
     )  # fmt: skip
 
 
-BROKEN = {
-    "no artifacts": {},
-    "no JSON": {".graphbus/agents.json": "{"},
-    "another form": {".graphbus/agents.json": "[]"},
-    "wrong settings": {"pyproject.toml": "[tool.graphbus]\nnothing = 1\n"},
-    "no TOML": {"pyproject.toml": "["},
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
 def test_what_cannot_be_read_gives_no_words_and_no_noise(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(write_project(tmp_path, BROKEN[what]))
-    lines = (["run", "--call", ""], ["-C", "nowhere", "undo", ""], ["biuld", "x"])
-    for shell, words in [*(("zsh", line) for line in lines), ("tcsh", ["ne"])]:
-        monkeypatch.setenv("COMP_WORDS", shlex.join(["graphbus", *filter(None, words)]))
-        monkeypatch.setenv("COMP_CWORD", str(len(words)))
-        assert completion.answer(f"{shell}_complete") == 0
-        assert capfd.readouterr() == ("", "")
+    broken = {"another form": {".graphbus/agents.json": "[]"}, "no TOML": {"pyproject.toml": "["}, "nothing": {}}
+    for what, files in broken.items():
+        monkeypatch.chdir(write_project(tmp_path / what, files | {"a.txt": ""}))
+        for words in (["run", "--call", ""], ["-C", "nowhere", "undo", ""], ["biuld", "x"]):
+            monkeypatch.setenv("COMP_WORDS", shlex.join(["graphbus", *filter(None, words)]))
+            monkeypatch.setenv("COMP_CWORD", str(len(words)))
+            assert completion.answer("zsh_complete") == 0
+            assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow
@@ -216,11 +181,9 @@ SETUPS = {
 }
 TYPED = [
     ("graphbus nego\t", "graphbus negotiate "),
-    ("graphbus run --call Ord\t", "--call Orders.place "),
+    ("graphbus run --publish /Order/Pl\t", "--publish /Order/Placed "),
     ("graphbus run --validation=w\t", "--validation=warn "),
-    ("graphbus build --model anth\t", "--model anthropic:claude-sonnet-5-5 "),
     ("graphbus check ag\t", "check agents/"),
-    ("graphbus report --output py\t", "--output pyproject.toml "),
     ("graphbus -C . inspect --agent \t", "--agent Orders "),
     ("true; graphbus run --publish '/Order/Pl\t", "--publish '/Order/Placed'"),
 ]
@@ -299,13 +262,9 @@ def test_a_real_shell_completes_the_line(shell: str, shop: Path, tmp_path: Path)
 
 FISH = [
     ("graphbus nego", ["negotiate"]),
-    ("graphbus run --call ", ["Orders.place"]),
     ("graphbus run --publish /Order/Pl", ["/Order/Placed"]),
     ("graphbus run --validation=w", ["--validation=warn"]),
-    ("graphbus build --model anthropic:cl", ["anthropic:claude-sonnet-5-5"]),
     ("graphbus check ag", ["agents/"]),
-    ("graphbus validate ag", ["agents/"]),
-    ("graphbus report --output py", ["pyproject.toml"]),
     ("graphbus -C . inspect --agent ", ["Orders"]),
 ]
 

@@ -23,14 +23,14 @@ def shop(tmp_path: Path) -> Path:
 # --- wrong words ----------------------------------------------------------------------------
 
 MISSPELT = [
+    ("xyzzy", "There is no command 'xyzzy'.", "graphbus"),
+    ("init a b", "Got unexpected extra argument (b).", "graphbus init"),
+    ("-C nowhere init a", "Invalid value for '-C': Directory 'nowhere' does not exist.", "graphbus"),
     ("biuld", "There is no command 'biuld'. Did you mean 'build'?", "graphbus"),
     ("dlq shw", "graphbus dlq has no command 'shw'. Did you mean 'show'?", "graphbus dlq"),
-    ("k8s genrate", "graphbus k8s has no command 'genrate'. Did you mean 'generate'?", "graphbus k8s"),
     ("contract dif", "There is no folder and no command 'dif'. Did you mean 'diff'?", "graphbus contract"),
-    ("help chekc", "There is no command 'chekc'. Did you mean 'check'?", "graphbus"),
     ("--vresion", "There is no option --vresion. Did you mean '--version'?", "graphbus"),
     ("check --fromat", "graphbus check has no option --fromat. Did you mean '--format'?", "graphbus check"),
-    ("dlq ls --tpoic x", "graphbus dlq ls has no option --tpoic. Did you mean '--topic'?", "graphbus dlq ls"),
     (
         "check --format jsno",
         "Invalid value for '--format': 'jsno' is not one of 'text', 'json', 'sarif', 'github'. Did you mean 'json'?",

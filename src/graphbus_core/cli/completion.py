@@ -37,7 +37,7 @@ def completion(*, shell: str) -> None:
     """Print a script for SHELL: bash, zsh or fish. Nothing is installed or changed; load it where the shell begins.
 
     It completes commands, options, their values and files, and words of the project: agents, methods, topics,
-    sessions, proposals. They are read from the artifacts of the last build; your code is not run.
+    sessions. They are read from the artifacts of the last build; your code is not run.
 
     \b
     bash, in ~/.bashrc:
@@ -110,15 +110,12 @@ def names_of(parameter: click.Parameter) -> list[str]:
     return [name for name in names if name in SOURCES or name in FILES]
 
 
-def _fitting(names: list[str], given: list[str], ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+def _fitting(names: list[str], given: list[str], _ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
     found = [CompletionItem(incomplete, type=FILES[name]) for name in names if name in FILES]
-    before = incomplete[: incomplete.rfind(",") + 1]  # the last of several with commas between them
-    words, _ = attempt(
-        lambda: [word for name in names if name in SOURCES for word in SOURCES[name](_folder(given), ctx)]
-    )
+    words, _ = attempt(lambda: [word for name in names if name in SOURCES for word in SOURCES[name](_folder(given))])
     for word, meaning in words or ():
-        if word.startswith(incomplete.removeprefix(before)) and _SAFE.fullmatch(word):
-            found.append(CompletionItem(before + word, help=_CONTROL.sub(" ", meaning.strip().partition("\n")[0])))
+        if word.startswith(incomplete) and _SAFE.fullmatch(word):
+            found.append(CompletionItem(word, help=_CONTROL.sub(" ", meaning.strip().partition("\n")[0])))
     return found
 
 
@@ -142,68 +139,43 @@ def _read(folder: Path, name: str) -> Any:
     return json.loads((folder / name).read_bytes())
 
 
-def _agents(folder: Path, _ctx: click.Context) -> Words:
+def _agents(folder: Path) -> Words:
     return ((agent["name"], agent.get("doc", "")) for agent in _read(folder, "agents.json")["agents"])
 
 
-def _methods(folder: Path, _ctx: click.Context) -> Words:
+def _methods(folder: Path) -> Words:
     for agent in _read(folder, "agents.json")["agents"]:
         for method in agent.get("methods", ()):
             if method.get("has_schema"):
                 yield f"{agent['name']}.{method['name']}", method.get("doc", "")
 
 
-def _stops(folder: Path, ctx: click.Context) -> Words:
+def _stops(folder: Path) -> Words:
     """Methods that can be called, and handlers."""
-    yield from _methods(folder, ctx)
+    yield from _methods(folder)
     for agent in _read(folder, "agents.json")["agents"]:
         for subscription in agent.get("subscriptions", ()):
             yield f"{agent['name']}.{subscription['method']}", f"gets {subscription['topic']}"
 
 
-def _topics(folder: Path, _ctx: click.Context) -> Words:
+def _topics(folder: Path) -> Words:
     for topic in _read(folder, "topics.json")["topics"]:
         heard = ", ".join(topic.get("subscribers", ()))
         yield topic["name"], f"heard by {heard}" if heard else ""
 
 
-def _sessions(folder: Path, _ctx: click.Context) -> Words:
+def _sessions(folder: Path) -> Words:
     """The newest first."""
     return ((path.parent.name, "") for path in sorted(folder.glob("sessions/*/record.json"), reverse=True))
 
 
-def _proposals(folder: Path, ctx: click.Context) -> Words:
-    session = ctx.params.get("session") or next(iter(_sessions(folder, ctx)))[0]
-    for record in _read(folder, f"sessions/{session}/record.json")["negotiations"]["records"]:
-        proposal = record["proposal"]
-        yield proposal["proposal_id"], proposal.get("title") or proposal["intent"]
-
-
-def _rules(_folder: Path, _ctx: click.Context) -> Words:
-    from graphbus_core.compiler.rules import REGISTER
-
-    return ((rule.code, rule.summary) for rule in REGISTER.values())
-
-
-def _models(_folder: Path, _ctx: click.Context) -> Words:
-    from graphbus_core import settings
-    from graphbus_core.llm.providers import providers_of
-
-    yield "rules", "no model is asked"
-    for provider in providers_of(settings.load(settings.find_root([Path()])).llm).values():
-        yield f"{provider.name}:{provider.default_model}", provider.key_env and f"needs {provider.key_env}"
-
-
-SOURCES: Mapping[str, Callable[[Path, click.Context], Words]] = {
+SOURCES: Mapping[str, Callable[[Path], Words]] = {
     "AGENT": _agents,
     "AGENT.METHOD": _stops,
     "AGENT.METHOD JSON": _methods,
     "TOPIC JSON": _topics,
     "TOPIC": _topics,
     "SESSION": _sessions,
-    "PROPOSAL": _proposals,
-    "CODES": _rules,
-    "MODEL": _models,
 }
 """What the help calls a value -> the words for it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -73,9 +74,8 @@ def agent(*, name: str, folder: Path, as_json: bool, **topics: tuple[str, ...]) 
       graphbus generate agent Billing --depends-on OrderProcessor
     """
     wish = _Wish(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
-    raise_all(_misspelt(wish))
     project = _read_whole(folder)
-    raise_all(_misplaced(wish, project))
+    raise_all(_refusals(wish, project))
     files = _write_new(_new_files(wish, folder, project))
     if as_json:
         console.emit_json({"agent": wish.name, "files": files})
@@ -85,15 +85,21 @@ def agent(*, name: str, folder: Path, as_json: bool, **topics: tuple[str, ...]) 
     console.say(f"Next: graphbus check {shlex.quote(str(folder))}")
 
 
-def _misspelt(wish: _Wish) -> Iterator[UsageError]:
-    """Give a refusal for each name and topic that cannot be one."""
+def _refusals(wish: _Wish, project: Project) -> Iterator[UsageError]:
+    """Give a refusal for each name and topic that cannot be one, or does not fit the agents that are there."""
+    known = {definition.name: definition for definition in project.definitions}
     reason = _why_no_class_name(wish.name)
+    if wish.name in known:
+        place = known[wish.name].name_span.place
+        reason = f"there is one already at {place.path}:{place.line}"
     if reason:
         yield UsageError("GBE114", name=wish.name, reason=reason)
     bad = [topic for topic in wish.heard if not is_topic_or_pattern(topic)]
     bad += [topic for topic in wish.said if not is_topic(topic)]
-    for topic in dict.fromkeys(bad):
-        yield UsageError("GBE115", topic=topic)
+    yield from (UsageError("GBE115", topic=topic) for topic in dict.fromkeys(bad))
+    for name in wish.needed:
+        if name not in known:
+            yield UsageError("GBE117", name=name, suggestion=did_you_mean(name, known))
 
 
 def _why_no_class_name(name: str) -> str:
@@ -120,17 +126,6 @@ def _read_whole(folder: Path) -> Project:
     return Project.read(resolve_build(BuildConfig(paths=(str(path),))))
 
 
-def _misplaced(wish: _Wish, project: Project) -> Iterator[UsageError]:
-    """Give a refusal for each name that does not fit the agents that are there."""
-    known = {definition.name: definition for definition in project.definitions}
-    if wish.name in known:
-        place = known[wish.name].name_span.place
-        yield UsageError("GBE114", name=wish.name, reason=f"there is one already at {place.path}:{place.line}")
-    for name in wish.needed:
-        if name not in known:
-            yield UsageError("GBE117", name=name, suggestion=did_you_mean(name, known))
-
-
 def _new_files(wish: _Wish, folder: Path, project: Project) -> dict[Path, str]:
     """Give the files to write: the agent's in the folder, its test in the `tests` of the project."""
     payloads = {topic: _payload_of(topic, project.definitions) for topic in wish.said}
@@ -138,14 +133,8 @@ def _new_files(wish: _Wish, folder: Path, project: Project) -> dict[Path, str]:
     file = f"{_snake(wish.name)}.py"
     relative = (folder.resolve() / file).relative_to(root).as_posix()
     module = module_name(relative, find_import_root(str(root), relative.rpartition("/")[0]))
-    test = _as_typed(root / "tests" / f"test_{file}")
+    test = Path(os.path.relpath(root / "tests" / f"test_{file}"))
     return {folder / file: _agent_source(wish, payloads), test: _test_source(wish, payloads, module)}
-
-
-def _as_typed(path: Path) -> Path:
-    """Give the path relative to the working directory, where it is below it."""
-    here = Path.cwd().resolve()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> _Payload:

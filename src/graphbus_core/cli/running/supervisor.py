@@ -25,12 +25,10 @@ import msgspec
 
 from graphbus_core import settings
 from graphbus_core.build import run_build_pipeline
-from graphbus_core.cli import console, formats
+from graphbus_core.cli import console
 from graphbus_core.cli.running import supervised
 from graphbus_core.cli.running.execution import RunOptions
 from graphbus_core.cli.running.watching import Watcher
-from graphbus_core.compiler import rules
-from graphbus_core.compiler.project import Project
 from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError, raise_all
 from graphbus_core.hosting.signals import LOOK_S, Stopped, look_for_signal, stop_on_signals
 from graphbus_core.model.config import BuildConfig
@@ -85,17 +83,6 @@ class Builder:
             save.errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
         save.findings, save.gone = _without(self._findings, before), _without(before, self._findings)
         return save
-
-    def report(self, findings: tuple[Finding, ...]) -> formats.Report:
-        """Give what shows findings with their lines."""
-        project = Project.read(self.config)
-        return formats.Report(
-            findings=findings,
-            errors=(),
-            root=project.config.root,
-            source=project.source,
-            fix_of=lambda finding: rules.fix_for(finding, project),
-        )
 
 
 def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -308,9 +295,8 @@ class Supervisor:
         self._tell_save({"event": "ready", "agents": save.agents}, save, [*lines, watching])
 
     def _tell_restarted(self, save: Save) -> None:
-        gone = [{"code": each.code, "agent": each.agent, "message": each.message} for each in save.gone]
         line = f"{_saved(save)} checked, built, restarted {console.paint(f'in {_ms(save)}', 'dim')}"
-        self._tell_save({"event": "reloaded", "saved": save.paths, "agents": save.agents, "gone": gone}, save, [line])
+        self._tell_save({"event": "reloaded", "saved": save.paths, "agents": save.agents}, save, [line])
 
     def _tell_failed(self, save: Save, *, is_running: bool) -> None:
         if is_running:
@@ -321,13 +307,13 @@ class Supervisor:
 
     def _tell_save(self, document: dict[str, Any], save: Save, lines: Iterable[str]) -> None:
         """Tell what came of a save, with its errors and findings."""
-        report = self._builder.report(save.findings) if save.findings else None
         document |= {
             "seconds": round(perf_counter() - save.began, 4),
             "errors": [console.describe(error) for error in save.errors],
-            "findings": formats.as_json(report)["findings"] if report else [],
+            "findings": _documents(save.findings),
+            "gone": _documents(save.gone),
         }
-        self._tell(document, [*_error_lines(save), *(_finding_lines(report) if report else ()), *lines])
+        self._tell(document, [*_lines(save), *lines])
 
     def _tell(self, document: dict[str, Any], lines: Iterable[str]) -> None:
         text = msgspec.json.encode(document).decode() if self._as_json else "\n".join(lines)
@@ -346,14 +332,30 @@ def _saved(save: Save) -> str:
     return f"saved {console.plain(', '.join(save.paths))} ->"
 
 
-def _error_lines(save: Save) -> Iterator[str]:
+def _lines(save: Save) -> Iterator[str]:
     for error in save.errors:
         yield from console.error_lines(error)
+    for finding in save.findings:
+        place = console.paint(console.plain(f"{finding.span.path}:{finding.span.line}:"), "strong")
+        yield f"{place} {console.paint(finding.code, 'warn')} {console.plain(finding.message)}"
+        if finding.hint:
+            yield f"  {console.paint('hint:', 'name')} {console.plain(finding.hint)}"
 
 
-def _finding_lines(report: formats.Report) -> Iterator[str]:
-    for finding in report.findings:
-        yield from formats.finding_lines(finding, report)
+def _documents(findings: Sequence[Finding]) -> list[dict[str, object]]:
+    return [
+        {
+            "code": each.code,
+            "severity": each.severity,
+            "agent": each.agent,
+            "message": each.message,
+            "hint": each.hint,
+            "path": each.span.path,
+            "line": each.span.line,
+            "column": each.span.column + 1,
+        }
+        for each in findings
+    ]
 
 
 def _keep_token(options: RunOptions) -> None:
