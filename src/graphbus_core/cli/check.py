@@ -291,14 +291,15 @@ def write(mended: _Mended) -> None:
 
 def _write_one(root: Path, path: str, before: bytes, after: bytes) -> None:
     """Write a file; of one that a link inside the project leads to, the file itself."""
-    from graphbus_core.editing.journal import JournalFile, Target
+    from graphbus_core.editing.journal import Target
     from graphbus_core.model.digests import sha256_hex
+    from graphbus_core.model.proposals import FileChange
     from graphbus_core.store.beneath import Folder
 
     place = (root / path).resolve()
     if not place.is_relative_to(root.resolve()):
         raise EditError("GBE322", where=Place(path))
-    file = JournalFile(path=path, sha256_before=sha256_hex(before), sha256_after=sha256_hex(after))
+    file = FileChange(path, sha256_before=sha256_hex(before), sha256_after=sha256_hex(after))
     with Folder.at(place.parent) as folder:
         target = Target(folder, place.name, file)
         if folder.read(place.name) != before:

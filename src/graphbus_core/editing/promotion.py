@@ -18,17 +18,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from graphbus_core.editing.journal import (
-    COMMITTING,
-    PREPARING,
-    Entry,
-    Journal,
-    JournalFile,
-    Kind,
-    State,
-    Target,
-    is_changeable,
-)
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, Kind, Target, is_changeable, not_ours
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, Proposal
@@ -71,20 +61,15 @@ def promote(
         return ()
     authors = list(proposals)
     files = tuple(
-        JournalFile(
-            path=path,
-            sha256_before=_digest(before),
-            sha256_after=_digest(after),
-            proposals=tuple(proposal.proposal_id for proposal in authors if path in proposal.files),
-        )
-        for path, (before, after) in sorted(changed.items())
+        FileChange(path, _digest(old), _digest(new), tuple(one.proposal_id for one in authors if path in one.files))
+        for path, (old, new) in sorted(changed.items())
     )
     journal = Journal(config)
     with _refusing(config), journal.locked():
         _recover(config, journal)
         entry = Entry(number=journal.next_number(), session=session, kind="promote", files=files)
         _write(config, journal, entry, changed)
-    return _as_changes(entry)
+    return entry.files
 
 
 def recover(config: ResolvedBuild) -> tuple[Recovered, ...]:
@@ -131,21 +116,12 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
             _recover(config, journal)
         undone = _to_undo(journal, session)
         contents = _reversed_contents(config, journal, undone)
-        files = tuple(
-            JournalFile(
-                path=file.path,
-                sha256_before=file.sha256_after,
-                sha256_after=file.sha256_before,
-                proposals=file.proposals,
-            )
-            for file in undone.files
-        )
-        entry = Entry(
-            number=journal.next_number(), session=undone.session, kind="undo", files=files, undoes=undone.number
-        )
+        files = tuple(FileChange(one.path, one.sha256_after, one.sha256_before, one.proposals) for one in undone.files)
+        number = journal.next_number()
+        entry = Entry(number=number, session=undone.session, kind="undo", files=files, undoes=undone.number)
         if not dry_run:
             _write(config, journal, entry, contents)
-    return _as_changes(entry)
+    return files
 
 
 def fate_of(config: ResolvedBuild, session: str) -> Fate:
@@ -179,17 +155,13 @@ def _to_undo(journal: Journal, session: str) -> Entry:
     undone = {entry.undoes for entry in entries}
     open_ones = [entry for entry in entries if entry.kind == "promote" and entry.number not in undone]
     found = [entry for entry in open_ones if session in ("", entry.session)]
-    if not found:
-        foreign = journal.foreign_session(session)
-        if foreign:
-            raise EditError("GBE329", where=Place(str(foreign)), session=foreign.name.partition("-")[2], folder=foreign)
-        raise _nothing_to_undo(session, [entry.session for entry in open_ones])
-    return found[-1]
-
-
-def _nothing_to_undo(session: str, known: list[str]) -> EditError:
+    if found:
+        return found[-1]
+    foreign = journal.foreign_session(session)
+    if foreign:
+        raise EditError("GBE329", where=Place(str(foreign)), session=foreign.name.partition("-")[2], folder=foreign)
     of_session = f" of {session}" if session else ""
-    return EditError("GBE327", of_session=of_session, known=", ".join(known) or "none")
+    raise EditError("GBE327", of_session=of_session, known=", ".join(entry.session for entry in open_ones) or "none")
 
 
 def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: Entry) -> dict[str, tuple[bytes, bytes]]:
@@ -259,7 +231,7 @@ def _recover(config: ResolvedBuild, journal: Journal) -> tuple[Recovered, ...]:
 
 def _refuse_foreign(journal: Journal) -> None:
     for folder in journal.foreign():
-        raise EditError("GBE328", where=Place(str(folder)), folder=folder)
+        raise not_ours(folder)
 
 
 def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
@@ -267,7 +239,7 @@ def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
     paths = tuple(file.path for file in entry.files)
     if folder.suffix == COMMITTING:
         _return_displaced(config, entry, folder)
-        if all(_state(config, file) == "after" for file in entry.files):
+        if all(_is_new(config, file) for file in entry.files):
             for file in entry.files:
                 with _opened(config, file) as target:
                     target.clear()
@@ -333,19 +305,16 @@ def _read(config: ResolvedBuild, path: str) -> bytes | None:
 
 
 @contextmanager
-def _opened(config: ResolvedBuild, file: JournalFile) -> Iterator[Target]:
+def _opened(config: ResolvedBuild, file: FileChange) -> Iterator[Target]:
     above, _, name = file.path.rpartition("/")
     with Folder.at(os.path.realpath(config.root)) as root, root.folder(above or ".") as folder:
         yield Target(folder, name, file)
 
 
-def _state(config: ResolvedBuild, file: JournalFile) -> State:
-    """Say which of its two versions a file has now."""
-    try:
-        with _opened(config, file) as target:
-            return target.state()
-    except FileNotFoundError:
-        return "other"
+def _is_new(config: ResolvedBuild, file: FileChange) -> bool:
+    with suppress(FileNotFoundError), _opened(config, file) as target:
+        return target.state() == "after"
+    return False
 
 
 @contextmanager
@@ -362,7 +331,3 @@ def _refusing(config: ResolvedBuild) -> Iterator[None]:
 
 def _digest(data: bytes) -> str:
     return sha256(data).hexdigest()
-
-
-def _as_changes(entry: Entry) -> tuple[FileChange, ...]:
-    return tuple(FileChange(file.path, file.sha256_before, file.sha256_after, file.proposals) for file in entry.files)

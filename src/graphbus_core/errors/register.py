@@ -229,10 +229,6 @@ REGISTER: dict[str, Entry] = {
     ),
     "GBE314": Entry("{target} has no single decorator {name} to change: {reason}.", "Its decorators: {nearest}"),
     "GBE315": Entry("{target} shares its block with nothing else: {reason}.", "Change the class or block around it."),
-    "GBE316": Entry(
-        "This diff cannot be taken: {reason}.",
-        "Give a unified diff of existing text files, with lines of context around each change.",
-    ),
     "GBE317": Entry(
         "The change was written for an earlier text, and {target} was changed in another way since.",
         "It now reads: {accepted}",

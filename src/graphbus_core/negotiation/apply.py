@@ -53,24 +53,23 @@ def land(config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace
     diffs = {path: unified_diff(path, before, after) for path, (before, after) in changed.items()}
     accepted = [record.proposal for record in negotiations.records if record.status == "accepted"]
     try:
-        if report and not report.passed:
-            raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
+        if report and report.failure:
+            reason = f"{report.failure.code}: {report.failure.message}"
+            raise NegotiationError("GBE409", session=negotiations.session, reason=reason)
         if config.dry_run:
             return Landed((), diffs, workspace.project)
         plan = plan_commits(config, negotiations.session, workspace) if config.makes_commits else Plan(None, {})
         files = promote(config, changed, negotiations.session, accepted)
     except (EditError, NegotiationError) as error:
-        _refuse_session(config, negotiations.session, f"{error.sentence} [{error.code}]")
+        with suppress(
+            NegotiationError
+        ):  # the record says why nothing was written; a failure to do so must not hide that
+            settle_session(config.artifacts_dir, negotiations.session, refusal=f"{error.sentence} [{error.code}]")
         raise
     if accepted:
         settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
     commit_session(config, negotiations.session, plan)
     return Landed(files, diffs, Project.read(config))
-
-
-def _refusal(report: GateReport) -> str:
-    failure = report.failure
-    return f"{failure.code}: {failure.message}" if failure else ""
 
 
 _NOT_OURS = ("GBE322", "GBE328")
@@ -101,21 +100,13 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
     return tuple(each.told for each in ended)
 
 
-def _refuse_session(config: ResolvedBuild, session: str, reason: str) -> None:
-    """Note in the record why nothing was written; a failure to do so must not hide that reason."""
-    with suppress(NegotiationError):
-        settle_session(config.artifacts_dir, session, refusal=reason)
-
-
 # --- git commits -------------------------------------------------------------------------------
 
 
 _FILE = "commits.json"
 _SHOWN = 6
 """So many names of files are read by a person."""
-
-
-CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
+_CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
 """Nothing else is ever given to git in the place of one."""
 
 
@@ -130,7 +121,7 @@ class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
 
     branch: str
     before: str
-    commits: dict[str, CommitId]
+    commits: dict[str, _CommitId]
 
 
 class Plan(NamedTuple):
@@ -165,20 +156,16 @@ def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
     dirty = changed_before(repository, {path: Path(config.root, path).read_bytes() for path in paths})
     if not dirty:
         return ""
-    have = "has changes that are not committed" if len(dirty) == 1 else "have changes that are not committed"
-    one = "it" if len(dirty) == 1 else "one of them"
+    have, one = ("has", "it") if len(dirty) == 1 else ("have", "one of them")
     return (
-        f"{_names(dirty)} {have}. If an accepted proposal changes {one}, all that was accepted is written and no commit is made; "
-        "commit first to have commits in any case."
+        f"{_names(dirty)} {have} changes that are not committed. If an accepted proposal changes {one}, all that was accepted is "
+        "written and no commit is made; commit first to have commits in any case."
     )
 
 
 def _names(paths: Sequence[str]) -> str:
-    """Give paths as a part of a sentence: `a, b and 3 more files`."""
-    shown, more = paths[:_SHOWN], len(paths) - _SHOWN
-    if more > 1:
-        return f"{', '.join(shown)} and {more} more files"
-    return " and ".join(part for part in (", ".join(paths[:-1]), paths[-1]) if part)
+    more = len(paths) - _SHOWN
+    return ", ".join(paths[:_SHOWN]) + (f" and {more} more files" if more > 0 else "")
 
 
 def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> Plan:
@@ -227,30 +214,29 @@ def commit_session(config: ResolvedBuild, session: str, plan: Plan) -> tuple[str
     Raises:
         NegotiationError: GBE435, none was made.
     """
-    made: tuple[str, ...] = ()
-    reason = plan.obstacle
-    if plan.repository and plan.steps:
-        kept = sessions_dir(config.artifacts_dir) / session / _FILE
-        repository, branch, before = plan.repository, plan.repository.branch(), plan.repository.head()
+    if plan.obstacle:
+        raise NegotiationError("GBE435", session=session, reason=plan.obstacle)
+    if not plan.repository or not plan.steps:
+        return ()
+    kept = sessions_dir(config.artifacts_dir) / session / _FILE
+    repository, branch, before = plan.repository, plan.repository.branch(), plan.repository.head()
+    made: list[str] = []
 
-        def keep(ids: Sequence[str]) -> None:
-            nonlocal made
-            made = tuple(ids)
-            commits = dict(zip(plan.steps, ids, strict=True))
-            write_atomic(kept, encode(MadeCommits(branch=branch, before=before, commits=commits)))
+    def keep(ids: Sequence[str]) -> None:
+        made.extend(ids)
+        commits = dict(zip(plan.steps, ids, strict=True))
+        write_atomic(kept, encode(MadeCommits(branch=branch, before=before, commits=commits)))
 
-        try:
-            make_commits(repository, tuple(plan.steps.values()), keep)
-        except (GraphBusError, OSError) as refused:
-            if not made or not repository.is_on_head(
-                made[-1]
-            ):  # else HEAD has moved, and only what comes after it has failed
-                with suppress(OSError), Folder.at(kept.parent) as folder:
-                    folder.remove(_FILE)
-                reason = _reason(refused)
-    if reason:
-        raise NegotiationError("GBE435", session=session, reason=reason)
-    return made
+    try:
+        make_commits(repository, tuple(plan.steps.values()), keep)
+    except (GraphBusError, OSError) as refused:
+        if not made or not repository.is_on_head(
+            made[-1]
+        ):  # else HEAD has moved, and only what comes after it has failed
+            with suppress(OSError), Folder.at(kept.parent) as folder:
+                folder.remove(_FILE)
+            raise NegotiationError("GBE435", session=session, reason=_reason(refused)) from None
+    return tuple(made)
 
 
 def _reason(refused: Exception) -> str:
