@@ -16,7 +16,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import counted, fact, paint, plain
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_files, lines_of, trace
+from graphbus_core.negotiation.provenance import Decided, Origin, decided_files, lines_of, trace
 
 
 @click.command("replay", short_help="Run a session again on its record, and compare.")
@@ -197,13 +197,19 @@ def _nobody(origin: Origin) -> Iterator[str]:
 def _describe(decided: Decided) -> Iterator[str]:
     """Give a decision as lines to read."""
     yield f"{paint(decided.proposal, 'strong')}  {plain(decided.title or 'the record of its session is gone')}"
+    votes = (
+        f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''} {vote.decision}: {vote.reasoning}".removesuffix(
+            ": "
+        )
+        for vote in decided.votes
+    )
     facts = [
         ("session", decided.session),
         ("by", decided.agent),
         ("intent", decided.intent),
         ("mends", decided.finding),
         ("why", decided.reason),
-        *(("said", _vote(vote)) for vote in decided.votes),
+        *(("said", vote) for vote in votes),
         ("consensus", decided.consensus),
         ("gate", decided.gate),
         ("model", decided.model),
@@ -212,11 +218,6 @@ def _describe(decided: Decided) -> Iterator[str]:
     for label, value in facts:
         if value:
             yield from fact(label, plain(value), 11)
-
-
-def _vote(vote: Vote) -> str:
-    role = " (ARBITER)" if vote.is_arbiter else ""
-    return f"{vote.evaluator}{role} {vote.decision}{f': {vote.reasoning}' if vote.reasoning else ''}"
 
 
 # --- a whole file ------------------------------------------------------------------------------

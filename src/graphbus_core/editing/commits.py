@@ -77,17 +77,6 @@ def check_files(repository: Repository, paths: Sequence[str]) -> None:
     )
 
 
-def changed_before(repository: Repository, files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Give those files whose bytes are not what HEAD has, sorted; untracked ones among them."""
-    head = repository.head()
-    known = repository.entries(head, *files)
-    tracked = {path: data for path, data in files.items() if path in known}
-    with _scratch(repository, head) as scratch:
-        _put(repository, scratch, tracked)
-        now = scratch.entries(STAGED, *tracked)
-    return tuple(sorted(path for path in files if path not in known or now[path] != known[path]))
-
-
 def make_commits(repository: Repository, steps: Sequence[Step], on_made: Callable[[Sequence[str]], object]) -> None:
     """Make one commit after the other on what is checked out, and let HEAD stand for the last; all of them or none.
 
@@ -195,7 +184,7 @@ def _scratch(repository: Repository, commit: str) -> Iterator[Repository]:
 
 def _put(repository: Repository, scratch: Repository, files: Mapping[str, bytes]) -> None:
     """Give files that the commit has other bytes: what lands in the index is what `git add` would make; their modes stay."""
-    modes = scratch.entries(STAGED, *files) if files else {}
+    modes = scratch.entries(STAGED, *files)
     _copy_attributes(repository, scratch, files)
     for path, data in files.items():
         target = scratch.root / path

@@ -33,7 +33,7 @@ from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
 
 Kind = Literal["promote", "undo"]
-Side = Literal["before", "after"]
+_Side = Literal["before", "after"]
 PREPARING = ".preparing"
 COMMITTING = ".committing"
 _JOURNAL, _SEAL = "journal.json", "seal"
@@ -138,7 +138,7 @@ class Journal:
             raise not_ours(folder)
         return entry
 
-    def content(self, folder: Path, file: FileChange, number: int, side: Side) -> bytes:
+    def content(self, folder: Path, file: FileChange, number: int, side: _Side) -> bytes:
         """Give the bytes of a file before or after an entry.
 
         Raises:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from graphbus_core.editing.text.source_text import Definition, SourceText, parse
@@ -147,10 +147,9 @@ class _Unclear(Exception):  # noqa: N818 - it is an answer, not a failure
 def _merge_blocks(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
     """Merge two changes of a Python text block by block; None when that gives no clear answer."""
     try:
-        merged = _merge(*(_of_text(lines) for lines in (base, ours, theirs)))
+        return _merge(*(_of_text(lines) for lines in (base, ours, theirs)))
     except _Unclear:
         return None
-    return [line for block in merged for line in block]
 
 
 # --- taking a text apart ---------------------------------------------------------------------
@@ -201,12 +200,8 @@ def _keep_remark(found: _Blocks, between: list[str]) -> int:
 
 def _numbered(key: _Key, known: _Blocks) -> _Key:
     """Tell overloads and second assignments apart by their order."""
-    count = 2
-    fresh = key
-    while fresh in known:
-        fresh = key[0], f"{key[1]}#{count}"
-        count += 1
-    return fresh
+    names = (f"{key[1]}#{number}" if number > 1 else key[1] for number in count(1))
+    return next((key[0], name) for name in names if (key[0], name) not in known)
 
 
 def _parts(node: ast.stmt, lines: list[str], first: int, name: str) -> _Blocks:
@@ -239,20 +234,19 @@ def _key(node: ast.stmt, owner: str) -> _Key | None:
 # --- putting them together -------------------------------------------------------------------
 
 
-def _merge(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> list[list[str]]:
-    """Give the merged blocks in order; what only one side has is put where that side has it."""
+def _merge(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> list[str]:
+    """Give the lines of the merged blocks in order; what only one side has is put where that side has it."""
     _check_names(base, ours, theirs)
     anchors = [key for key in base if key in ours and key in theirs]
     for side in (ours, theirs):
         if [key for key in side if key in anchors] != anchors:
             raise _Unclear  # one side has moved blocks about
-    gaps, others = _gaps(ours, anchors), _gaps(theirs, anchors)
-    lost = _gaps(base, anchors)
-    merged: list[list[str]] = []
-    for index, key in enumerate([None, *anchors]):
+    gaps = zip(*(_gaps(side, anchors) for side in (base, ours, theirs)), strict=True)
+    merged: list[str] = []
+    for key, (lost, mine, its) in zip([None, *anchors], gaps, strict=True):
         if key is not None:
-            merged.append(_merge_block(base[key], ours[key], theirs[key]))
-        merged += _merge_gap((base, ours, theirs), lost[index], gaps[index], others[index])
+            merged += _merge_block(base[key], ours[key], theirs[key])
+        merged += _merge_gap((base, ours, theirs), lost, mine, its)
     return merged
 
 
@@ -262,9 +256,9 @@ def _check_names(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> None:
     Definitions of one name are told apart by their order, which is another one when there are more or fewer of them. A run is
     known by the block before it, so that one that is gone and one that is new may be the same.
     """
-    counts = [Counter((key[0], key[1].partition("#")[0]) for key in side) for side in (base, ours, theirs)]
-    for name in {**counts[0], **counts[1], **counts[2]}:
-        numbers = [count[name] for count in counts]
+    tallies = [Counter((key[0], key[1].partition("#")[0]) for key in side) for side in (base, ours, theirs)]
+    for name in {**tallies[0], **tallies[1], **tallies[2]}:
+        numbers = [tally[name] for tally in tallies]
         if name[0] not in ("run", "remark") and max(numbers) > 1 and min(numbers) != max(numbers):
             raise _Unclear
     was = {key for key in base if key[0] == "run"}
@@ -287,24 +281,23 @@ def _gaps(blocks: _Blocks, anchors: Sequence[_Key]) -> list[list[_Key]]:
 
 def _merge_gap(
     sides: tuple[_Blocks, _Blocks, _Blocks], lost: list[_Key], mine: list[_Key], its: list[_Key]
-) -> list[list[str]]:
+) -> list[str]:
     """Merge what is not in all three: additions of both sides stay, what one side has deleted goes."""
     base, ours, theirs = sides
     have_both_added = not (base.keys() >= set(mine) or base.keys() >= set(its))
     if have_both_added and any(key not in mine and key not in its for key in lost):
         raise _Unclear  # both have replaced the same block: that is no addition
-    merged = [lines for key in mine for lines in _one_sided(key, ours, base, theirs)]
-    return merged + [lines for key in its if key not in ours for lines in _one_sided(key, theirs, base, ours)]
+    blocks = [_one_sided(key, ours, base, theirs) for key in mine]
+    blocks += [_one_sided(key, theirs, base, ours) for key in its if key not in ours]
+    return [line for lines in blocks for line in lines]
 
 
-def _one_sided(key: _Key, side: _Blocks, base: _Blocks, other: _Blocks) -> list[list[str]]:
+def _one_sided(key: _Key, side: _Blocks, base: _Blocks, other: _Blocks) -> list[str]:
+    if key in base and side[key].lines != base[key].lines:
+        raise _Unclear
     if key in base:  # the other side has deleted it
-        if side[key].lines != base[key].lines:
-            raise _Unclear
         return []
-    if key not in other:
-        return [side[key].lines]
-    return [_merge_block(_Block(key, []), side[key], other[key])]
+    return _merge_block(_Block(key, []), side[key], other[key]) if key in other else side[key].lines
 
 
 def _merge_block(base: _Block, ours: _Block, theirs: _Block) -> list[str]:
@@ -313,7 +306,7 @@ def _merge_block(base: _Block, ours: _Block, theirs: _Block) -> list[str]:
     if ours.lines == base.lines:
         return theirs.lines
     if base.parts and ours.parts and theirs.parts:
-        return [line for block in _merge(base.parts, ours.parts, theirs.parts) for line in block]
+        return _merge(base.parts, ours.parts, theirs.parts)
     if base.key[0] == "from":
         return _merge_names(base, ours, theirs)
     found = merge_lines(base.lines, ours.lines, theirs.lines)
@@ -365,8 +358,7 @@ def _conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[
 
 
 def _flat(blocks: _Blocks) -> dict[_Key, list[str]]:
-    found: dict[_Key, list[str]] = {}
-    for key, block in blocks.items():
-        found[key] = block.lines
-        found.update(_flat(block.parts))
+    found = {key: block.lines for key, block in blocks.items()}
+    for block in blocks.values():
+        found |= _flat(block.parts)
     return found

@@ -25,8 +25,8 @@ from graphbus_core.model.proposals import FileChange, Proposal
 from graphbus_core.store.beneath import Folder
 
 Contents = Mapping[str, tuple[bytes, bytes]]
-Fate = Literal["", "written", "undone"]
-WAIT_S = 5.0
+_Fate = Literal["", "written", "undone"]
+_WAIT_S = 5.0
 """How long `recover` waits for another process that is promoting."""
 
 
@@ -82,7 +82,7 @@ def recover(config: ResolvedBuild) -> tuple[Recovered, ...]:
             is what looks like an interrupted change, and this user's GraphBus has not written it here: nothing is done.
     """
     journal = Journal(config)
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + _WAIT_S
     with _refusing(config):
         while journal.unfinished():
             try:
@@ -124,7 +124,7 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
     return files
 
 
-def fate_of(config: ResolvedBuild, session: str) -> Fate:
+def fate_of(config: ResolvedBuild, session: str) -> _Fate:
     """Say whether the changes of a session were written, and whether they were undone since.
 
     Raises:

@@ -21,22 +21,13 @@ from graphbus_core.editing.journal import Entry, Journal
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.proposals import ProposalRecord
+from graphbus_core.model.proposals import ProposalEvaluation, ProposalRecord
 from graphbus_core.negotiation.apply import load_commits
 from graphbus_core.negotiation.commit_message import Told, consensus_of, gate_summary, models_of, told_in
 from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
 
 OriginKind = Literal["before", "since", "decision", "unknown"]
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
-
-
-class Vote(msgspec.Struct, frozen=True):
-    """What one agent has said last."""
-
-    evaluator: str
-    decision: str
-    reasoning: str
-    is_arbiter: bool = False
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +47,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     intent: str = ""
     finding: str = ""
     reason: str = ""
-    votes: tuple[Vote, ...] = ()
+    votes: tuple[ProposalEvaluation, ...] = ()
     consensus: str = ""
     gate: str = ""
     model: str = ""
@@ -206,7 +197,6 @@ def _decided(config: ResolvedBuild, record: SessionRecord | None, session: str, 
 
 def _told(known: Decided, record: SessionRecord, one: ProposalRecord) -> Decided:
     proposal = one.proposal
-    latest = {vote.evaluator: vote for vote in one.evaluations}.values()
     return replace(
         known,
         agent=proposal.src,
@@ -214,7 +204,7 @@ def _told(known: Decided, record: SessionRecord, one: ProposalRecord) -> Decided
         intent=proposal.intent,
         finding=proposal.finding,
         reason=proposal.reason,
-        votes=tuple(Vote(vote.evaluator, vote.decision, vote.reasoning, vote.is_arbiter) for vote in latest),
+        votes=tuple({vote.evaluator: vote for vote in one.evaluations}.values()),  # what each has said last
         consensus=consensus_of(one.commit) if one.commit else "",
         gate=gate_summary(one.gate) if one.gate else "",
         model=models_of(record),

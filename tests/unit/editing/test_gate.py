@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -162,36 +161,21 @@ def alone() -> ProjectPowers:
         ("x = 1", "import os\nx = os.getcwd()", "G3.read"),
         ("import os\nx = os.remove", "import os\nx = os.remove", ""),
         ("import os\nx = os.remove", "import os\nx = os.unlink", "G3.files"),
-        ("import os.path", "import os.path\nos.remove('x')", "G3.files"),
         ("x = 1", "def f(x):\n    return x.open('r').read()", "G3.read"),
-        ("x = 1", "def f(x):\n    return x.open(3)", "G3.files"),
         ("x = 1", "def f(x):\n    return x.rename('a', 'b')", "G3.files"),
-        ("x = 1", "def f(x):\n    return x.rename(target='b')", "G3.files"),
-        ("x = 1", "from codecs import open\nf = open", "G3.files"),
         ("x = 1", "x = 1\nhasattr(x, 'real')", ""),
-        ("x = 1", "getattr(x)", "G3.reflection"),
-        ("x = 1", "class A:\n    __slots__ = ()\n    def __len__(self): return 1", ""),
         ("class A: pass", "class A(Exception): pass", "G3.base"),
-        ("x = 1", "class A(Exception, total=False): pass", ""),
-        ("x = 1", "class A(object):\n    class B(Other): pass", "G3.base"),
-        ("x = 1", "from typing import Generic\nclass A(Generic[int]): pass", ""),
-        ("x = 1", "def f():\n    def g(): pass\n    return g", ""),
         ("x = 1", "def f():\n    @wild\n    def g(): pass", "G3.decorator"),
         ("x = 1", "class A:\n    @property\n    def x(self): return 1\n    @x.setter\n    def x(self, v): pass", ""),
         ("x = 1", "def f(a):\n    a.b = 1\n    del a.c", "G3.patch"),
         ("x = 1", "class A:\n    b = 1\n    def f(self, a):\n        self.c = 1\n        a.b = 1", ""),
-        ("x = 1", "def f(cls):\n    cls.b = 1", "G3.patch"),
         ("x = 1", "class A:\n    n = 0\n    @classmethod\n    def f(cls): cls.n += 1", ""),
-        ("x = 1", "class A:\n    def f(self): pass\n    @classmethod\n    def g(cls): cls.f = print", "G3.patch"),
         ("x = 1", "class A:\n    def __init__(self): object.__setattr__(self, 'b', 1)", ""),
         ("x = 1", "class A:\n    def __init__(self, o): object.__setattr__(o, 'b', 1)", "G3.patch"),
-        ("x = 1", "class A:\n    def __init__(self): object.__setattr__(self, '__class__', 1)", "G3.patch"),
         ("x = 1", "import threading\nl = threading.local()\nl.x = 1\nl.x", ""),
-        ("x = 1", "import threading\nl = threading.local()\nl.write('a')", "G3.files"),
         ("x = 1", "from types import SimpleNamespace\nn = SimpleNamespace()\nn.system('a')", "G3.process"),
         ("x = 1", "import asyncio\nasync def f(): asyncio.get_running_loop().stop()", "G3.unknown"),
         ("x = 1", "import sys\nprint(1, file=sys.stderr)", ""),
-        ("x = 1", "import sys\nf = sys.stderr", "G3.process"),
         ("x = 1", "def d(f): return f\n@d\ndef g(): pass", ""),
         ("def g(): pass", "def d(f): return f\n@d\ndef g(): pass", "G3.decorator"),
         ("x = 1", "import os\ndef d(f): os.remove('a')\n@d\ndef g(): pass", "G3.files"),
@@ -200,37 +184,20 @@ def alone() -> ProjectPowers:
             "from functools import singledispatch\n@singledispatch\ndef f(x): pass\n@f.register\ndef _(x: int): pass",
             "",
         ),
-        ("x = 1", "def f(x): pass\n@f.register\ndef g(x: int): pass", "G3.decorator"),
         ("x = 1", "import json\nclass A(json.JSONEncoder):\n    def default(self, o): return str(o)", ""),
         ("x = 1", "import json\nclass A(json.JSONEncoder):\n    def iterencode(self, o): return o", "G3.base"),
         ("x = 1", "d = {'a': '{x}'}\ndef f(x): return d.get('b', '{x}').format(x=x)", ""),
         ("x = 1", "d = {'a': '{x}'}\ndef f(x, y): return d.get('b', y).format(x=x)", "G3.reflection"),
-        ("x = 1", "from http import HTTPStatus\nHTTPStatus.NOT_FOUND", ""),
         ("x = 1", "import json\njson.decoder.x = 1", "G3.patch"),
-        ("x = 1", "def f(a):\n    super().b = 1", "G3.patch"),
-        ("x = 1", "def f(a):\n    a().b = 1", "G3.patch"),
         ("x = 1", "def f(a):\n    a[0].b = 1", "G3.patch"),
-        ("IS_ARBITER = True", "IS_ARBITER = True\ny = 1", ""),
         ("IS_ARBITER = True", "IS_ARBITER = 1", "G3.arbiter"),
         ("x = 1", "del SYSTEM_PROMPT", "G3.prompt"),
-        ("x = 1", "SYSTEM_PROMPT += 'x'", "G3.prompt"),
-        ("x = 1", "x, SYSTEM_PROMPT = 1, 2", "G3.prompt"),
-        ("x = 1", "def f(SYSTEM): print(SYSTEM)", ""),
-        ("x = 1", "import a as IS_ARBITER", "G3.arbiter"),
-        ("x = 1  # noqa", "y = 1  # noqa", ""),
         ("x = 1  # noqa", "x = 1  # noqa: E501", "G3.suppression"),
         ("x = 'https://a.b'", "x = 'https://a.b/c'", "G3.url"),
-        ("x = 1", "password = ''", ""),
         ("x = 1", "def f(x):\n    password: str\n    f(**{'password': x}, password=x)", ""),
-        ("x = 1", "password = 'change me please'", ""),
-        ("x = 1", "def f(y): x = {1: 2, **y}", ""),
         ("x = 1", "größe = 1\nплан = 2", ""),
         ("x = 1", "from . import prices\nfrom .prices import y", "G3.import"),
-        ("x = 1", "from urllib.parse import quote\nfrom http import HTTPStatus", ""),
-        ("x = 1", "from inspect import isawaitable", ""),
         ("x = 1", "def f(y): y.__name__, y.__dict__", "G3.reflection"),
-        ("x = 1", "import os\nclass A:\n    x: os.PathLike", ""),
-        ("x = 1", "from os import path\npath.join('a')", ""),
         ("x = 1", "import sys as s\nprint(s)", "G3.reflection"),
     ],
 )
@@ -362,21 +329,8 @@ def code_of_verdict(verdict: object) -> str:
 
 
 @pytest.mark.slow
-def test_tests_that_the_python_at_hand_cannot_run_are_no_proof(tmp_path: Path) -> None:
-    bare = tmp_path / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
-    shop = Shop(tmp_path / "p", with_tests=True, gate=GateConfig(test_command=(f"{bare}/bin/python", "-m", "pytest")))
-
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
-
-    assert (rung.status, rung.code) == ("failed", "G6.unverified")
-    assert "pytest is not installed" in rung.message
-    assert "Install pytest there, or set test_command in [tool.graphbus.gate]." in rung.message
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "test", ["def test_red():\n    assert False\n", "import pytest\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", ""]
+    "test", ["import pytest\n\ndef test_red():\n    assert False\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", ""]
 )
 def test_where_no_test_passed_there_is_nothing_to_break(tmp_path: Path, test: str) -> None:
     shop = Shop(tmp_path, more={"tests/test_red.py": test})
@@ -434,19 +388,6 @@ def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_
     assert "Without the change, too: " in refused.rungs[5].message
     assert allowed.passed
     assert (allowed.rungs[5].status, allowed.rungs[5].code) == ("not_run", "G5.unverified")
-
-
-@pytest.mark.slow
-def test_agents_that_the_text_does_not_show_may_stay_but_not_change(tmp_path: Path) -> None:
-    made = 'Made = type("Made", (GraphBusNode,), {"__module__": __name__})\n'
-    shop = Shop(tmp_path, more=away("") | {ORDERS: orders_with(made)})
-    other = shop.project.source(ORDERS).data.replace(b'type("Made"', b'type("Mode"')
-    dead = shop.project.source(ORDERS).data + b"1 / 0\n"
-
-    assert shop.replace("2.5 * count", "3.5 * count").rungs[5].status == "passed"
-    for data, code in ((other, "G5.nodes"), (dead, "G5.import")):
-        verdict = shop.gate.trials.check_import(START, State(code, {ORDERS: data}), shop.project)
-        assert code_of_verdict(verdict) == code
 
 
 def test_the_text_of_an_agent_that_is_not_asked_stays_whatever_the_edit_says(tmp_path: Path) -> None:
@@ -510,15 +451,6 @@ def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
 
     assert not folder.exists()
     assert found == ["a.py", "deep", "deep/er", "deep/er/d.txt", "inside", "inside.py"]
-
-
-def test_copies_go_with_the_gate(tmp_path: Path) -> None:
-    tree = ground.TrialTree(str(tmp_path), str(tmp_path / ".graphbus"))
-    with tree.copy({}) as folder:
-        home = folder.parent
-    del tree
-
-    assert not home.exists()
 
 
 # --- the register ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import CodeChange, Proposal
 from graphbus_core.store.beneath import Folder
+from tests import thoroughness
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
@@ -218,25 +219,20 @@ def test_two_processes_never_promote_at_once(config: ResolvedBuild) -> None:
     assert now(config) == after()
 
 
-def test_what_became_of_a_session_is_known_from_the_journal(config: ResolvedBuild) -> None:
-    assert fate_of(config, "S001") == ""
-    promote(config, CHANGED, "S001")
-    assert fate_of(config, "S001") == "written"
-    undo(config)
-    assert fate_of(config, "S001") == "undone"
-    assert fate_of(config, "S002") == ""
-
-
 # --- undo ----------------------------------------------------------------------------------
 
 
-def test_undo_restores_the_bytes_of_before(config: ResolvedBuild) -> None:
+def test_undo_restores_the_bytes_of_before_and_the_journal_knows_what_became_of_a_session(
+    config: ResolvedBuild,
+) -> None:
+    assert fate_of(config, "S001") == ""
     promote(config, CHANGED, "S001")
-
-    files = undo(config)
-
+    assert fate_of(config, "S001") == "written"
+    assert len(undo(config, dry_run=True)) == 2
+    assert now(config) == after()
+    assert [file.path for file in undo(config)] == ["agents/a.py", "agents/b.py"]
     assert now(config) == before()
-    assert [file.path for file in files] == ["agents/a.py", "agents/b.py"]
+    assert fate_of(config, "S001") == "undone"
 
 
 def test_sessions_are_undone_from_the_last_to_the_first(config: ResolvedBuild) -> None:
@@ -280,16 +276,6 @@ def test_there_may_be_nothing_to_undo(config: ResolvedBuild, session: str) -> No
     with pytest.raises(EditError) as caught:
         undo(config, "S009")
     assert "S001" in caught.value.hint
-
-
-def test_a_dry_run_restores_nothing(config: ResolvedBuild) -> None:
-    promote(config, CHANGED, "S001")
-
-    files = undo(config, dry_run=True)
-
-    assert len(files) == 2
-    assert now(config) == after()
-    assert last_session(config) == "S001"
 
 
 # --- recovery --------------------------------------------------------------------------------
@@ -348,15 +334,17 @@ def test_a_file_changed_before_its_turn_does_not_hinder_the_recovery_of_the_othe
     assert sorted(os.listdir(f"{config.root}/agents")) == ["a.py", "b.py"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"number": "x"}'])
-def test_a_damaged_entry_that_had_not_begun_is_reported(config: ResolvedBuild, damage: bytes) -> None:
-    folder = interrupted(config, PREPARING)
+@pytest.mark.parametrize("state", [PREPARING, COMMITTING])
+@pytest.mark.parametrize("damage", [b"", b'{"number": "x"}'])
+def test_a_damaged_entry_is_reported(config: ResolvedBuild, damage: bytes, state: str) -> None:
+    folder = interrupted(config, state)
     (folder / "journal.json").write_bytes(damage)
 
-    with pytest.raises(EditError) as caught:
-        recover(config)
-    assert caught.value.code == "GBE328"
-    assert folder.exists()
+    for action in (recover, lambda config: promote(config, CHANGED, "S002")):
+        with pytest.raises(EditError) as caught:
+            action(config)
+        assert caught.value.code == "GBE328"
+        assert str(folder) in caught.value.hint
 
 
 # --- what a person saves meanwhile -----------------------------------------------------------
@@ -438,7 +426,8 @@ def test_of_hundreds_of_saves_during_promotions_none_is_lost(
     path = Path(config.root, "agents/a.py")
     chance = random.Random(11)
     refusals: list[str] = []
-    for number in range(200):
+    count = 200 if thoroughness.is_thorough else 50
+    for number in range(count):
         text = f"a = 'save {number}'\n".encode()
         start, _ = CHANGED["agents/a.py"]
         path.write_bytes(start)
@@ -459,7 +448,7 @@ def test_of_hundreds_of_saves_during_promotions_none_is_lost(
         saver.join()
         assert path.read_bytes() == text
     assert set(refusals) <= {"GBE320"}
-    figure("saves lost during a promotion", f"0 of 200 ({len(refusals)} promotions refused)")
+    figure("saves lost during a promotion", f"0 of {count} ({len(refusals)} promotions refused)")
 
 
 def test_without_an_exchange_files_are_replaced_as_ever(config: ResolvedBuild, monkeypatch: pytest.MonkeyPatch) -> None:
