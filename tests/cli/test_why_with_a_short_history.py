@@ -65,15 +65,6 @@ def test_the_first_commit_of_a_shallow_clone_has_not_written_everything(
     assert (found["total = max(price, 0)"], found["return 1"]) == ("P001", "P002")
 
 
-def test_a_shallow_clone_knows_the_decisions_that_it_holds(
-    origin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clone(origin, monkeypatch, "--depth", "2")
-    found = origins(capsys)
-    assert found["return 1"] == "P002"
-    assert found["total = max(price, 0)"] == "unknown"
-
-
 def test_a_history_whose_files_were_not_fetched_is_not_taken_for_none(
     origin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,20 +99,9 @@ class Journal:
         """Give the folders of what looks like an interrupted change, and is none of ours."""
         return [path for path in self._folders(is_done=False) if not self._read(path) and path.exists()]
 
-    def done(self) -> list[Entry]:
-        """Give the entries of ours that are done."""
-        return [entry for path in self._folders(is_done=True) if (entry := self._read(path))]
-
-    def told(self) -> list[Entry]:
-        """Give the entries that are done, whoever has written them: to read and to compare, never to act on."""
-        return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=False))]
-
-    def foreign_session(self, session: str) -> Path | None:
-        """Give the folder of an entry that is done, is none of ours and says that it is of this session; "" is any."""
-        for path in reversed(self._folders(is_done=True)):
-            if session in ("", path.name.partition("-")[2]) and not self._read(path):
-                return path
-        return None
+    def done(self, *, is_own: bool = True) -> list[Entry]:
+        """Give the entries of ours that are done; or those of anybody, to read and to compare, never to act on."""
+        return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=is_own))]
 
     def _folders(self, *, is_done: bool | None = None) -> list[Path]:
         try:

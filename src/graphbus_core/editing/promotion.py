@@ -157,9 +157,6 @@ def _to_undo(journal: Journal, session: str) -> Entry:
     found = [entry for entry in open_ones if session in ("", entry.session)]
     if found:
         return found[-1]
-    foreign = journal.foreign_session(session)
-    if foreign:
-        raise EditError("GBE329", where=Place(str(foreign)), session=foreign.name.partition("-")[2], folder=foreign)
     of_session = f" of {session}" if session else ""
     raise EditError("GBE327", of_session=of_session, known=", ".join(entry.session for entry in open_ones) or "none")
 

@@ -258,10 +258,6 @@ REGISTER: dict[str, Entry] = {
         "What looks like an interrupted change was not written here by your GraphBus, or was changed since; it is left alone.",
         "Look whether the files that {folder} names are as you want them, then remove that folder.",
     ),
-    "GBE329": Entry(
-        "{session} cannot be undone, because its journal was not written here by your GraphBus, or was changed since.",
-        "Take it back with git, or by hand: what the files were before should be in {folder}.",
-    ),
     "GBE330": Entry("This file was changed while it was checked; it was left alone.", "Check again."),
     "GBE331": Entry(
         "The {tier} jail for changed code could not be built: {reason}.",

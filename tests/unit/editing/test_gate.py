@@ -348,36 +348,25 @@ def away(first: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("first", "says"),
-    [
-        (
-            "import package_that_is_not_here",
-            "Without the change, too: agents.away does not import: ModuleNotFoundError",
-        ),
-        ("import os\nos._exit(3)", "The process ended while importing (exit status 3)"),
-    ],
-)
 def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_refuse(
-    tmp_path: Path, first: str, says: str
+    tmp_path: Path,
 ) -> None:
-    shop = Shop(tmp_path, more=away(first))
+    shop = Shop(tmp_path, more=away("import package_that_is_not_here"))
 
     rung = shop.replace("2.5 * count", "3.5 * count").rungs[5]
     broken = shop.replace("import json\n", "import json\n1 / 0\n").rungs[5]
 
     assert rung.status == "passed"
-    assert says in rung.message
+    assert "Without the change, too: agents.away does not import: ModuleNotFoundError" in rung.message
     assert broken.code == "G5.import"
     assert "agents.orders" in broken.message
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["import package_that_is_not_here\n", "import os\nos._exit(3)\n"])
 def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_verified(
-    tmp_path: Path, first: str
+    tmp_path: Path,
 ) -> None:
-    files = {ORDERS: orders_with(first)}
+    files = {ORDERS: orders_with("import package_that_is_not_here\n")}
 
     refused = Shop(tmp_path / "1", more=files).replace("2.5 * count", "3.5 * count")
     allowed = Shop(tmp_path / "2", more=files, gate=ALLOWED).replace("2.5 * count", "3.5 * count")

@@ -42,25 +42,6 @@ def test_changes_of_one_proposal_stand_or_fall_together(tmp_path: Path) -> None:
     assert shop.workspace.changed() == {}
 
 
-def test_a_change_to_another_symbol_of_a_file_that_has_moved_on_still_applies(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    first = shop.change(
-        INVENTORY,
-        "Inventory.left",
-        '@schema_method(input_schema={"sku": str}, output_schema={"left": int})\n'
-        'def left(self, sku: str) -> dict:\n    return {"left": 1}',
-    )
-    second = shop.change(
-        INVENTORY, "Ledger.on_created", '@subscribe("/Order/Created")\ndef on_created(self, event):\n    pass'
-    )
-
-    shop.workspace.commit(shop.proposal(first))
-    shop.workspace.commit(shop.proposal(second))
-
-    assert b'return {"left": 1}' in shop.workspace.data(INVENTORY)
-    assert shop.workspace.data(INVENTORY).endswith(b"    def on_created(self, event):\n        pass\n")
-
-
 @pytest.mark.parametrize("path", ["agents/prices.py", "nothing.py", "../x.py"])
 def test_only_files_with_agents_can_change(tmp_path: Path, path: str) -> None:
     shop = Shop(tmp_path)
@@ -101,19 +82,6 @@ def test_a_change_for_an_earlier_text_is_merged_into_the_present_one(tmp_path: P
 
     assert b"3.5 * count" in shop.workspace.data(ORDERS)
     assert b"return repr(order)" in shop.workspace.data(ORDERS)
-
-
-def test_two_methods_added_in_one_round_both_stay(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    text = symbol_text(shop.workspace.data(ORDERS), "Orders")
-    mine = shop.change(ORDERS, "Orders", f"{text}\n\n    def mine(self):\n        return 1\n")
-    its = shop.change(ORDERS, "Orders", f"{text}\n\n    def its(self):\n        return 2\n")
-
-    shop.workspace.commit(shop.proposal(mine))
-    shop.workspace.commit(shop.proposal(its))
-
-    data = shop.workspace.data(ORDERS)
-    assert data.index(b"def mine") < data.index(b"def its")
 
 
 def test_a_change_that_contradicts_what_was_accepted_since_is_refused_by_the_name_of_the_symbol(tmp_path: Path) -> None:
