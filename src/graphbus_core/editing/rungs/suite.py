@@ -235,6 +235,8 @@ _NO_TESTS = 5
 """Exit status of a pytest that has found no test."""
 _RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3, "odd": 4}
 _OF_PLUGINS = ("the hook ", "the plugin ", "the calls of ")
+_OBEYED = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD",)
+"""Variables that change how pytest itself begins: tests start here as they do by hand."""
 _OF_PYTEST = ("pytest", "_pytest", "pluggy")
 _KINDS = (
     *("the hook", "the plugin", "the calls of", "the module", "the record of the run", "the exit status"),
@@ -375,6 +377,7 @@ class TestTrials:
                     "PYTHONPATH": os.pathsep.join([str(INSIDE), *paths]),
                     "PYTEST_PLUGINS": "graphbus_verdict",
                     "PYTEST_ADDOPTS": "-p no:cacheprovider --continue-on-collection-errors",
+                    **{name: os.environ[name] for name in _OBEYED if name in os.environ},
                 }
                 heard = self._ground.watched(self.command, folder, environment, before_s=before_s)
                 self._tested[key] = _read(heard, _is_pytest(self.command))
