@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphbus_core.editing.edits import apply_change, find_symbol, shifted, symbol_text
+from graphbus_core.editing.edits import apply_change, shifted, symbol_text
 from graphbus_core.editing.text.source_text import SourceText, definitions, find, lines_inside_strings, with_lf
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange, Operation
+from tests.symbols import find_symbol
 from tests.thoroughness import examples
 
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])

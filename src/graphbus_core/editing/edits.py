@@ -48,22 +48,11 @@ class _Edit(NamedTuple):
     mask_after: _Mask
 
 
-def find_symbol(data: bytes, target: str) -> tuple[int, int]:
-    """Give the place of a class, function or method, from its first decorator to its last statement: `data[start:end]`.
-
-    Raises:
-        EditError: There is none or more than one of this qualified name, or the file does not parse.
-    """
-    source = SourceText(data)
-    start, end = _span(source, target)
-    return source.byte_offset(start), source.byte_offset(end)
-
-
 def symbol_text(data: bytes, target: str) -> str:
     """Give a symbol as it is written in the file; the blanks before its first line are left out.
 
     Raises:
-        EditError: As `find_symbol`.
+        EditError: There is none or more than one of this qualified name, or the file does not parse.
     """
     source = SourceText(data)
     start, end = _span(source, target)

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, Kind, Target, is_changeable, not_ours
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, Target, is_changeable, not_ours
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, Proposal
@@ -33,15 +33,14 @@ _WAIT_S = 5.0
 class Recovered(NamedTuple):
     """An interrupted promotion or undo brought to its end: `is_completed` if its files are new, else they are as before."""
 
-    session: str
-    kind: Kind
+    entry: Entry
     is_completed: bool
-    paths: tuple[str, ...]
 
     @property
     def told(self) -> str:
         """What to tell a person."""
-        return f"An interrupted {self.kind} of {self.session} was {'completed' if self.is_completed else 'taken back'}."
+        state = "completed" if self.is_completed else "taken back"
+        return f"An interrupted {self.entry.kind} of {self.entry.session} was {state}."
 
 
 def promote(
@@ -233,7 +232,6 @@ def _refuse_foreign(journal: Journal) -> None:
 
 def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
     entry = journal.read(folder)
-    paths = tuple(file.path for file in entry.files)
     if folder.suffix == COMMITTING:
         _return_displaced(config, entry, folder)
         if all(_is_new(config, file) for file in entry.files):
@@ -241,10 +239,10 @@ def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
                 with _opened(config, file) as target:
                     target.clear()
             journal.enter(folder, "")
-            return Recovered(entry.session, entry.kind, True, paths)
+            return Recovered(entry, True)
         folder = _roll_back(config, journal, folder)
     _clean_up(config, journal, folder)
-    return Recovered(entry.session, entry.kind, False, paths)
+    return Recovered(entry, False)
 
 
 def _roll_back(config: ResolvedBuild, journal: Journal, folder: Path) -> Path:

@@ -89,9 +89,9 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
             raise
         return (str(error),)
     for each in ended:
-        if each.kind == "promote" and each.is_completed:
+        if each.entry.kind == "promote" and each.is_completed:
             with suppress(NegotiationError):  # the files are right, and the journal knows it too
-                settle_session(config.artifacts_dir, each.session, is_applied=True)
+                settle_session(config.artifacts_dir, each.entry.session, is_applied=True)
     return tuple(each.told for each in ended)
 
 

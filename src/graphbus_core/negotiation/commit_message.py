@@ -45,8 +45,7 @@ _COMMANDS = tuple(
         (r"\[", "("),  # [skip ci]
         (r"\]", ")"),
         (r"\*{3,}", " "),  # ***NO_CI***
-        (r"(?<=\w)#(?=\d)", " no. "),  # owner/name#12
-        (r"#(?=\d)", "no. "),  # #12
+        (r"#(?=\d)", " no. "),  # owner/name#12, #12
         (r"([#@!])(?=\w)(?<!\w\1)", r"\1 "),  # #close, @somebody, !12
         (r"\b([Gg][Hh])-(?=\d)", r"\1 "),  # GH-12
         (r"\b[A-Za-z][A-Za-z0-9+.-]*://+", ""),  # Closes https://forge.example/owner/name/issues/12

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from graphbus_core.editing.edits import apply_change, find_symbol, symbol_text, unified_diff
+from graphbus_core.editing.edits import apply_change, symbol_text, unified_diff
 from graphbus_core.editing.text.source_text import first_difference
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange
+from tests.symbols import find_symbol
 
 SHOP = '''\
 # -*- heading -*-

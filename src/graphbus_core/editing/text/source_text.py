@@ -6,7 +6,6 @@ bytes --decode--> text --parse--> tree: line and UTF-8 column --offset--> positi
 from __future__ import annotations
 
 import ast
-import codecs
 import io
 import re
 import tokenize
@@ -36,15 +35,13 @@ class SourceText:
     def __init__(self, data: bytes, path: str = "") -> None:
         self.path = path
         self.data = data
+        self.encoding = ""
         try:
             self.encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
-        except SyntaxError as reason:
-            raise self._unusable(str(reason)) from None
-        try:
             self.text = data.decode(self.encoding)
             is_faithful = self.text.encode(self.encoding) == data
-        except (UnicodeError, LookupError) as reason:  # LookupError: a codec that makes no text of bytes
-            raise self._unusable(f"it is not text in {self.encoding}, {reason}") from None
+        except (SyntaxError, UnicodeError, LookupError) as reason:  # LookupError: a codec that makes no text of bytes
+            raise self._unusable(f"it is not text in {self.encoding or 'any encoding'}, {reason}") from None
         if not is_faithful:
             raise self._unusable(f"it does not come back unchanged from its encoding {self.encoding}")
 
@@ -99,32 +96,22 @@ class SourceText:
         """The number of the line that holds a position."""
         return bisect_right(self.line_starts, position)
 
-    def offset(self, line: int, column: int) -> int:
+    def _offset(self, line: int, column: int) -> int:
         """Turn a position of the tree (line from 1, column in UTF-8 bytes) into a position in the text."""
-        start = self.line_start(line)
-        candidate = self.text[start : start + column]
-        if candidate.isascii():
-            return start + column
-        return start + len(self.line(line).encode()[:column].decode())
+        return self.line_start(line) + len(self.line(line).encode()[:column].decode())
 
     def start_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         """Where a node begins."""
-        return self.offset(node.lineno, node.col_offset)
+        return self._offset(node.lineno, node.col_offset)
 
     def end_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         """Where a node ends."""
-        return self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def indentation_at(self, position: int) -> str | None:
         """The blanks between the start of the line and a position; None when something else is there."""
         before = self.text[self.line_start(self.line_at(position)) : position]
         return before.rpartition("\f")[2] if not before.strip(_BLANKS) else None
-
-    def byte_offset(self, position: int) -> int:
-        """Turn a position in the text into one in the bytes."""
-        mark = len(codecs.BOM_UTF8) if self.encoding == "utf-8-sig" else 0
-        encoding = "utf-8" if mark else self.encoding
-        return mark + len(self.text[:position].encode(encoding))
 
     def with_text(self, text: str) -> SourceText:
         """Give the file with another text in the same encoding.
