@@ -424,7 +424,6 @@ REGISTER: dict[str, Entry] = {
         "What is in {variable} is no key: it holds blanks, line breaks or letters that no key has.",
         "Export it again, with nothing but the key.",
     ),
-    "GBE455": Entry("{model} is only asked for its price here.", "Open it with `open_client` to get answers from it."),
     "GBE460": Entry(
         "{model} gave no usable answer, twice: {reason}",
         "A larger model keeps to the format better; what was accepted before stays accepted.",
