@@ -16,116 +16,66 @@ import msgspec
 
 from graphbus_core.compiler.reading.syntax import FIELDS, children_of
 
-Stops = Callable[[ast.Call], bool]
-
 _NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
 
 
-def reaches_end(body: Sequence[ast.stmt], stops: Stops = lambda _call: False) -> bool:
-    """True when running these statements surely can go on after the last one.
-
-    Args:
-        body: The statements.
-        stops: Tells of a call whether it may never return, besides those whose name says so.
-    """
-    for statement in body:
-        judge = _JUDGES.get(statement.__class__)
-        if judge is not None and not judge(statement, stops):
-            return False
-    return True
+def reaches_end(body: Sequence[ast.stmt]) -> bool:
+    """True when running these statements surely can go on after the last one; calls whose name does not say so return."""
+    return all(_goes_on(statement) for statement in body)
 
 
-def _loop_goes_on(statement: ast.For | ast.AsyncFor | ast.While, stops: Stops) -> bool:
-    is_endless = isinstance(statement, ast.While) and _is_true(statement.test)
-    if not is_endless and not statement.orelse:
-        return True
-    return _can_break(statement.body, stops) or (not is_endless and reaches_end(statement.orelse, stops))
-
-
-def _if_goes_on(statement: ast.If, stops: Stops) -> bool:
-    if _is_true(statement.test):
-        return reaches_end(statement.body, stops)
-    return reaches_end(statement.body, stops) or reaches_end(statement.orelse, stops)
-
-
-def _try_goes_on(statement: ast.Try, stops: Stops) -> bool:
-    if not reaches_end(statement.finalbody, stops):
+def _goes_on(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue):
         return False
-    main = reaches_end(statement.body, stops) and reaches_end(statement.orelse, stops)
-    return main or any(reaches_end(handler.body, stops) for handler in statement.handlers)
-
-
-def _is_true(test: ast.expr) -> bool:
-    return isinstance(test, ast.Constant) and bool(test.value)
-
-
-def _can_break(body: Sequence[ast.stmt], stops: Stops) -> bool:
-    """True when a `break` of this loop, not of an inner one, can be reached in the statements."""
-    for statement in body:
-        if isinstance(statement, ast.Break) or any(_can_break(part, stops) for part in _parts(statement, stops)):
-            return True
-        if not reaches_end([statement], stops):
-            return False
-    return False
-
-
-def _parts(statement: ast.stmt, stops: Stops) -> Iterator[Sequence[ast.stmt]]:
-    """The blocks of a statement whose `break` belongs to the loop around it."""
+    if isinstance(statement, ast.Expr):
+        call = called_by(statement)
+        return call is None or getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NO_RETURN
+    if isinstance(statement, ast.If | ast.While | ast.Assert) and isinstance(statement.test, ast.Constant):
+        is_endless = isinstance(statement, ast.While) or not statement.test.value
+        return not is_endless and reaches_end(getattr(statement, "body", ()))
+    if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
+        return any(map(reaches_end, _ways(statement))) and reaches_end(getattr(statement, "finalbody", ()))
     if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-        yield statement.orelse
-    elif isinstance(statement, ast.If) and _is_true(statement.test):
-        yield statement.body
-    elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield getattr(statement, "body", ())
-        if not isinstance(statement, ast.Try) or reaches_end(statement.body, stops):
-            yield getattr(statement, "orelse", ())
-        yield getattr(statement, "finalbody", ())
-        yield from (part.body for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())))
+        return reaches_end(statement.orelse)
+    return reaches_end(statement.body) if isinstance(statement, ast.With | ast.AsyncWith) else True
 
 
-def _never_returns(value: ast.expr, stops: Stops) -> bool:
-    if isinstance(value, ast.Await):
-        value = value.value
-    if not isinstance(value, ast.Call):
-        return False
-    name = getattr(value.func, "attr", getattr(value.func, "id", ""))
-    return name in _NO_RETURN or stops(value)
+def _ways(statement: ast.If | ast.Match | ast.Try | ast.TryStar) -> Iterator[Sequence[ast.stmt]]:
+    """The blocks of a statement of which one run takes one."""
+    if isinstance(statement, ast.If):
+        yield from (statement.body, statement.orelse)
+    elif isinstance(statement, ast.Match):
+        yield from (case.body for case in statement.cases)
+    else:
+        yield [*statement.body, *statement.orelse]
+        yield from (handler.body for handler in statement.handlers)
 
 
-def ends_of(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
-    """Give the calls that stand alone as the last statement of a path."""
+def called_by(statement: ast.Expr) -> ast.Call | None:
+    """Give the call that a statement consists of, awaited or not."""
+    value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
+    return value if isinstance(value, ast.Call) else None
+
+
+def last_calls(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
+    """Give the calls that stand alone as the last statement of a way through a body."""
     last = body[-1] if body else None
     if isinstance(last, ast.Expr):
-        value = last.value.value if isinstance(last.value, ast.Await) else last.value
-        if isinstance(value, ast.Call):
-            yield value
-    elif isinstance(last, ast.If | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match):
-        for field in ("body", "orelse"):
-            yield from ends_of(getattr(last, field, ()))
-        for part in (*getattr(last, "handlers", ()), *getattr(last, "cases", ())):
-            yield from ends_of(part.body)
+        yield from filter(None, [called_by(last)])
+    elif isinstance(last, ast.With | ast.AsyncWith):
+        yield from last_calls(last.body)
+    elif isinstance(last, ast.If | ast.Match | ast.Try | ast.TryStar):
+        for way in _ways(last):
+            yield from last_calls(way)
 
 
 def is_stub(body: Sequence[ast.stmt]) -> bool:
     """True for a body of nothing but a docstring and `...`: what it gives is left to others."""
-    for statement in body:
-        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
-            return False
-        if not isinstance(statement.value.value, str) and statement.value.value is not ...:
-            return False
-    return True
-
-
-_JUDGES: dict[type, Callable[[Any, Stops], bool]] = {
-    **dict.fromkeys((ast.Break, ast.Continue, ast.Raise, ast.Return), lambda statement, stops: False),
-    **dict.fromkeys((ast.AsyncFor, ast.For, ast.While), _loop_goes_on),
-    **dict.fromkeys((ast.AsyncWith, ast.With), lambda statement, stops: reaches_end(statement.body, stops)),
-    **dict.fromkeys((ast.Try, ast.TryStar), _try_goes_on),
-    ast.Assert: lambda statement, stops: not isinstance(statement.test, ast.Constant) or bool(statement.test.value),
-    ast.Expr: lambda statement, stops: not _never_returns(statement.value, stops),
-    ast.If: _if_goes_on,
-    ast.Match: lambda statement, stops: any(reaches_end(case.body, stops) for case in statement.cases),
-}
+    constants = [getattr(getattr(statement, "value", None), "value", None) for statement in body]
+    return all(
+        isinstance(statement, ast.Expr) and (isinstance(value, str) or value is ...)
+        for statement, value in zip(body, constants, strict=True)
+    )
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

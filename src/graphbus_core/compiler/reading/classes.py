@@ -26,7 +26,6 @@ from graphbus_core.compiler.reading.methods import (
     docstring,
     make_spec,
     make_view,
-    never_returns,
     read_decorators,
     read_method,
     read_parameters,
@@ -94,7 +93,6 @@ class _AgentReader:
         self._methods = list(self._read_methods())
         self.bodies: Mapping[str, Body] = {method.node.name: method.body for _, method in self._methods}
         self._instance_names = self._written_names()
-        self._raising = frozenset(method.node.name for _, method in self._methods if never_returns(method))
 
     def _written_names(self) -> frozenset[str]:
         """Attributes that are assigned anywhere in the class and its bases, or where their modules are run."""
@@ -145,7 +143,7 @@ class _AgentReader:
             inside = scope.in_signature(method.node)
             parameters = read_parameters(method, inside)
             view = make_view(method, parameters, inside, self._chain)
-            specs.append(make_spec(method, parameters, scope, view, self._raising))
+            specs.append(make_spec(method, parameters, scope, view))
             subscriptions.extend(read_subscriptions(method, parameters, scope, view))
             if method.node.name == "handle_event":
                 subscriptions.extend(self._listed_subscriptions(method, parameters, view))

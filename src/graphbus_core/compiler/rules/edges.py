@@ -12,7 +12,7 @@ import msgspec
 from graphbus_core.compiler.graph import components, find_circle
 from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.compiler.rules.names import are_near_topics, is_slip_of_topic, near_match, near_topic
-from graphbus_core.compiler.rules.wiring import Demand, Evidence, Heard, Sent, Wiring, calls_with, demands, owns, report
+from graphbus_core.compiler.rules.wiring import Demand, Evidence, Heard, Sent, Wiring, demands, owns, report
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import KeyRead
 from graphbus_core.model.findings import Finding, Related
@@ -246,7 +246,7 @@ def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -
         return (
             ("which it answers itself: that would wait for ever", "Call the method directly.") if is_own else ("", "")
         )
-    if wiring.has_unknown_subscribers or {"", "subscribe"} & {*calls_with(sent.topic, wiring.evidence)}:
+    if wiring.has_unknown_subscribers or {"", "subscribe"} & wiring.calls_with(sent.topic):
         return "", ""
     meant = near_topic(sent.topic, {heard.topic for heard in wiring.heard if is_topic(heard.topic)})
     guess = f"Did you mean {meant!r}? " if meant else ""
@@ -331,7 +331,7 @@ def _is_silent(heard: Heard, wiring: Wiring) -> bool:
         return True
     if wiring.all_publishers(heard.topic) != ():
         return False
-    return all(name in ("subscribe", "unsubscribe") for name in calls_with(heard.topic, wiring.evidence))
+    return wiring.calls_with(heard.topic) <= {"subscribe", "unsubscribe"}
 
 
 def _deaf(heard: Heard, wiring: Wiring) -> Finding:

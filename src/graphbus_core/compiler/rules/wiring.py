@@ -71,21 +71,6 @@ def trees_with(words: Sequence[str], evidence: Evidence) -> Iterator[ast.Module 
             yield None
 
 
-def calls_with(topic: str, evidence: Evidence) -> Iterator[str]:
-    """Give the last name of everything that some file of the build calls with a topic; "" for a file that cannot be read.
-
-    Only asked when an end of the topic is missing, so that reading a file once more costs nothing in a project without findings.
-    """
-    for tree in trees_with([topic], evidence):
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call):
-                values = (*node.args, *(keyword.value for keyword in node.keywords))
-                if any(isinstance(value, ast.Constant) and value.value == topic for value in values):
-                    yield last_name(node.func) or "?"
-        if tree is None:
-            yield ""
-
-
 def last_name(expression: ast.expr) -> str:
     """Give `c` for `a.b.c` and for `c`; the empty text for anything else."""
     return getattr(expression, "attr", "") or getattr(expression, "id", "")
@@ -172,6 +157,7 @@ class Wiring:
         self.is_partial = any(error.code in _UNREADABLE for error in evidence.errors)
         self._external = evidence.config.settings.external_topics
         self._found: dict[WiringRule, tuple[Finding, ...]] = {}
+        self._given: dict[str, frozenset[str]] = {}
 
     def found(self, rule: WiringRule) -> tuple[Finding, ...]:
         """Give what a rule finds. It is asked once: a build looks for conflicts first, and for everything in the end."""
@@ -290,6 +276,15 @@ class Wiring:
         """Give the agents that this one depends on and those that depend on it, by name."""
         return tuple(self.agents[name] for name in sorted(self._partners[agent]))
 
+    def calls_with(self, topic: str) -> frozenset[str]:
+        """Give the last name of everything that some file of the build calls with a topic; "" for a file that cannot be read.
+
+        Only asked when an end of the topic is missing: it reads files once more.
+        """
+        if topic not in self._given:
+            self._given[topic] = frozenset(_calls_with(topic, self.evidence))
+        return self._given[topic]
+
     def callers(self, agent: str, method: str) -> tuple[str, ...]:
         """Name the agents that call a method with `self.call`, or may do so: a computed name may be any, an heir has it too."""
         calling = [each for name in ("", method) for each in self._calling.get(name, ())]
@@ -316,6 +311,17 @@ class Wiring:
         tied = {name for calls in self._calling.values() for name, callee in calls if callee == agent}
         tied |= {each.name for each in self.partners(agent) if agent in {item.name for item in each.dependencies}}
         return tuple(sorted(tied - {agent}))
+
+
+def _calls_with(topic: str, evidence: Evidence) -> Iterator[str]:
+    for tree in trees_with([topic], evidence):
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.Call):
+                values = (*node.args, *(keyword.value for keyword in node.keywords))
+                if any(isinstance(value, ast.Constant) and value.value == topic for value in values):
+                    yield last_name(node.func) or "?"
+        if tree is None:
+            yield ""
 
 
 _Found = TypeVar("_Found")
