@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from graphbus_core.compiler.reading.syntax import FIELDS, children_of
+from graphbus_core.compiler.reading.syntax import children_of
 
 _NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
 
@@ -153,29 +153,20 @@ class Body:
     def _drain(self, stack: list[ast.AST]) -> list[ast.AST]:
         """Visit these nodes and all below; while the own part is visited, the parts of inner functions are given back."""
         inner: list[ast.AST] = []
-        loads, pop, push, extend = self.loads, stack.pop, stack.append, stack.extend
+        loads = self.loads
         while stack:
-            node = pop()
+            node = stack.pop()
             kind = node.__class__
-            if kind is ast.Constant:
-                continue
             if kind is ast.Name and node.ctx.__class__ is ast.Load:  # type: ignore[attr-defined]
                 name: str = node.id  # type: ignore[attr-defined]
                 loads[name] = loads.get(name, 0) + 1
                 continue
-            visit, is_scope, singles, lists = PLANS.get(kind) or make_plan(kind)
+            visit = _VISITS.get(kind)
             children = visit(self, node) if visit is not None else None
-            if is_scope and self.is_own:
-                inner.extend(children_of(node))
-            elif children is not None:
-                extend(children)
+            if self.is_own and kind in _SCOPES:
+                inner += children_of(node)
             else:
-                for field in singles:
-                    child = getattr(node, field)
-                    if child is not None:
-                        push(child)
-                for field in lists:
-                    extend(getattr(node, field))
+                stack += children_of(node) if children is None else children
         return inner
 
     def bind(self, name: str, value: ast.expr | None) -> None:
@@ -186,9 +177,9 @@ class Body:
         """Count a load as harmless."""
         self.harmless[name] = self.harmless.get(name, 0) + 1
 
-    def catch(self, first: int, last: int) -> None:
-        """Note lines in which a missing key is caught."""
-        self._tried.append((first, last))
+    def catch(self, body: Sequence[ast.stmt]) -> None:
+        """Note statements in which a missing key is caught."""
+        self._tried.append((body[0].lineno, body[-1].end_lineno or body[-1].lineno))
 
     def access(
         self, container: ast.expr, key: ast.expr, node: ast.expr, how: Literal["read", "write", "get", "in"]
@@ -235,25 +226,14 @@ def _payload_owner(expression: ast.expr) -> str:
 # --- what is noted at which node; each gives the children still to visit, None for all ------------
 
 
-def _visit_assign(body: Body, node: ast.Assign) -> list[ast.AST] | None:
-    if len(node.targets) != 1:
-        return None
-    return _assigned(body, node.targets[0], node.value)
-
-
-def _visit_ann_assign(body: Body, node: ast.AnnAssign) -> list[ast.AST] | None:
-    if node.value is None:
-        return [] if isinstance(node.target, ast.Name) else [node.target]
-    return _assigned(body, node.target, node.value)
-
-
-def _visit_named(body: Body, node: ast.NamedExpr) -> list[ast.AST] | None:
-    return _assigned(body, node.target, node.value)
-
-
-def _assigned(body: Body, target: ast.expr, value: ast.expr) -> list[ast.AST] | None:
-    if not isinstance(target, ast.Name):
-        return [target, value]
+def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> Sequence[ast.AST]:
+    """The annotation of a local name is none of what runs."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    target, value = targets[0], node.value
+    if value is None:
+        return [] if isinstance(target, ast.Name) else [target]
+    if len(targets) > 1 or not isinstance(target, ast.Name):
+        return [*targets, value]
     body.bind(target.id, value)
     owner = _payload_owner(value)
     if owner:
@@ -352,8 +332,8 @@ def _visit_yield(body: Body, node: ast.Yield | ast.YieldFrom) -> None:
 
 
 def _visit_try(body: Body, node: ast.Try) -> None:
-    if any(_catches_missing_key(handler) for handler in node.handlers) and node.body:
-        body.catch(node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
+    if any(_catches_missing_key(handler) for handler in node.handlers):
+        body.catch(node.body)
     for handler in node.handlers:
         if handler.name:
             body.bind(handler.name, None)
@@ -372,10 +352,9 @@ def _catches_missing_key(handler: ast.ExceptHandler) -> bool:
 def _visit_with(body: Body, node: ast.With | ast.AsyncWith) -> None:
     """`with suppress(KeyError)` catches as well."""
     for item in node.items:
-        call = item.context_expr
-        name = getattr(getattr(call, "func", None), "id", getattr(getattr(call, "func", None), "attr", ""))
-        if name == "suppress":
-            body.catch(node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
+        called = getattr(item.context_expr, "func", None)
+        if "suppress" in (getattr(called, "id", ""), getattr(called, "attr", "")):
+            body.catch(node.body)
 
 
 def _visit_import(body: Body, node: ast.Import | ast.ImportFrom) -> None:
@@ -400,7 +379,7 @@ def _binds(field: str) -> Callable[[Body, ast.AST], None]:
 
 
 _VISITS: dict[type, Callable[[Body, Any], Any]] = {
-    ast.AnnAssign: _visit_ann_assign,
+    ast.AnnAssign: _visit_assign,
     ast.Assign: _visit_assign,
     ast.AsyncFunctionDef: _binds("name"),
     ast.AsyncWith: _visit_with,
@@ -419,7 +398,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.MatchMapping: _binds("rest"),
     ast.MatchStar: _binds("name"),
     ast.Name: _binds("id"),
-    ast.NamedExpr: _visit_named,
+    ast.NamedExpr: _visit_assign,
     ast.Nonlocal: _visit_outer,
     ast.Return: _visit_return,
     ast.Subscript: _visit_subscript,
@@ -431,33 +410,3 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.arg: _binds("arg"),
     **{getattr(ast, kind): _binds("name") for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
 }
-
-
-# --- which fields of a node hold nodes; walking by this table is four times as fast as by `ast.iter_child_nodes` ------
-
-
-class Plan(NamedTuple):
-    """How a kind of node is walked: what to note, whether names below have a scope of their own, and the fields with nodes."""
-
-    visit: Callable[[Body, Any], Iterable[ast.AST] | None] | None
-    is_scope: bool
-    singles: tuple[str, ...]
-    lists: tuple[str, ...]
-
-
-PLANS: dict[type, Plan] = {
-    kind: Plan(_VISITS.get(kind), False, tuple(singles.split()), tuple(lists.split()))
-    for kind, (singles, lists) in FIELDS.items()
-}
-
-
-def make_plan(kind: type) -> Plan:
-    """Plan for an uncommon kind of node, and keep the plan."""
-    note = _VISITS.get(kind)
-
-    def visit(body: Body, node: ast.AST) -> Iterable[ast.AST]:
-        noted = note(body, node) if note is not None else None
-        return children_of(node) if noted is None else noted
-
-    plan = PLANS[kind] = Plan(visit, kind in _SCOPES, (), ())
-    return plan

@@ -254,12 +254,10 @@ def _class_span(site: ClassSite) -> SourceSpan:
 
 
 def _name_span(site: ClassSite) -> SourceSpan:
-    source = site.module.source
-    node = site.node
-    start = source.line_starts[node.lineno - 1]
-    name = node.name.encode()
-    column = source.utf8.find(name, start + node.col_offset + 5) - start
-    return SourceSpan(site.module.path, node.lineno, column, node.lineno, column + len(name))
+    source, line, name = site.module.source, site.node.lineno, site.node.name.encode()
+    start = source.line_starts[line - 1]
+    column = source.utf8.find(name, start + site.node.col_offset + len("class")) - start
+    return SourceSpan(site.module.path, line, column, line, column + len(name))
 
 
 def contract_digest(definition: AgentDefinition) -> str:

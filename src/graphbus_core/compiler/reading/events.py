@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import annotation_kind, evaluate, read_schema, text_of
-from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Access, Function, container_root, reaches_end
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root, reaches_end
 from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments, call_argument
 from graphbus_core.compiler.reading.modules import Scope
 from graphbus_core.compiler.reading.syntax import children_of, nodes_below, span_of
@@ -159,7 +159,6 @@ def _keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
 
 SUBSCRIBE = "graphbus_core.subscribe"
 PUBLISHES = "graphbus_core.publishes"
-_ANNOTATIONS: dict[str, Annotation] = {"none": "none", "event": "event", "mapping": "mapping", "typed": "typed"}
 _POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s", "concurrency": "concurrency"}
 
 
@@ -216,7 +215,8 @@ def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> H
     kind = ""
     for parameter, (_, annotation) in zip(parameters, annotated_arguments(method), strict=True):
         kind = annotation_kind(annotation, scope, parameter.type)
-        given.append(HandlerParameter(parameter.name, parameter.kind, _ANNOTATIONS.get(kind, "other")))
+        known: Annotation = kind if kind in ("none", "event", "mapping", "typed") else "other"  # type: ignore[assignment]
+        given.append(HandlerParameter(parameter.name, parameter.kind, known))
     shape = decide(given)
     is_foreign = len(given) == 1 and kind == "other" and parameters[0].type.kind == "unknown"
     if is_foreign and shape in ("event", "payload", "fields") and given[0].kind != "keyword_only":
@@ -236,54 +236,36 @@ def _payload_type(shape: HandlerShape, parameters: tuple[Parameter, ...]) -> Typ
 def _reads(
     shape: HandlerShape, parameters: tuple[Parameter, ...], function: Function, view: View
 ) -> tuple[tuple[KeyRead, ...], bool]:
+    """Give every key of the payload that a handler touches, and whether these surely are all."""
     if shape in ("nothing", "fields"):
         return (), True
-    if shape in ("typed", "invalid"):
-        return (), False
+    body = view.body
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
-    return _KeyReader(function, view, event, payload).read()
-
-
-class _KeyReader:
-    """Finds every key of the payload that a handler touches."""
-
-    def __init__(self, function: Function, view: View, event: str, payload: str) -> None:
-        self._function = function
-        self._view = view
-        self._event = event
-        self._payload = payload
-        body = view.body
-        self._aliases = {name for name, owner in body.aliases.items() if event and owner == event}
-
-    def read(self) -> tuple[tuple[KeyRead, ...], bool]:
-        body = self._view.body
-        names = {self._event, self._payload} - {""}
-        if not names.isdisjoint(body.bound):
-            return (), False
-        lost = {name for name in self._aliases if body.bound_once(name) is None}
-        self._aliases -= lost
-        names |= self._aliases
-        lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {self._event}}
-        accesses = [access for access in body.accesses if self._is_of_payload(access)]
-        keyed = [(access, evaluate(access.key, self._view.scope)) for access in accesses]
-        known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
-        guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
-        path = self._view.scope.module.path
-        guards = _Guards(self._function, names) if any(key not in guarded for _, key in known) else None
-        reads = tuple(
-            KeyRead(
-                key, span_of(path, access.key), key in guarded or (guards is not None and guards.covers(access.node))
-            )
-            for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
+    if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
+        return (), False
+    aliases = {name for name, owner in body.aliases.items() if event and owner == event}
+    lost = {name for name in aliases if body.bound_once(name) is None}
+    names = ({event, payload} | aliases) - lost - {""}
+    lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
+    keyed = [
+        (access, evaluate(access.key, view.scope))
+        for access in body.accesses
+        if (access.name == event if access.is_payload else access.name in names)
+    ]
+    known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
+    guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
+    guards = _Guards(function, names) if any(key not in guarded for _, key in known) else None
+    reads = tuple(
+        KeyRead(
+            key,
+            span_of(view.scope.module.path, access.key),
+            key in guarded or bool(guards and guards.covers(access.node)),
         )
-        is_handed_on = any(body.escapes(name) or name in body.shown for name in names)
-        return reads, not lost and not is_handed_on and len(known) == len(keyed)
-
-    def _is_of_payload(self, access: Access) -> bool:
-        if access.is_payload:
-            return access.name == self._event != ""
-        return access.name in (self._event, self._payload) or access.name in self._aliases
+        for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
+    )
+    is_handed_on = any(body.escapes(name) or name in body.shown for name in names)
+    return reads, not lost and not is_handed_on and len(known) == len(keyed)
 
 
 # --- what is sent -------------------------------------------------------------------------

@@ -47,17 +47,9 @@ def _may_not_return(call: ast.Call, view: View, *, in_doubt: bool) -> bool:
 
 _TRANSPARENT = frozenset(
     {
-        "builtins.classmethod",
-        "builtins.staticmethod",
-        "functools.cache",
-        "functools.lru_cache",
-        "graphbus_core.depends_on",
-        "graphbus_core.publishes",
-        "graphbus_core.schema_method",
-        "graphbus_core.subscribe",
-        "typing.final",
-        "typing.override",
-        "typing_extensions.override",
+        *("builtins.classmethod", "builtins.staticmethod", "functools.cache", "functools.lru_cache"),
+        *(f"graphbus_core.{name}" for name in ("depends_on", "publishes", "schema_method", "subscribe")),
+        *("typing.final", "typing.override", "typing_extensions.override"),
     }
 )
 _ATTRIBUTE_DECORATORS = frozenset({"setter", "getter", "deleter"})
@@ -106,24 +98,6 @@ class Method(msgspec.Struct, frozen=True):
             for decorator in self.decorators
         )
 
-    @property
-    def schema(self) -> Decorator | None:
-        """The `@schema_method` of the method, if it has one."""
-        for decorator in self.decorators:
-            if decorator.name == "graphbus_core.schema_method":
-                return decorator
-        return None
-
-    @property
-    def is_replaced(self) -> bool:
-        """True when subclasses or a decorator that is not known decide what the method gives."""
-        return any(decorator.name not in _TRANSPARENT for decorator in self.decorators)
-
-    @property
-    def arguments(self) -> list[ast.arg]:
-        """The parameters that can be passed by position, `self` included."""
-        return [*self.node.args.posonlyargs, *self.node.args.args]
-
 
 def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator, ...]:
     """Name the decorators of a class or function."""
@@ -166,7 +140,7 @@ def read_parameters(method: Method, scope: Scope) -> tuple[Parameter, ...]:
 
 def _listed(method: Method) -> list[tuple[ast.arg, ParameterKind, bool]]:
     args = method.node.args
-    positional = method.arguments
+    positional = [*args.posonlyargs, *args.args]
     first_default = len(positional) - len(args.defaults)
     listed: list[tuple[ast.arg, ParameterKind, bool]] = []
     for position, argument in enumerate(positional):
@@ -214,7 +188,7 @@ def _method_span(method: Method) -> SourceSpan:
 
 def make_spec(method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View) -> MethodSpec:
     """Put together what the artifacts say about a method."""
-    schema = method.schema
+    schema = next((each for each in method.decorators if each.name == "graphbus_core.schema_method"), None)
     node = method.node
     return MethodSpec(
         name=node.name,
@@ -235,7 +209,7 @@ def make_spec(method: Method, parameters: tuple[Parameter, ...], scope: Scope, v
 
 def _returned(method: Method, view: View) -> Iterator[Returned]:
     path = method.module.path
-    if method.body.is_generator or method.is_stub or (method.decorators and method.is_replaced):
+    if method.body.is_generator or method.is_stub or any(each.name not in _TRANSPARENT for each in method.decorators):
         yield Returned(span_of(path, method.node), UNKNOWN)
         return
     for node in method.body.returns:
