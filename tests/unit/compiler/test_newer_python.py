@@ -149,9 +149,6 @@ def test_a_name_that_an_inner_function_binds_as_a_type_is_bound_again() -> None:
         }
 
 
-
-
-
 def test_what_one_python_has_read_is_read_again_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_project(tmp_path, {"agents/a.py": HEAD + "class A(GraphBusNode): pass\n"})
     request = BuildConfig(paths=(str(tmp_path / "agents"),))
