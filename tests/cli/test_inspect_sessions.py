@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.cli import main
-from graphbus_core.cli.completion import complete
 from graphbus_core.model.proposals import (
     CodeChange,
     Evidence,
@@ -243,11 +242,3 @@ def test_a_git_commit_is_named_and_whether_it_is_still_there(
     (shop / ".graphbus/sessions/S001/commits.json").write_text("{")
     assert main(["inspect-negotiation", "P001"]) == 5
     assert "GBE405" in capsys.readouterr().err
-
-
-def test_its_proposals_are_offered_by_completion(here: Path) -> None:
-    """From a record as a session writes it."""
-    proposals = [record.proposal for record in load_session(here / ".graphbus").negotiations.records]
-    offered = [(word.value, word.help) for word in complete(["inspect-negotiation"], "")]
-    assert offered == [(proposal.proposal_id, proposal.title or proposal.intent) for proposal in proposals]
-    assert len(offered) > 1

@@ -101,7 +101,9 @@ def _find_tape(config: ResolvedBuild, session: str) -> tuple[KeptSession, str]:
 def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> KeptSession:
     answers = load_answers(config.artifacts_dir, record.session)
     journal = Journal(config)
-    entries = [entry for entry in journal.told() if entry.kind == "promote" and entry.session == record.session]
+    entries = [
+        entry for entry in journal.done(is_own=False) if entry.kind == "promote" and entry.session == record.session
+    ]
     before: dict[str, str] = {}
     after: dict[str, str] = {}
     for entry in entries[-1:]:
