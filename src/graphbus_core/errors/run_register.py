@@ -320,10 +320,6 @@ RUN_REGISTER: dict[str, Entry] = {
         "The image {image} may be another one tomorrow: it has no tag but `latest`, and no digest.",
         "Give a tag that is not moved, or a digest: --image {example}.",
     ),
-    "GBE721": Entry(
-        "{name} would begin anew before the old pod has ended: for a while there would be two buses.",
-        "Leave `strategy: {{type: Recreate}}` as it is generated.",
-    ),
     "GBE722": Entry(
         "The agents cannot run in pods of their own, because a bus ends where its process ends; {count} would be cut: {edges}.",
         "Keep them together with --topology single.",
@@ -360,7 +356,9 @@ RUN_REGISTER: dict[str, Entry] = {
     ),
     "GBE736": Entry(
         "{path} does not exist, so that the jobs would have nothing to install GraphBus from.",
-        "Write it: `{command}`; then add what the agents import. Or name another file with --requirements.",
+        "Write `graphbus @ https://...` with the address and the hash of its wheel, or make one from a checkout: "
+        "`python -m pip wheel --no-deps --wheel-dir wheels FOLDER && printf '%s\\n' ./{wheel} pytest > {file}`; "
+        "then add what the agents import. Or name another file with --requirements.",
     ),
     "GBE737": Entry(
         "{value} cannot stand in a pipeline as a {kind}.",
