@@ -21,9 +21,8 @@ import click
 
 import graphbus_core
 from graphbus_core import store
-from graphbus_core.cli import console
-from graphbus_core.cli.shipping import programs, writing
-from graphbus_core.cli.shipping.programs import Project, name_image, read_project, text_of
+from graphbus_core.cli import console, shipping
+from graphbus_core.cli.shipping import Project, name_image, read_project, text_of
 from graphbus_core.deploy.image import ImagePlan, check_base, generate, join, read_hashed, start_arguments
 from graphbus_core.deploy.names import (
     BASES,
@@ -70,7 +69,7 @@ def _find_engine(wanted: Name | None, otherwise: str = "") -> Engine:
     names = (wanted,) if wanted else _ENGINES
     silent: list[Engine] = []
     for name in filter(shutil.which, names):
-        answer = programs.ask([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
+        answer = shipping.ask([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
         if not answer.status:
             return Engine(name)
         silent.append(Engine(name, answer.reason.partition(". ")[0].rstrip(".?!")))
@@ -152,7 +151,7 @@ def docker() -> None:
     "--base", default="", metavar="IMAGE", help="Build on this image instead; it needs Python, pip and a shell."
 )
 @click.option("--allow-unpinned", "may_float", is_flag=True, help="Let --base go without a digest.")
-@writing.options
+@shipping.options
 def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
 
@@ -173,8 +172,8 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
       graphbus docker build --check
     """
     wanted = Wanted(**{name: given[name] for name in Wanted._fields})
-    wish = writing.Wish(**{name: given[name] for name in writing.Wish._fields})
-    if runs and (writes_only or wish != writing.Wish(is_forced=wish.is_forced)):
+    wish = shipping.Wish(**{name: given[name] for name in shipping.Wish._fields})
+    if runs and (writes_only or wish != shipping.Wish(is_forced=wish.is_forced)):
         reason = "what is not built cannot be run, and the graph talks on stdout"
         raise UsageError("GBE132", option="--run", other="--no-build, --check, --diff or --json", reason=reason)
     if wanted.base and wanted.python:
@@ -185,12 +184,12 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
     found = Engine(engine or "docker")
     if builds:  # nothing is written if the command is useless without one
         found = _find_engine(engine, "write the files alone with --no-build" if runs or engine else "")
-    states = writing.write(Path(os.path.relpath(root)), files, wish)
+    states = shipping.write(Path(os.path.relpath(root)), files, wish)
     as_docker = ["--format", "docker"] if found.name == "podman" else []  # else podman drops HEALTHCHECK
     command = [found.name, "build", *as_docker, "--tag", tag, "."]
     is_built = builds and not found.missing
     if is_built:
-        programs.run(command, root)
+        shipping.run(command, root)
     elif builds:
         _say_no_engine(found, command, root)
     if wish.as_json:
@@ -198,7 +197,7 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
     if runs:
-        programs.become(_run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root)
+        shipping.become(_run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root)
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -245,7 +244,7 @@ def run(
     if is_dry:
         console.out(shlex.join(command))
         return
-    programs.become(command, root)
+    shipping.become(command, root)
 
 
 def _check_tag(tag: str) -> str:
@@ -351,7 +350,7 @@ def plan_image(wanted: Wanted) -> tuple[Path, Files]:
     own = [PROJECT_FILE] if (root / PROJECT_FILE).is_file() else []  # it has the settings, and shows where the top is
     shown = {**wanted._asdict(), "includes": tuple(path.rstrip("/") for path in wanted.includes)}
     plan = ImagePlan(
-        command=writing.command_line("graphbus docker build", shown),
+        command=shipping.command_line("graphbus docker build", shown),
         base=base,
         wheel=WHEEL_NAME,
         artifacts=wanted.artifacts,

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import click
 
 from graphbus_core import store
-from graphbus_core.cli import console
+from graphbus_core.cli import console, shipping
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.cli.shipping import programs, writing
-from graphbus_core.cli.shipping.programs import Project, name_image, read_project, text_of
+from graphbus_core.cli.shipping import Project, name_image, read_project, text_of
 from graphbus_core.deploy.kubernetes import (
     KUSTOMIZATION,
     ClusterPlan,
@@ -67,7 +66,7 @@ class _Kubectl:
     """
 
     def __init__(self, folder: Path, context: str) -> None:
-        self._program = programs.find("kubectl", otherwise=f"give {folder} to what applies it in your place")
+        self._program = shipping.find("kubectl", otherwise=f"give {folder} to what applies it in your place")
         if not context:
             current = self._ask("config", "current-context")
             context = current.text.strip()
@@ -101,10 +100,10 @@ class _Kubectl:
         Raises:
             DeployError: GBE705.
         """
-        programs.run([self._program, *words, *self.options], Path.cwd())
+        shipping.run([self._program, *words, *self.options], Path.cwd())
 
-    def _ask(self, *words: str) -> programs.Answer:
-        return programs.ask([self._program, *words])
+    def _ask(self, *words: str) -> shipping.Answer:
+        return shipping.ask([self._program, *words])
 
 
 def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
@@ -191,7 +190,7 @@ def _follow(kubectl: _Kubectl, deployment: Applied, namespace: str, timeout: str
 
 
 _NO_STATE = "none"
-_NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *writing.Wish._fields})
+_NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *shipping.Wish._fields})
 
 
 @click.group("k8s", short_help="Write manifests for Kubernetes, and apply them.")
@@ -243,7 +242,7 @@ def k8s() -> None:
     help="What the agents may reach (what the powers declare); may be repeated.",
 )
 @click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
-@writing.options
+@shipping.options
 def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -> None:
     """Write a kustomization for the graph in ARTIFACTS, a folder (.graphbus by default), for Kubernetes 1.30 or newer.
 
@@ -261,9 +260,9 @@ def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -
       graphbus k8s generate -n staging --topology per-agent -o deploy/staging
       graphbus k8s generate -n production --check
     """
-    wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
+    wish = shipping.Wish(**{name: given.pop(name) for name in shipping.Wish._fields})
     plan = _plan(read_project(artifacts), topology, **given, command=_command())
-    states = writing.write(Path(output), generate_files(plan), wish)
+    states = shipping.write(Path(output), generate_files(plan), wish)
     if wish.as_json:
         facts = {"namespace": plan.namespace, "image": plan.image, "topology": topology}
         console.emit_json({**facts, "output": output, "files": states})
@@ -384,7 +383,7 @@ def _command() -> str:
     """The command that says the same again, without where it reads and writes."""
     given = click.get_current_context().params
     names = [each.name for each in click.get_current_context().command.params if each.name not in _NOT_OF_THE_PLAN]
-    return writing.command_line("graphbus k8s generate", {name: given[name] for name in names if name})
+    return shipping.command_line("graphbus k8s generate", {name: given[name] for name in names if name})
 
 
 def _notes(plan: ClusterPlan) -> Iterator[str]:
