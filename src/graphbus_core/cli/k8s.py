@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -66,7 +67,8 @@ class _Kubectl:
     """
 
     def __init__(self, folder: Path, context: str) -> None:
-        self._program = shipping.find("kubectl", otherwise=f"give {folder} to what applies it in your place")
+        if not shutil.which("kubectl"):
+            raise DeployError("GBE704", program="kubectl", otherwise=f"give {folder} to what applies it in your place")
         if not context:
             current = self._ask("config", "current-context")
             context = current.text.strip()
@@ -100,10 +102,10 @@ class _Kubectl:
         Raises:
             DeployError: GBE705.
         """
-        shipping.run([self._program, *words, *self.options], Path.cwd())
+        shipping.run(["kubectl", *words, *self.options], Path.cwd())
 
     def _ask(self, *words: str) -> shipping.Answer:
-        return shipping.ask([self._program, *words])
+        return shipping.ask(["kubectl", *words])
 
 
 def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -108,18 +107,6 @@ class Answer(NamedTuple):
     status: int
     text: str
     reason: str
-
-
-def find(name: str, *, otherwise: str) -> str:
-    """Return the path of a program.
-
-    Raises:
-        DeployError: GBE704.
-    """
-    found = shutil.which(name)
-    if not found:
-        raise DeployError("GBE704", program=name, otherwise=otherwise)
-    return found
 
 
 def ask(command: Sequence[str], cwd: Path | None = None, timeout_s: float | None = None) -> Answer:
