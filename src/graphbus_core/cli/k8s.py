@@ -44,7 +44,7 @@ _OURS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runt
 """One of them is in every workload that holds a bus, though an overlay may have changed its labels."""
 
 
-class Applied(NamedTuple):
+class _Applied(NamedTuple):
     """What is applied.
 
     Attributes:
@@ -124,7 +124,7 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
     return rendered
 
 
-def _read_objects(rendered: str) -> Iterator[Applied]:
+def _read_objects(rendered: str) -> Iterator[_Applied]:
     """Read what deploying depends on from each document, in the form in which kustomize writes it."""
     for document in re.split(r"^---$", rendered, flags=re.MULTILINE):
         parts = re.split(r"^(?=[a-z])", document, flags=re.IGNORECASE | re.MULTILINE)
@@ -137,7 +137,7 @@ def _read_objects(rendered: str) -> Iterator[Applied]:
         is_graph = found["kind"] in ("Deployment", "StatefulSet", "ReplicaSet") and any(
             sign in document for sign in _OURS
         )
-        yield Applied(
+        yield _Applied(
             found["kind"],
             name,
             found.get("namespace", ""),
@@ -155,7 +155,7 @@ def _unquoted(text: str) -> str:
     return text.strip("\"'")
 
 
-def _check(objects: Sequence[Applied], namespace: str) -> None:
+def _check(objects: Sequence[_Applied], namespace: str) -> None:
     """Refuse another namespace than the one that was named, and what makes two buses of one: replicas, an autoscaler."""
     found = sorted({each.namespace for each in objects if each.namespace})
     if namespace and found != [namespace]:
@@ -165,7 +165,7 @@ def _check(objects: Sequence[Applied], namespace: str) -> None:
     raise_all(DeployError("GBE728", name=each.scaled, replicas=each.replicas) for each in many)
 
 
-def _announce(kubectl: _Kubectl, objects: Sequence[Applied], images: Sequence[str]) -> None:
+def _announce(kubectl: _Kubectl, objects: Sequence[_Applied], images: Sequence[str]) -> None:
     console.say(f"{paint('To', 'strong')} {plain(kubectl.target)}:")
     for each in objects:
         inside = f" in {each.namespace}" if each.namespace else ""
@@ -179,7 +179,7 @@ def _make_sure(kubectl: _Kubectl) -> None:
     click.confirm("Apply it?", abort=True, err=True)
 
 
-def _follow(kubectl: _Kubectl, deployment: Applied, namespace: str, timeout: str) -> None:
+def _follow(kubectl: _Kubectl, deployment: _Applied, namespace: str, timeout: str) -> None:
     """Wait until a deployment runs as it is now; if it does not, show how to find out why."""
     inside = ["--namespace", deployment.namespace or namespace] if deployment.namespace or namespace else []
     name = f"deployment/{deployment.name}"

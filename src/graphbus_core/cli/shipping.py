@@ -30,10 +30,10 @@ from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import project_table, resolve_run
 from graphbus_core.store.beneath import Folder
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-State = Literal["new", "same", "changed"]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_State = Literal["new", "same", "changed"]
 
-_SAID: Mapping[State, tuple[str, console.Role]] = {
+_SAID: Mapping[_State, tuple[str, console.Role]] = {
     "new": ("written", "good"),
     "same": ("as it was", "dim"),
     "changed": ("overwritten", "warn"),
@@ -196,7 +196,7 @@ class Wish(NamedTuple):
     as_json: bool = False
 
 
-def options(command: Function) -> Function:
+def options(command: _Function) -> _Function:
     """Add --force, --check, --diff and --json to a command, by the names of the fields of `Wish`."""
     for words, text in (
         (("--json", "as_json"), "Write one JSON document to stdout."),
@@ -228,7 +228,7 @@ def command_line(command: str, values: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def write(folder: Path, files: Files, wish: Wish) -> dict[str, State]:
+def write(folder: Path, files: Files, wish: Wish) -> dict[str, _State]:
     """Write files below a folder, and print what became of each; with --json the caller prints it.
 
     Returns:
@@ -239,7 +239,7 @@ def write(folder: Path, files: Files, wish: Wish) -> dict[str, State]:
     """
     data = {path: content.encode() if isinstance(content, str) else content for path, content in files.items()}
     before = {path: _read(folder / path) for path in data}
-    states: dict[str, State] = {
+    states: dict[str, _State] = {
         path: "new" if before[path] is None else "same" if before[path] == data[path] else "changed" for path in data
     }
     stale = [path for path, state in states.items() if state != "same"]
