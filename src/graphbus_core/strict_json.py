@@ -14,16 +14,17 @@ MAX_DEPTH = 100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def loads(data: str | bytes, *, any_text: bool = False) -> Any:
+def loads(data: str | bytes, *, any_text: bool = False, max_depth: int = MAX_DEPTH) -> Any:
     """Read one JSON document. Whole numbers may be as long as Python reads them.
 
     Args:
         data: The document; bytes are UTF-8 without a byte order mark.
         any_text: Take half of a surrogate pair in a text, as Python writes it; other readers refuse it.
+        max_depth: How many containers may be inside of one another.
 
     Raises:
         ValueError: What is wrong, in words: no JSON, NaN or Infinity, a number without end, a name twice in one object, nested
-            more than `MAX_DEPTH` deep, half of a surrogate pair, not UTF-8.
+            more than `max_depth` deep, half of a surrogate pair, not UTF-8.
     """
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
@@ -36,9 +37,9 @@ def loads(data: str | bytes, *, any_text: bool = False) -> Any:
         reason = f"line {error.lineno}, column {error.colno}: {error.msg[:1].lower()}{error.msg[1:]}"
         raise ValueError(reason) from None
     except RecursionError:
-        raise _too_deep() from None
-    if text.count("[") + text.count("{") > MAX_DEPTH:
-        _check_depth(value)
+        raise _too_deep(max_depth) from None
+    if text.count("[") + text.count("{") > max_depth:
+        _check_depth(value, max_depth)
     if not any_text and _SURROGATE.search(text):
         _check_text(value)
     return value
@@ -72,21 +73,21 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check_depth(value: Any) -> None:
+def _check_depth(value: Any, most: int) -> None:
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(most + 1):
         level = [item for container in level for item in _items(container) if isinstance(item, dict | list)]
         if not level:
             return
-    raise _too_deep()
+    raise _too_deep(most)
 
 
 def _items(container: Any) -> Iterable[Any]:
     return container.values() if isinstance(container, dict) else container if isinstance(container, list) else ()
 
 
-def _too_deep() -> ValueError:
-    return ValueError(f"it is nested more than {MAX_DEPTH} deep")
+def _too_deep(most: int) -> ValueError:
+    return ValueError(f"it is nested more than {most} deep")
 
 
 def _check_text(value: Any) -> None:

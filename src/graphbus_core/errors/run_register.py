@@ -254,7 +254,7 @@ RUN_REGISTER: dict[str, Entry] = {
     "GBE682": Entry("There is no handler or method {name} to stop at.{suggestion}", "Known: {known}."),
     "GBE683": Entry("{what} cannot be written: {reason}.", "Check the permissions and the space of `state_dir`."),
     "GBE684": Entry("There is no trace to read: {reason}.", "`graphbus run --trace` writes one."),
-    "GBE685": Entry("The trace knows no event {event_id}.{suggestion}", "`graphbus trace` lists the last ones."),
+    "GBE685": Entry("The trace knows no event {event_id}.", "`graphbus trace` lists the last ones."),
     "GBE686": Entry("{count} events have an id that begins with {event_id}: {known}.", "Give more of the id."),
     "GBE687": Entry("There is no profile to read: {reason}.", "`graphbus run --profile` writes one at its end."),
     "GBE688": Entry("{count} of {total} lines were refused.", "The messages above say why; the others were done."),
@@ -266,9 +266,6 @@ RUN_REGISTER: dict[str, Entry] = {
     ),
     "GBE697": Entry(
         "This is no export of states: {reason}.", "Nothing was changed. `graphbus state export` writes one."
-    ),
-    "GBE698": Entry(
-        "No agent of this graph is called {names}.", "Nothing was changed. `--force` imports the states nevertheless."
     ),
     "GBE699": Entry(
         "The export cannot be written: {reason}.", "Nothing was changed. Make room, or give another place."
