@@ -242,5 +242,3 @@ def test_a_git_commit_is_named_and_whether_it_is_still_there(
     (shop / ".graphbus/sessions/S001/commits.json").write_text("{")
     assert main(["inspect-negotiation", "P001"]) == 5
     assert "GBE405" in capsys.readouterr().err
-
-

@@ -129,7 +129,7 @@ class BusyMachine:
 def test_a_busy_machine_judges_nothing_and_the_session_goes_on_to_the_same_result(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each place where code is tried, in a quick run at every third: nothing is refused for it, nothing is written, and no answer is paid for twice."""
+    """At each place where code is tried, in a quick run at every third: nothing is refused or written, no answer paid twice."""
     inner = sandboxes.choose("jail")
     assert inner is not None
     number, step = 1, 1 if thoroughness.is_thorough else 3
