@@ -178,7 +178,8 @@ class Link:
     def ready(self, lines: tuple[str, ...]) -> None:
         """Report that the graph runs, and go on when that has been shown."""
         self.is_ready = True
-        self.tell("ready", lines)
+        modules = tuple(name for name in sys.modules.copy() if name.startswith("graphbus_core."))
+        self.tell("ready", (lines, modules))  # the next process imports them before it is needed
         self._may_proceed.wait()
 
 

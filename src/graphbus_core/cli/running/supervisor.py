@@ -94,13 +94,13 @@ def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Fi
 class _Child:
     """A process that runs a graph, or will do so; what it reports goes to the queue, with the child itself."""
 
-    def __init__(self, events: SimpleQueue[Any]) -> None:
+    def __init__(self, events: SimpleQueue[Any], modules: Sequence[str]) -> None:
         self.save = Save()
         self.was_ready = False
         self.status = 0
         self._ended = Event()
         self._connection, theirs = Pipe()
-        command = [sys.executable, "-c", supervised.COMMAND, str(theirs.fileno()), *sys.path]
+        command = [sys.executable, "-c", supervised.COMMAND, str(theirs.fileno()), " ".join(modules), *sys.path]
         with theirs:
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it is ready to hear Ctrl-C
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
@@ -154,6 +154,7 @@ class Supervisor:
         self._as_json = as_json
         self._has_terminal = options.is_interactive or bool(options.breaks)
         self._events: SimpleQueue[Any] = SimpleQueue()
+        self._modules: tuple[str, ...] = ()
         self._spare: _Child | None = None
         self._pending: _Child | None = None
         self._current: _Child | None = None
@@ -170,7 +171,7 @@ class Supervisor:
             UsageError: What keeps the command from ever working; GBE164 when files cannot be watched.
         """
         _keep_token(self._options)
-        self._spare = _Child(self._events)
+        self._spare = _Child(self._events, ())
         root = os.path.realpath(self._builder.config.root)
         try:
             with (
@@ -227,7 +228,7 @@ class Supervisor:
             return
         if self._pending is not None:
             self._pending.kill()
-        self._pending, self._spare = self._spare or _Child(self._events), None
+        self._pending, self._spare = self._spare or _Child(self._events, self._modules), None
         self._pending.save = save
         # What is imported is what was built, whatever has been saved since: that is the next save.
         options = msgspec.structs.replace(self._options, allow_drift=True)
@@ -246,14 +247,15 @@ class Supervisor:
     def _limit_s(self) -> float:
         return self._builder.config.settings.runtime.grace_s + _BEYOND_GRACE_S
 
-    def _ready(self, child: _Child, lines: tuple[str, ...]) -> None:
+    def _ready(self, child: _Child, content: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+        lines, self._modules = content
         if self._has_run:
             self._tell_restarted(child.save)
         else:
             self._tell_ready(child.save, lines)
         self._has_run = child.was_ready = True
         child.send("proceed")
-        self._spare = self._spare or _Child(self._events)
+        self._spare = self._spare or _Child(self._events, self._modules)
 
     def _failed(self, child: _Child, errors: tuple[GraphBusError, ...]) -> None:
         if child not in (self._pending, self._current):
@@ -310,8 +312,8 @@ class Supervisor:
         document |= {
             "seconds": round(perf_counter() - save.began, 4),
             "errors": [console.describe(error) for error in save.errors],
-            "findings": _documents(save.findings),
-            "gone": _documents(save.gone),
+            "findings": _with_places(save.findings),
+            "gone": _with_places(save.gone),
         }
         self._tell(document, [*_lines(save), *lines])
 
@@ -332,6 +334,11 @@ def _saved(save: Save) -> str:
     return f"saved {console.plain(', '.join(save.paths))} ->"
 
 
+def _with_places(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings as the artifacts have them, with `path`, `line` and `column` by name."""
+    return [msgspec.structs.asdict(each) | msgspec.structs.asdict(each.span) for each in findings]
+
+
 def _lines(save: Save) -> Iterator[str]:
     for error in save.errors:
         yield from console.error_lines(error)
@@ -340,22 +347,6 @@ def _lines(save: Save) -> Iterator[str]:
         yield f"{place} {console.paint(finding.code, 'warn')} {console.plain(finding.message)}"
         if finding.hint:
             yield f"  {console.paint('hint:', 'name')} {console.plain(finding.hint)}"
-
-
-def _documents(findings: Sequence[Finding]) -> list[dict[str, object]]:
-    return [
-        {
-            "code": each.code,
-            "severity": each.severity,
-            "agent": each.agent,
-            "message": each.message,
-            "hint": each.hint,
-            "path": each.span.path,
-            "line": each.span.line,
-            "column": each.span.column + 1,
-        }
-        for each in findings
-    ]
 
 
 def _keep_token(options: RunOptions) -> None:
