@@ -281,7 +281,11 @@ def test_the_door_runs_an_entry_point_and_loads_nothing_of_build_mode(shop: Path
         (["--entrypoint", "main:fail"], 7, "[GBE607]"),
         (["--entrypoint", "main:forever"], 0, "[Stock] closed"),
         (["--artifacts", "nowhere"], 6, "[GBE501]"),
-        (["--artifakts", "x"], 2, "There is no option --artifakts. Did you mean '--artifacts'? [GBE110]"),
+        (["--artifacts"], 2, "Option --artifacts requires argument. [GBE110]"),
+        (["--artifakts", "x"], 2, "Option --artifakts not recognized. [GBE110]"),
+        (["--health", "65536"], 2, "a port is a number from 0 to 65535"),
+        (["--serve="], 2, "Option --serve requires argument. [GBE110]"),
+        (["--health", "127.0.0.1:0", "--entrypoint", "main:run"], 0, "Probes and metrics at http://127.0.0.1:"),
         (["--serve", "127.0.0.1:0", "--entrypoint", "main:run"], 0, "Listening at http://127.0.0.1:"),
     ],
 )

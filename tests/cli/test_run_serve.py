@@ -110,15 +110,6 @@ def test_sigterm_lets_requests_end_refuses_new_ones_and_exits_with_0(tmp_path: P
         ask(port, "GET", "/livez")
 
 
-def test_work_of_the_command_line_is_done_before_and_the_graph_stays_up(tmp_path: Path) -> None:
-    root = build_site(tmp_path)
-    with running(root, "--serve", "--port", "0", "--call", "Till.add", '{"amount": 7}') as process:
-        port = process.port("Listening")
-        assert ask(port, "POST", "/call/Till/read", {}) == (200, {"total": 7})
-        assert process.end() == 0
-    assert '{"total":7}' in process.text
-
-
 @pytest.mark.parametrize(
     ("line", "token", "refused"),
     [
