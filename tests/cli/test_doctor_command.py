@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.doctor import show_tried
-from graphbus_core.llm.diagnosis import Tried
 from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, Failure, ModelServer, Reply, Request
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -105,14 +103,6 @@ def test_a_wrong_key_is_told_without_showing_it(here: Path, capsys: Streams, mon
     assert json.loads(streams.out)["errors"][0]["code"] == "GBE442"
     assert "does not accept the key in STUB_API_KEY: invalid x-api-key ***." in streams.err
     assert KEY not in streams.out + streams.err
-
-
-def test_a_model_without_a_price_is_told_to_need_a_limit_in_tokens(capsys: Streams) -> None:
-    facts = {"seconds": 1.5, "input_tokens": 9, "output_tokens": 2, "cost_usd": None}
-    show_tried(Tried(model="far:x", input_usd=None, output_usd=None, **facts))
-    out = capsys.readouterr().out
-    assert "far:x answered in 1.50 s: 9 tokens in, 2 out, its price is not known." in out
-    assert "set `max_tokens` in [tool.graphbus.budget]" in out
 
 
 @pytest.mark.parametrize(

@@ -183,19 +183,15 @@ class Supervisor:
                 patience.is_busy = lambda: self._is_building
                 self._take(first or self._build())
                 while self._status is None:
-                    self._handle(self._next())
+                    look_for_signal()
+                    with suppress(Empty):
+                        self._handle(self._events.get(timeout=LOOK_S))
         except Stopped as stopped:
             self._status = self._end(stopped)
         finally:
             for child in filter(None, (self._spare, self._pending, self._current)):
                 child.kill()
         return self._status
-
-    def _next(self) -> Any:
-        while True:
-            look_for_signal()
-            with suppress(Empty):
-                return self._events.get(timeout=LOOK_S)
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, UsageError):  # nothing is watched any more
@@ -249,10 +245,14 @@ class Supervisor:
 
     def _ready(self, child: _Child, content: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
         lines, self._modules = content
+        took = f"{(perf_counter() - child.save.began) * 1000:.0f} ms"
         if self._has_run:
-            self._tell_restarted(child.save)
+            line = f"{_saved(child.save)} checked, built, restarted {console.paint(f'in {took}', 'dim')}"
+            self._tell_save("reloaded", child.save, line)
         else:
-            self._tell_ready(child.save, lines)
+            watched = ", ".join(map(os.path.relpath, self._builder.request.paths)) or "this folder"
+            line = f"Watching {console.plain(watched)} {console.paint(f'(ready in {took})', 'dim')}."
+            self._tell_save("ready", child.save, *lines, line)
         self._has_run = child.was_ready = True
         child.send("proceed")
         self._spare = self._spare or _Child(self._events, self._modules)
@@ -291,25 +291,18 @@ class Supervisor:
 
     # --- what a person or an editor reads ---
 
-    def _tell_ready(self, save: Save, lines: Sequence[str]) -> None:
-        watched = console.plain(", ".join(map(os.path.relpath, self._builder.request.paths)) or "this folder")
-        watching = f"Watching {watched} {console.paint(f'(ready in {_ms(save)})', 'dim')}."
-        self._tell_save({"event": "ready", "agents": save.agents}, save, [*lines, watching])
-
-    def _tell_restarted(self, save: Save) -> None:
-        line = f"{_saved(save)} checked, built, restarted {console.paint(f'in {_ms(save)}', 'dim')}"
-        self._tell_save({"event": "reloaded", "saved": save.paths, "agents": save.agents}, save, [line])
-
     def _tell_failed(self, save: Save, *, is_running: bool) -> None:
         if is_running:
-            line = f"{_saved(save)} {console.paint('the old code keeps running', 'bad')}"
-            self._tell_save({"event": "failed", "saved": save.paths}, save, [line])
+            self._tell_save("failed", save, f"{_saved(save)} {console.paint('the old code keeps running', 'bad')}")
         else:
-            self._tell_save({"event": "waiting"}, save, ["Nothing runs: waiting for a save that mends this."])
+            self._tell_save("waiting", save, "Nothing runs: waiting for a save that mends this.")
 
-    def _tell_save(self, document: dict[str, Any], save: Save, lines: Iterable[str]) -> None:
+    def _tell_save(self, event: str, save: Save, *lines: str) -> None:
         """Tell what came of a save, with its errors and findings."""
-        document |= {
+        document = {
+            "event": event,
+            "saved": save.paths,
+            "agents": save.agents,
             "seconds": round(perf_counter() - save.began, 4),
             "errors": [console.describe(error) for error in save.errors],
             "findings": _with_places(save.findings),
@@ -324,10 +317,6 @@ class Supervisor:
         else:
             (console.say if self._options.as_json else console.out)(text)
             console.flush()
-
-
-def _ms(save: Save) -> str:
-    return f"{(perf_counter() - save.began) * 1000:.0f} ms"
 
 
 def _saved(save: Save) -> str:
