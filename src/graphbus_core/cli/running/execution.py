@@ -36,7 +36,7 @@ from graphbus_core.model.config import Instrument, RuntimeConfig, Validation
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 _OPTIONS = [
     click.option("-i", "--interactive", "is_interactive", is_flag=True, help="Type commands to the running graph."),
@@ -47,7 +47,7 @@ _OPTIONS = [
 ]
 
 
-def shared_options(command: F) -> F:
+def shared_options(command: _F) -> _F:
     """Add the options to a command that `graphbus run` and `graphbus dev` have in common."""
     for option in reversed(_OPTIONS):
         command = option(command)

@@ -236,7 +236,7 @@ class Prompt(Cmd):
             for letter in list(letters)[-_count(rest) :]
         ]
         if rows:
-            console.table(("event", "at", "topic", "handler", "error", "place"), rows)
+            console.table(("event", "at", "topic", "handler", "error", "place"), rows, optional=("place",))
         else:
             console.out("No dead letters.")
 

@@ -37,6 +37,7 @@ from graphbus_core.model.findings import Finding
 _BEYOND_GRACE_S = 5.0
 """How much longer than its grace an old process may take to end before it is killed: `on_stop` has no limit of its own."""
 _DRAIN_S = 1.0
+_UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
 
 
 class Save(msgspec.Struct, kw_only=True):
@@ -80,7 +81,9 @@ class Builder:
             self._findings = built.findings
             save.agents = tuple(each.name for each in built.artifacts.agents.agents)
         except GraphBusError as error:
-            save.errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
+            errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
+            # What is missing in a file that cannot be read makes others wrong: that file is to be corrected first.
+            save.errors = tuple(each for each in errors if each.code in _UNREADABLE) or errors
         save.findings, save.gone = _without(self._findings, before), _without(before, self._findings)
         return save
 
