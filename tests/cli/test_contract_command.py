@@ -210,7 +210,6 @@ REFUSED = {
     "nothing to compare with": (["contract", "--allow-breaking"], 2, "GBE110", "give --against"),
     "an empty variable as revision": (["contract", "--against", ""], 2, "GBE110", "--against is empty"),
     "an empty variable as old state": (["contract", "diff", ""], 2, "GBE110", "OLD is empty"),
-    "no subcommand and no folder": (["contract", "dif", "HEAD"], 2, "GBE101", "dif does not exist"),
     "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is no version"),
     "damaged artifacts": (["contract", "damaged"], 6, "GBE5", ""),
 }

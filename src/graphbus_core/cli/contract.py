@@ -30,7 +30,16 @@ from graphbus_core.contracts.edges import Validation
 from graphbus_core.contracts.edges import validate as validate_edges
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository, repository_of, tree_at
-from graphbus_core.errors import ArtifactError, BuildError, DeployError, GraphBusError, Place, UsageError, raise_all
+from graphbus_core.errors import (
+    ArtifactError,
+    BuildError,
+    DeployError,
+    GraphBusError,
+    Place,
+    UsageError,
+    did_you_mean,
+    raise_all,
+)
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
 from graphbus_core.store.migration import load_any
 
@@ -55,7 +64,11 @@ class _ValidatesByDefault(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `validate` before words that no subcommand begins."""
-        is_named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        word = args[0] if args else ""
+        is_named = word in (*self.commands, *ctx.help_option_names)
+        if not (is_named or os.path.exists(word)) and (near := did_you_mean(word, self.commands)):
+            message = f"There is no folder and no command {word!r}.{near}"
+            raise UsageError("GBE110", message=message, command=ctx.command_path)
         return super().parse_args(ctx, args if is_named else ["validate", *args])
 
 
