@@ -18,7 +18,6 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.cli import main
-from graphbus_core.cli.completion import complete
 from graphbus_core.cli.inspect_negotiation import line_of
 from graphbus_core.model.proposals import (
     CodeChange,
@@ -341,11 +340,3 @@ def test_a_long_reason_stands_under_the_vote(here: Path) -> None:
     lines = in_a_terminal(here, 60, "inspect-negotiation", "P001")
     at = lines.index("  Stock  counter (75% sure):")
     assert lines[at + 1 : at + 3] == ["      This is a reason that goes on and on, as reasons of", "      models do."]
-
-
-def test_its_proposals_are_offered_by_completion(here: Path) -> None:
-    """From a record as a session writes it."""
-    proposals = [record.proposal for record in load_session(here / ".graphbus").negotiations.records]
-    offered = [(word.value, word.help) for word in complete(["inspect-negotiation"], "")]
-    assert offered == [(proposal.proposal_id, proposal.title or proposal.intent) for proposal in proposals]
-    assert len(offered) > 1

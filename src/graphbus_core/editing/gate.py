@@ -58,6 +58,7 @@ class Gate:
         self._config = config
         self._trials = Trials(config, sandbox)
         self._findings: dict[str, tuple[Finding, ...]] = {}
+        self._read: tuple[Project, ProjectPowers] | None = None
         self._hear = hear
 
     def repeat(self, rung: str, verdict: Verdict) -> None:
@@ -120,6 +121,17 @@ class Gate:
         for root in self._base.index.import_roots:
             used.update(_own_packages(Path(self._config.root, root)))
         return Allowed(frozenset(used), self._config.safety_config.allow_external_dependencies)
+
+    def powers_before(self, project: Project) -> ProjectPowers:
+        """A project as G3 reads it; the one that several changes start from is read once."""
+        if self._read is None or self._read[0] is not project:
+            self._read = project, self.powers_in(project, project)
+        return self._read[1]
+
+    def powers_in(self, project: Project, before: Project) -> ProjectPowers:
+        """A project as G3 reads it; what its agents import without the change, they import anyway."""
+        loaded = frozenset({*before.agent_files, *before.imports.files})
+        return ProjectPowers(SourceFiles(project.index, project.reader, self.allowed), loaded)
 
     @property
     def powers(self) -> Powers:
@@ -207,9 +219,7 @@ class Trial:
     @cached_property
     def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
         """The project before and after, as G3 reads it."""
-        loaded = frozenset({*self.before.agent_files, *self.before.imports.files})
-        old, new = (SourceFiles(side.index, side.reader, self.gate.allowed) for side in (self.before, self.after))
-        return ProjectPowers(old, loaded), ProjectPowers(new, loaded)
+        return self.gate.powers_before(self.before), self.gate.powers_in(self.after, self.before)
 
     def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
         """G4: what agents promise each other still fits."""
@@ -385,7 +395,7 @@ class _ForeignTrial(Trial):
         verdict = self.proven(self.gate.trials.check_tests(self.base, middle, self.after), middle)
         if isinstance(verdict, Problem | NotRun):
             return verdict
-        changed = self.gate.trials.check_tests(middle, self.head, self.after, are_tests=True)
+        changed = self.gate.trials.check_tests(middle, self.head, self.after)
         if isinstance(changed, Problem):
             return changed._replace(message=f"With the changed tests: {changed.message}")
         return verdict or changed

@@ -1,23 +1,22 @@
 """What only saves time, in `.graphbus/cache/`: never trusted to be there or whole, and never written through a link.
 
 An entry is its seal and its content. One that this user's GraphBus has not written, for this place, is as good as none: whoever
-can put a file into a project cannot make a seal, as the secret lies outside of every project. A seal is an HMAC-SHA256 of what a
-file is for, where it belongs and what it says.
+can put a file into a project cannot make a seal, as the secret lies outside of every project. A seal is a keyed BLAKE2b digest of
+what a file is for, where it belongs and what it says.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
 import stat
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from graphbus_core.model.digests import keyed_hex
 from graphbus_core.store.beneath import Folder, read_handle
 
 _KEY_FILE = "cache.key"
@@ -26,7 +25,7 @@ _SECRET_BYTES = 32
 
 def seal_of(purpose: str, place: str, data: bytes) -> str:
     """Give the seal of data that is for a purpose and belongs to a place, as 64 hexadecimal digits."""
-    return hmac.new(_user_secret(), msgspec.msgpack.encode((purpose, place, data)), sha256).hexdigest()
+    return keyed_hex(_user_secret(), msgspec.msgpack.encode((purpose, place, data)))
 
 
 def _user_secret() -> bytes:

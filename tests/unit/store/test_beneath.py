@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from graphbus_core.model.digests import sha256_hex
 from graphbus_core.store import beneath
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
@@ -119,3 +120,16 @@ def test_a_seal_is_of_one_purpose_one_place_and_one_text_and_of_one_user(
     seals.append(seal_of("a", "b", b"c"))
     assert len(set(seals)) == 5
     assert seal_of("a", "b", b"c") == seals[-1]
+
+
+def test_digests_are_those_of_the_standard_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import hashlib
+
+    import msgspec
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    made = seal_of("purpose", "place", b"data")
+    key = (tmp_path / "graphbus/cache.key").read_bytes()
+    message = msgspec.msgpack.encode(("purpose", "place", b"data"))
+    assert hashlib.blake2b(message, key=key, digest_size=32).hexdigest() == made
+    assert hashlib.sha256(message).hexdigest() == sha256_hex(message)
