@@ -12,7 +12,7 @@ import pytest
 
 from graphbus_core.cli import main
 from graphbus_core.cli.doctor import show_tried
-from graphbus_core.llm.diagnosis import Tried
+from graphbus_core.llm.opening import Tried
 from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, Failure, ModelServer, Reply, Request
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project

@@ -216,11 +216,11 @@ def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) 
     for _ in range(_MOST_PASSES):
         found = rules.check(state, select=wanted.select, ignore=wanted.ignore)
         safe = [each for each in found if each.is_fix_safe and (only is None or each.span.path in only)]
-        taken, files = _one_pass(state, safe)
-        if not files:
+        taken, changed_files = _one_pass(state, safe)
+        if not changed_files:
             break
         fixed += taken
-        state = state.with_files(files)
+        state = state.with_files(changed_files)
     changed = sorted({change.file_path for _, fix in fixed for change in fix.changes})
     texts = {path: (project.source(path).data, state.source(path).data) for path in changed}
     return _Mended(state, tuple(fixed), texts)

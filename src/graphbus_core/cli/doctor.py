@@ -15,7 +15,7 @@ import msgspec
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.errors import UsageError
-from graphbus_core.llm.diagnosis import Choice, ProviderState, Tried, choice, examine, try_model, without_effect
+from graphbus_core.llm.opening import Choice, ProviderState, Tried, choice, examine, try_model, without_effect
 from graphbus_core.llm.providers import RULES
 from graphbus_core.model.config import LLMConfig
 from graphbus_core.model.spending import dollars

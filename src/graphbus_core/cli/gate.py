@@ -140,7 +140,7 @@ def _not_made_here(repository: Repository, artifacts: str, difference: Differenc
 
     written = {f"{artifacts}/{name}" for name in (*store.ARTIFACTS, store.MANIFEST, LOCK)}
     below = {path for path in difference.others if path.startswith(f"{artifacts}/")} - difference.links
-    tracked = frozenset(repository.list_files(STAGED)) if below else frozenset()
+    tracked = frozenset(repository.entries(STAGED)) if below else frozenset()
     return tuple(path for path in difference.others if path not in below or (path not in written and path in tracked))
 
 
