@@ -20,9 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from graphbus_core import settings, store
-from graphbus_core.cli import console, contract_report
+from graphbus_core.cli import console, contract_report, shipping
 from graphbus_core.cli.contract_report import Comparison
-from graphbus_core.cli.shipping import writing
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
@@ -356,7 +355,7 @@ def _version_of(root: str | Path) -> str:
 )
 @click.option("--output", "-o", default="", metavar="FILE|DIR", help="Where to; a folder ends with `/` (stdout).")
 @click.option("--yaml", "as_yaml", is_flag=True, help="YAML instead of JSON.")
-@writing.options
+@shipping.options
 def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
     """Write what agents promise in a format that others read. No code of yours is run.
 
@@ -378,7 +377,7 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
       graphbus contract export .graphbus/ --format openapi --yaml
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
-    wish = writing.Wish(**wished)
+    wish = shipping.Wish(**wished)
     if not output and (wish.is_forced or wish.is_check or wish.is_diff):
         option = "--force" if wish.is_forced else "--check" if wish.is_check else "--diff"
         raise UsageError("GBE131", option=option, needed="--output")
@@ -393,7 +392,7 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
         console.out(*written.values(), end="")
         return
     folder = place if is_folder else place.parent
-    states = writing.write(folder, written, wish)
+    states = shipping.write(folder, written, wish)
     if wish.as_json:
         console.emit_json({"format": form, "folder": str(folder), "files": states})
 
