@@ -382,8 +382,9 @@ def _obstacle(before: _Tested, timeout_s: float, files: Files) -> str:
     if "No module named pytest" in before.tail:
         said = "There are tests, but pytest is not installed for the Python that shall run them"
         return f"{said}. Install pytest there, or set test_command in [tool.graphbus.gate]."
-    is_silent = before.is_pytest and before.outcomes is None
-    if before.returncode in (0, _NO_TESTS if before.is_pytest else 0) and not is_silent:
+    is_fine = before.returncode in (0, _NO_TESTS if before.is_pytest else 0)
+    is_silent = is_fine and before.is_pytest and before.outcomes is None
+    if is_fine and not is_silent:
         return ""
     how = "The tests end before pytest has said what became of them" if is_silent else "The test command fails"
     said = f"{how} without the change, too (exit status {before.returncode})"
