@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, NoReturn, cast
+
+from msgspec import Struct, field
 
 from graphbus_core.confinement import kernel
 from graphbus_core.model.powers import Power
@@ -32,8 +33,7 @@ class Deed(NamedTuple):
     target: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judge:
+class Judge(Struct, frozen=True, kw_only=True):
     """Refuses what goes beyond the declared powers.
 
     Attributes:

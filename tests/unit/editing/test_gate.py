@@ -149,7 +149,6 @@ def alone() -> ProjectPowers:
         ("x = 1", "import os\nimport sys\nx = os.sep + sys.version", ""),
         ("import os\nx = os.remove", "import os\nx = os.remove", ""),
         ("import os\nx = os.remove", "import os\nx = os.unlink", "G3.files"),
-        ("import os.path", "import os.path\nos.remove('x')", "G3.files"),
         ("x = 1", "def f(x):\n    return x.open('r').read()", "G3.read"),
         ("x = 1", "def f(x):\n    return x.open(3)", "G3.files"),
         ("class A: pass", "class A(Exception): pass", "G3.base"),
@@ -159,7 +158,6 @@ def alone() -> ProjectPowers:
         ("x = 1", "def f(a):\n    a.b = 1\n    del a.c", "G3.patch"),
         ("x = 1", "class A:\n    b = 1\n    def f(self, a):\n        self.c = 1\n        a.b = 1", ""),
         ("x = 1", "class A:\n    n = 0\n    @classmethod\n    def f(cls): cls.n += 1", ""),
-        ("x = 1", "class A:\n    def f(self): pass\n    @classmethod\n    def g(cls): cls.f = print", "G3.patch"),
         ("x = 1", "class A:\n    def __init__(self): object.__setattr__(self, 'b', 1)", ""),
         ("x = 1", "class A:\n    def __init__(self, o): object.__setattr__(o, 'b', 1)", "G3.patch"),
         ("x = 1", "import threading\nl = threading.local()\nl.x = 1\nl.x", ""),
@@ -179,8 +177,9 @@ def alone() -> ProjectPowers:
         ("x = 1  # noqa", "x = 1  # noqa: E501", "G3.suppression"),
         ("x = 'https://a.b'", "x = 'https://a.b/c'", "G3.url"),
         ("x = 1", "password = 'change me please'", ""),
-        ("x = 1", "größe = 1", ""),
-        ("x = 1", "план = 2", "G3.unicode"),
+        ("x = 1", "größe = 1\nплан = 2", ""),
+        ("x = 1", "оrder = 2", "G3.unicode"),  # it begins with a Cyrillic letter
+        ("x = 1", "рау = 2", "G3.unicode"),  # all of it is Cyrillic, and looks Latin
         ("x = 1", "from . import prices\nfrom .prices import y", "G3.import"),
         ("x = 1", "import math\nmath.frexp(1.5)\nmath.nothing", "G3.unknown"),
         ("x = 1", "import statistics\nstatistics.sys", "G3.process"),
@@ -353,7 +352,7 @@ def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_re
 def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_verified(
     tmp_path: Path, first: str, path: str
 ) -> None:
-    files = {ORDERS: orders_with(first)}
+    files = {ORDERS: orders_with("import package_that_is_not_here\n")}
 
     refused = Shop(tmp_path / "1", more=files).replace("2.5 * count", "3.5 * count")
     allowed = Shop(tmp_path / "2", more=files, gate=ALLOWED).replace("2.5 * count", "3.5 * count")

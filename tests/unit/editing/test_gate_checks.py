@@ -40,12 +40,10 @@ def check(folder: Path, command: tuple[str, ...], old: str, new: str, **gate: ob
     [
         ("2.5", "2.5 * count", "count * 2.5", "passed"),
         ("2.5", '    """Takes orders."""', '    """Takes orders.\n\n    Of all kinds.\n    """', "passed"),
-        ("wild", "2.5 * count", "count * 2.5", "passed"),
         ("wild", "total = 2.5 * count", "total = 2.5 * count  # wild", "failed"),
         ("total", "total = 2.5 * count", "total = 2.5 * count  # new\n        total += 0.0", "failed"),
-        ("2.5", "total = 2.5 * count", "total = 5 * count / 2", "passed"),
     ],
-    ids=["as before", "only moved", "none", "a first one", "one more of the same", "one less"],
+    ids=["as before", "only moved", "a first one", "one more of the same"],
 )
 def test_only_what_is_new_counts(tmp_path: Path, word: str, old: str, new: str, status: str) -> None:
     rung = check(tmp_path, (sys.executable, "find.py", word), old, new)
@@ -57,18 +55,10 @@ def test_only_what_is_new_counts(tmp_path: Path, word: str, old: str, new: str, 
         assert 20 <= rung.line < 30
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (("no-such-program",), "no-such-program is not installed where changed code runs, without the change, too."),
-        (("sleep", "60"), "sleep 60 takes longer than timeout_s, without the change, too."),
-    ],
-)
-def test_a_command_that_cannot_be_run_is_no_proof_unless_that_is_allowed(
-    tmp_path: Path, command: tuple[str, ...], says: str
-) -> None:
+def test_a_command_that_cannot_be_run_is_no_proof_unless_that_is_allowed(tmp_path: Path) -> None:
+    says = "no-such-program is not installed where changed code runs, without the change, too."
     for allowed, status in ((False, "failed"), (True, "not_run")):
-        rung = check(tmp_path / status, command, "2.5 * count", "count * 2.5", allow_unverified=allowed)
+        rung = check(tmp_path / status, ("no-such-program",), "2.5 * count", "count * 2.5", allow_unverified=allowed)
         assert (rung.status, rung.code, rung.message) == (status, "G7.unverified", says)
 
 

@@ -344,7 +344,9 @@ class Ground:
         Raises:
             NotCopied: There is no jail to try it in, or too much to copy.
         """
-        return self.sandbox and self._tree.copy(state.files)
+        if self._sandbox is None:
+            raise NotCopied(NO_JAIL)
+        return self._tree.copy(state.files)
 
     def paths(self, folder: Path, import_roots: Sequence[str]) -> list[str]:
         """Where modules of the project are found in a copy, also those that are installed from its sources."""

@@ -299,7 +299,12 @@ class _CheckTrials:
         commands = [command for command in self._ground.config.settings.gate.checks if command]
         if not commands:
             return NotRun("There are no further checks in the configuration.")
-        return next(filter(None, (self._check(command, base, head) for command in commands)), None)
+        verdict: Verdict = None
+        for command in commands:
+            verdict = self._check(command, base, head) or verdict
+            if isinstance(verdict, Problem):
+                break
+        return verdict
 
     def _check(self, command: tuple[str, ...], base: State, head: State) -> Verdict:
         name = " ".join(command)

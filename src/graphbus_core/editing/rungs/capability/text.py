@@ -33,8 +33,13 @@ _SECRET = re.compile(
     r"|xox[abeoprs]-[\w-]{10}|AIza[\w-]{30}|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
     r"|eyJ[\w-]{8,400}\.eyJ[\w-]{8}|[sr]k_live_\w{16}"
 )
-_LOOK_LATIN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
+_FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 """Alphabets with letters that nobody can tell from Latin ones."""
+_LATIN_LOOKS = frozenset(
+    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf\u0410\u0412\u0415\u041a\u041c\u041d"
+    "\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405\u03bf\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+)
+"""Cyrillic and Greek letters that look like Latin ones."""
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
 _HIDING = frozenset({"Cc", "Cf", "Zl", "Zp", "Co", "Cs", "Cn"})
 _MOST_MARKS = 3
@@ -122,6 +127,8 @@ def _is_selector(character: str) -> bool:
 
 
 def _is_imitation(name: str) -> bool:
-    """Tell whether Python reads some letters as others, or some come from an alphabet whose letters look like Latin ones."""
+    """Letters of several alphabets in one word, letters that Python reads as others, or a word that only looks Latin."""
+    if all(letter in _LATIN_LOOKS or not letter.isalpha() for letter in name):
+        return True
     alphabets = {unicodedata.name(letter, "").partition(" ")[0] for letter in name if letter.isalpha()}
-    return unicodedata.normalize("NFKC", name) != name or not alphabets.isdisjoint(_LOOK_LATIN)
+    return unicodedata.normalize("NFKC", name) != name or ("LATIN" in alphabets and bool(alphabets & _FOREIGN))
