@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import os
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -171,17 +172,26 @@ def _expected(node: ast.expr) -> ast.Constant | None:
 
 _TEST_FILES = ("test_*.py", "*_test.py")
 _SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg")
+_TESTPATHS = re.compile(r"^testpaths\s*=\s*(\[[^\]]*\]|.*(?:\n[ \t]+.*)*)", re.MULTILINE)
+"""A list of TOML, or words of an INI file, which may go on in indented lines."""
 
 
 def has_tests(root: Path) -> bool:
-    """True when there is a test file anywhere in the project, or settings of pytest say where tests are."""
+    """True when there is a test file anywhere in the project, or what `testpaths` of pytest names."""
     for folder, names, files in os.walk(root):
         names[:] = [
             name for name in names if name not in SKIPPED_FOLDERS and not Path(folder, name, "pyvenv.cfg").exists()
         ]
         if any(fnmatch(name, pattern) for name in files for pattern in _TEST_FILES):
             return True
-    return any(b"testpaths" in path.read_bytes() for path in (root / name for name in _SETTINGS) if path.is_file())
+    return any(any(root.glob(pattern)) for pattern in _named_in_settings(root) if not os.path.isabs(pattern))
+
+
+def _named_in_settings(root: Path) -> Iterator[str]:
+    for path in (root / name for name in _SETTINGS):
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for value in _TESTPATHS.findall(text):
+            yield from re.findall(r"[^\s\[\]\"',]+", value)
 
 
 _FURTHER_ROUNDS = 4
