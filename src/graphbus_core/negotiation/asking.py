@@ -15,6 +15,7 @@ from threading import Event, Thread
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
+from msgspec.json import Decoder
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, ModelError
@@ -40,6 +41,12 @@ from graphbus_core.negotiation.protocol import (
 
 _PATIENCE_S = 0.05
 """How often a waiting pool checks whether the session was stopped."""
+
+
+# Made here, in one thread: two threads that make the decoder of a type for the first time at once can crash the process.
+_ANALYSIS, _VOTE = Decoder(Analysis), Decoder(ProposalEvaluation)
+_DRAFTS, _VOTES = Decoder(tuple[Proposal, ...]), Decoder(tuple[ProposalEvaluation, ...])
+_MENDED: Decoder[Proposal | None] = Decoder(Proposal | None)
 
 
 class AskAnalysis(msgspec.Struct, frozen=True, tag=True):
@@ -166,24 +173,24 @@ def answer(asked: Asked) -> Reply | Analysed:
 def _answer(asked: Asked) -> Reply | Analysed:
     agent, question, view, trials, _ = asked
     if isinstance(question, AskAnalysis):
-        analysis, failure = _hear(lambda: agent.analyze(view), Analysis)
+        analysis, failure = _hear(lambda: agent.analyze(view), _ANALYSIS)
         return Analysed(question.agent, analysis or Analysis(), failure)
     if isinstance(question, AskProposals):
-        drafts, failure = _hear(lambda: agent.propose(view), tuple[Proposal, ...])
+        drafts, failure = _hear(lambda: agent.propose(view), _DRAFTS)
         return Proposed(question.agent, drafts or (), failure)
     if isinstance(question, AskRepair):
-        mended = _hear(lambda: agent.repair(view, question.proposal, question.report), Proposal | None)
+        mended = _hear(lambda: agent.repair(view, question.proposal, question.report), _MENDED)
         return Repaired(question.proposal.proposal_id, *mended)
     if isinstance(question, AskEvaluations):
-        votes, failure = _hear(lambda: agent.evaluate(view, trials), tuple[ProposalEvaluation, ...])
+        votes, failure = _hear(lambda: agent.evaluate(view, trials), _VOTES)
         return Evaluated(question.agent, votes or (), failure)
-    word = _hear(lambda: agent.arbitrate(view, trials[0], question.evaluations), ProposalEvaluation)
+    word = _hear(lambda: agent.arbitrate(view, trials[0], question.evaluations), _VOTE)
     return Arbitrated(question.review.proposal.proposal_id, question.arbiter, *word)
 
 
-def _hear(speak: Callable[[], object], kind: Any) -> tuple[Any, str]:
+def _hear(speak: Callable[[], object], decoder: Decoder[Any]) -> tuple[Any, str]:
     """Return the answer of an agent if its whole content has the right types, else the reason why it is not used."""
-    said, error = attempt(lambda: msgspec.json.decode(msgspec.json.encode(speak()), type=kind))
+    said, error = attempt(lambda: decoder.decode(msgspec.json.encode(speak())))
     if isinstance(error, ModelError) and error.is_final:
         current_bill().final_error = error
     return said, _told(error) if error else ""
