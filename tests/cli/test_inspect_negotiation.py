@@ -162,6 +162,7 @@ def test_a_counter_proposal_and_the_arbiter_are_shown(here: Path, capsys: pytest
         (("--status", "accepted"), ["P001", "P004"]),
         (("--agent", "Order", "--status", "refused"), ["P002"]),
         (("--status", "pending"), []),
+        (("--round", "2"), ["P004"]),
         (("--session", "S001", "--status", "accepted"), ["P001", "P004"]),
     ],
 )

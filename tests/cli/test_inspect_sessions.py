@@ -165,12 +165,6 @@ def test_the_list_names_the_models_and_what_they_cost(here: Path, capsys: pytest
     assert "model: anthropic:one (proposer), openai:two (evaluator); 7 requests, 1,234 tokens, $1.50\n" in run(capsys)
 
 
-def test_proposals_of_a_round_are_chosen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for number, names in (("1", ["P001"]), ("2", ["P002"]), ("3", [])):
-        document = json.loads(run(capsys, "--round", number, "--json"))
-        assert [one["proposal"]["proposal_id"] for one in document["proposals"]] == names
-
-
 def test_the_diffs_of_a_list_are_shown_when_they_are_wanted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "--diff")
     assert "\nP001  Refuse negative prices\n--- a/agents/order.py\n" in out

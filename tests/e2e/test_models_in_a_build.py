@@ -20,7 +20,6 @@ from tests.fakes.model_texts import (
     clients_of,
     data_in,
     decision,
-    diff_edit,
     edit,
     evaluation,
     proposal,
@@ -129,15 +128,3 @@ def test_a_dispute_goes_to_the_arbiter_who_sees_everything(word: str, is_changed
     assert "concern: rounding" in said
     assert "Stock: accept" in said
     assert bool(result.applied) is is_changed
-
-
-def test_a_diff_of_a_model_is_applied_by_its_content(root: Path) -> None:
-    diff = "@@ -1,2 +1,2 @@\n     def total(self, prices: list) -> float:\n-        return sum(prices)\n+        return 0.0\n"
-
-    def speak(asked: AskedOf, prompt: Prompt) -> str | None:
-        if asked.task == "propose" and asked.agent == "Order" and "What was decided" not in prompt.task:
-            return proposal("Nothing is owed", diff_edit("agents/order.py", diff), affects=["Stock"])
-        return None
-
-    _build(root, speak)
-    assert "return 0.0" in (root / "agents/order.py").read_text()

@@ -9,8 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from graphbus_core.errors import UsageError, did_you_mean
-from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
+from graphbus_core.model.config import LLMConfig, Wire
 
 RULES = "rules"
 COMMAND = "command"
@@ -112,23 +114,13 @@ def providers_of(config: LLMConfig) -> dict[str, Provider]:
     Raises:
         UsageError: GBE141, GBE142 or GBE143 for one that may not be like this.
     """
-    own = {name: _configured(name, settings) for name, settings in config.providers.items()}
+    own = {
+        name: Provider(name=name, is_configured=True, **msgspec.structs.asdict(settings))
+        for name, settings in config.providers.items()
+    }
     for provider in own.values():
         check_provider(provider)
     return {**KNOWN, **own}
-
-
-def _configured(name: str, settings: ProviderConfig) -> Provider:
-    return Provider(
-        name=name,
-        wire=settings.wire,
-        base_url=settings.base_url,
-        key_env=settings.key_env,
-        default_model=settings.default_model,
-        input_usd=settings.input_usd,
-        output_usd=settings.output_usd,
-        is_configured=True,
-    )
 
 
 def check_provider(provider: Provider) -> None:

@@ -35,6 +35,10 @@ PROTOCOL_VERSION = 1
 """Goes up when a prompt of the same words means something else."""
 
 
+_LAYOUT = msgspec.msgpack.Decoder(Completion)
+"""Made here, in one thread: two threads that read the layout of a type for the first time at once can crash the process."""
+
+
 def request_key(model: str, max_output_tokens: int, prompt: Prompt) -> str:
     """Give the sha256 of all that decides about an answer: protocol version, model, limit, messages."""
     turns = [list(turn) for turn in prompt.turns]

@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any, NamedTuple, cast
 
+import msgspec
+
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import attempt
 from graphbus_core.llm.client import Completion, Progress, Prompt, StopReason, estimated
@@ -198,7 +200,7 @@ class Calls:
         from pydantic_ai.models import ModelRequestParameters
 
         shared = [InstructionPart(content=prompt.shared)] if prompt.shared else []
-        counter = _Counter(self._asked, progress)
+        characters, told_s = 0, 0.0
         async with asyncio.timeout(self._asked.timeout_s):
             async with model_request_stream(
                 self._model,
@@ -207,7 +209,13 @@ class Calls:
                 model_request_parameters=ModelRequestParameters(instruction_parts=shared),
             ) as stream:
                 async for event in stream:
-                    counter.count(event)
+                    text = _new_text(event)
+                    characters += len(text)
+                    if characters > MAX_ANSWER_BYTES:
+                        raise self._asked.refuse("GBE450", "", _BILLED)
+                    if progress and text and time.monotonic() - told_s >= _TELL_EVERY_S:
+                        told_s = time.monotonic()
+                        progress(characters)
                 response = stream.get()
         return _said(response, prompt, self._asked)
 
@@ -216,29 +224,6 @@ class Calls:
         if self._asked.provider.wire == "anthropic":
             return {**settings, "anthropic_cache_instructions": True}
         return settings
-
-
-class _Counter:
-    """Tells how much of the answer has come, and stops one that does not end."""
-
-    def __init__(self, asked: Asked, progress: Progress | None) -> None:
-        self._asked = asked
-        self._progress = progress
-        self._characters = 0
-        self._told_s = 0.0
-
-    def count(self, event: Any) -> None:
-        """Take notice of one event of the stream."""
-        text = _new_text(event)
-        if not text:
-            return
-        self._characters += len(text)
-        if self._characters > MAX_ANSWER_BYTES:
-            raise self._asked.refuse("GBE450", "", _BILLED)
-        now = time.monotonic()
-        if self._progress and now - self._told_s >= _TELL_EVERY_S:
-            self._told_s = now
-            self._progress(self._characters)
 
 
 def _new_text(event: Any) -> str:
@@ -290,13 +275,13 @@ def _messages(prompt: Prompt, *, is_cached: bool) -> list[Any]:
         first = UserPromptPart(content=[prompt.own, CachePoint(), prompt.task])
     else:
         first = UserPromptPart(content="\n\n".join(text for text in (prompt.own, prompt.task) if text))
-    messages: list[Any] = [ModelRequest(parts=[first])]
-    for turn in prompt.turns:
-        if turn.role == "assistant":
-            messages.append(ModelResponse(parts=[TextPart(content=turn.text)]))
-        else:
-            messages.append(ModelRequest(parts=[UserPromptPart(content=turn.text)]))
-    return messages
+    turns = (
+        ModelResponse(parts=[TextPart(content=turn.text)])
+        if turn.role == "assistant"
+        else ModelRequest(parts=[UserPromptPart(content=turn.text)])
+        for turn in prompt.turns
+    )
+    return [ModelRequest(parts=[first]), *turns]
 
 
 def _said(response: Any, prompt: Prompt, asked: Asked) -> Said:
@@ -434,12 +419,12 @@ def _refusal(failure: Exception, asked: Asked) -> ModelError:
     if isinstance(failure, said.ModelConnectionError):
         is_unsent = failure.phase in ("pool", "connect")
         return asked.refuse("GBE446", reason, _AGAIN) if is_unsent else asked.refuse("GBE448", reason, _AGAIN, _BILLED)
-    hopeless = (
-        (said.ModelQuotaExceededError, "GBE451"),
-        (said.ModelAuthenticationError, "GBE442"),
-        (said.ModelNotFoundError, "GBE443"),
-    )
-    for kind, code in hopeless:
+    hopeless = {
+        said.ModelQuotaExceededError: "GBE451",
+        said.ModelAuthenticationError: "GBE442",
+        said.ModelNotFoundError: "GBE443",
+    }
+    for kind, code in hopeless.items():
         if isinstance(failure, kind):
             return asked.refuse(code, reason, _FINAL)
     is_in_stream = bool(getattr(failure, "in_stream", False))
@@ -506,15 +491,7 @@ def known_price(prices: str, model: str) -> Price | None:
 
 def cost_of(prices: str, model: str, usage: Usage) -> float | None:
     """Give what a call has cost by the table of prices, what was cached at its own rate; None when it is not known."""
-    found = _calculated(
-        prices,
-        model,
-        None,
-        input_tokens=usage.input_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        output_tokens=usage.output_tokens,
-    )
+    found = _calculated(prices, model, None, **msgspec.structs.asdict(usage))
     return None if found is None else float(found.total_price)
 
 

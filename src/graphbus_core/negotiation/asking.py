@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 from msgspec.json import Decoder
@@ -39,15 +39,14 @@ from graphbus_core.negotiation.protocol import (
     Stopped,
 )
 
-T = TypeVar("T")
 _PATIENCE_S = 0.05
 """How often a waiting pool checks whether the session was stopped."""
 
-_DRAFTS: Decoder[tuple[Proposal, ...]] = Decoder(tuple[Proposal, ...])
+
+# Made here, in one thread: two threads that make the decoder of a type for the first time at once can crash the process.
+_ANALYSIS, _VOTE = Decoder(Analysis), Decoder(ProposalEvaluation)
+_DRAFTS, _VOTES = Decoder(tuple[Proposal, ...]), Decoder(tuple[ProposalEvaluation, ...])
 _MENDED: Decoder[Proposal | None] = Decoder(Proposal | None)
-_VOTES: Decoder[tuple[ProposalEvaluation, ...]] = Decoder(tuple[ProposalEvaluation, ...])
-_WORD: Decoder[ProposalEvaluation] = Decoder(ProposalEvaluation)
-_ANALYSIS: Decoder[Analysis] = Decoder(Analysis)
 
 
 class AskAnalysis(msgspec.Struct, frozen=True, tag=True):
@@ -174,22 +173,22 @@ def answer(asked: Asked) -> Reply | Analysed:
 def _answer(asked: Asked) -> Reply | Analysed:
     agent, question, view, trials, _ = asked
     if isinstance(question, AskAnalysis):
-        analysis = _hear(lambda: agent.analyze(view), _ANALYSIS)
-        return Analysed(question.agent, analysis[0] or Analysis(), analysis[1])
+        analysis, failure = _hear(lambda: agent.analyze(view), _ANALYSIS)
+        return Analysed(question.agent, analysis or Analysis(), failure)
     if isinstance(question, AskProposals):
-        drafts = _hear(lambda: agent.propose(view), _DRAFTS)
-        return Proposed(question.agent, drafts[0] or (), drafts[1])
+        drafts, failure = _hear(lambda: agent.propose(view), _DRAFTS)
+        return Proposed(question.agent, drafts or (), failure)
     if isinstance(question, AskRepair):
         mended = _hear(lambda: agent.repair(view, question.proposal, question.report), _MENDED)
         return Repaired(question.proposal.proposal_id, *mended)
     if isinstance(question, AskEvaluations):
-        votes = _hear(lambda: agent.evaluate(view, trials), _VOTES)
-        return Evaluated(question.agent, votes[0] or (), votes[1])
-    word = _hear(lambda: agent.arbitrate(view, trials[0], question.evaluations), _WORD)
+        votes, failure = _hear(lambda: agent.evaluate(view, trials), _VOTES)
+        return Evaluated(question.agent, votes or (), failure)
+    word = _hear(lambda: agent.arbitrate(view, trials[0], question.evaluations), _VOTE)
     return Arbitrated(question.review.proposal.proposal_id, question.arbiter, *word)
 
 
-def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, str]:
+def _hear(speak: Callable[[], object], decoder: Decoder[Any]) -> tuple[Any, str]:
     """Return the answer of an agent if its whole content has the right types, else the reason why it is not used."""
     said, error = attempt(lambda: decoder.decode(msgspec.json.encode(speak())))
     if isinstance(error, ModelError) and error.is_final:

@@ -203,11 +203,12 @@ def write_lock(
     agents = _agents_after(negotiations, settled, project)
     try:
         last = load_lock(config)
-        agents = dict(sorted({**_left_alone(last, config), **agents}.items()))
-        if last and last.agents == agents and not negotiations.records:
-            return
     except BuildError:
-        pass  # it is replaced by one that can be read
+        last = None  # it is replaced by one that can be read
+    if last and not _covers(config, last):  # the others may be in a part that was not read
+        agents = dict(sorted({**last.agents, **agents}.items()))
+    if last and last.agents == agents and not negotiations.records:
+        return
     lock = Lock(
         schema_version=LOCK_VERSION, agents=agents, session=_tape_of(config, negotiations.session, workspace, artifacts)
     )
@@ -217,15 +218,10 @@ def write_lock(
         raise NegotiationError("GBE425", reason=_reason(error), where=_shown(config)) from error
 
 
-def _left_alone(last: Lock | None, config: ResolvedBuild) -> Mapping[str, AgentLock]:
-    """Return the agents of the last lock if this session did not cover all its paths: they may be in a part that was not read."""
-    before = last.session.start.paths if last and last.session else ()
-    return last.agents if last and not _are_below(before, config) else {}
-
-
-def _are_below(paths: Iterable[str], config: ResolvedBuild) -> bool:
-    """Tell whether places, relative to the root, are all within what is built now."""
+def _covers(config: ResolvedBuild, lock: Lock) -> bool:
+    """Tell whether all that the session of a lock was about is within what is built now."""
     built = [Path(os.path.abspath(path)) for path in config.paths]
+    paths = lock.session.start.paths if lock.session else ()
     places = [Path(os.path.abspath(Path(config.root, path))) for path in paths]
     return all(any(place.is_relative_to(path) for path in built) for place in places)
 
@@ -283,7 +279,7 @@ def _drift(config: ResolvedBuild) -> tuple[GraphBusError, ...]:
 
 def _not_settled(lock: Lock, project: Project) -> Iterable[GraphBusError]:
     settings = project.config.settings
-    is_part = bool(lock.session) and not _are_below(lock.session.start.paths if lock.session else (), project.config)
+    is_part = not _covers(project.config, lock)
     for definition in project.definitions:
         name, locked = definition.name, lock.agents.get(definition.name)
         if locked is None:
@@ -301,11 +297,10 @@ def _not_settled(lock: Lock, project: Project) -> Iterable[GraphBusError]:
 
 
 def _why_open(locked: AgentLock) -> list[str]:
-    if not locked.is_settled:
-        return ["it has not settled yet"]
-    return (
-        [] if locked.has_settled else ["its block in the lock is not what one session wrote: it was merged or edited"]
-    )
+    if locked.has_settled:
+        return []
+    merged = "its block in the lock is not what one session wrote: it was merged or edited"
+    return [merged if locked.is_settled else "it has not settled yet"]
 
 
 def _comparable(now: Inputs, was: Inputs, settings: Settings) -> Inputs:

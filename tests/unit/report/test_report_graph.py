@@ -35,10 +35,6 @@ def test_two_pairs_that_need_not_cross_do_not_cross() -> None:
     assert (boxes["a"].y < boxes["b"].y) == (boxes["d"].y < boxes["c"].y)
 
 
-def test_a_graph_without_agents_is_empty() -> None:
-    assert arrange([], [], {}).boxes == {}
-
-
 @given(PAIRS)
 def test_every_agent_has_a_place_of_its_own_inside_and_the_same_each_time(pairs: list[Pair]) -> None:
     widths = {name: 90 + 5 * index for index, name in enumerate(NAMES)}

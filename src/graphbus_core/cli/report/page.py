@@ -26,7 +26,7 @@ from graphbus_core.model.proposals import (
     TerminationReason,
     VoteDecision,
 )
-from graphbus_core.model.spending import dollars
+from graphbus_core.model.spending import Spend, dollars
 
 _HERE = Path(__file__).parent
 _ENDINGS: dict[TerminationReason, str] = {
@@ -84,15 +84,13 @@ def _outcome(story: Story) -> Values:
         "lead": f"{reached}{detail}. {story.outcome}.",
         "intent": record.intent,
         "refusal": record.refusal,
-        "figures": [
-            dict(zip(("title", "value", "detail"), figure, strict=True)) for figure in (*_counts(story), *_means(story))
-        ],
+        "figures": [{"title": title, "value": value, "detail": detail} for title, value, detail in _figures(story)],
         "files": _files(story),
     }
 
 
-def _counts(story: Story) -> Iterator[tuple[str, str, str]]:
-    record = story.record
+def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
+    record, tokens = story.record, story.record.spent.usage
     statuses = [case.record.status for case in story.cases]
     others = [f"{statuses.count(each)} {each}" for each in dict.fromkeys(statuses) if each != "accepted"]
     diffs = [diff for case in story.cases if case.record.commit for diff in diffs_of(case.record)]
@@ -101,11 +99,6 @@ def _counts(story: Story) -> Iterator[tuple[str, str, str]]:
     yield "Files changed", str(record.negotiations.ending.files_modified), lines if diffs else "nothing was written"
     arbiters = f"arbiters: {', '.join(record.arbiters)}" if record.arbiters else "no arbiter"
     yield "Agents", str(len(record.agents)), arbiters
-
-
-def _means(story: Story) -> Iterator[tuple[str, str, str]]:
-    """Yield what the session has used: money and models."""
-    record, tokens = story.record, story.record.spent.usage
     if story.was_free:
         yield "Cost", "$0", "no model was asked"
     else:
@@ -357,7 +350,7 @@ def _cost(story: Story) -> Values:
         "was_free": story.was_free,
         "answered": counted(spent.calls, "question") if spent.calls else "",
         "amounts": [
-            {"what": what, "amount": f"{amount:,}", "detail": detail} for what, amount, detail in _amounts(story)
+            {"what": what, "amount": f"{amount:,}", "detail": detail} for what, amount, detail in _amounts(spent)
         ],
         "dollars": dollars(spent.cost_usd),
         "unpriced": counted(spent.unpriced, "request") if spent.unpriced else "",
@@ -365,17 +358,13 @@ def _cost(story: Story) -> Values:
     }
 
 
-def _amounts(story: Story) -> Iterator[tuple[str, int, str]]:
-    spent, usage = story.record.spent, story.record.spent.usage
-    fresh = usage.input_tokens - usage.cache_read_tokens
-    cached = f"{fresh:,} new, {usage.cache_read_tokens:,} read from the provider's cache"
+def _amounts(spent: Spend) -> Iterator[tuple[str, int, str]]:
+    usage = spent.usage
+    cached = f"{spent.cached:,} of them answered from a cache or a record of this machine"
+    fresh = f"{usage.input_tokens - usage.cache_read_tokens:,} new"
     yield "Questions answered", spent.calls, "by rules or by a model"
-    yield (
-        "Requests to models",
-        spent.requests,
-        f"{spent.cached:,} of them answered from a cache or a record of this machine",
-    )
-    yield "Input tokens", usage.input_tokens, cached
+    yield "Requests to models", spent.requests, cached
+    yield "Input tokens", usage.input_tokens, f"{fresh}, {usage.cache_read_tokens:,} read from the provider's cache"
     yield "Written to the cache", usage.cache_write_tokens, "input tokens that the provider keeps for later requests"
     yield "Output tokens", usage.output_tokens, "the answers, thinking included"
     yield "All tokens", usage.total_tokens, "input and output"
