@@ -324,10 +324,6 @@ def test_an_import_that_kills_the_process_is_refused(tmp_path: Path) -> None:
     assert "bye" in verdict.told
 
 
-def code_of_verdict(verdict: object) -> str:
-    return getattr(verdict, "code", "")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "test", ["import pytest\n\ndef test_red():\n    assert False\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", ""]
