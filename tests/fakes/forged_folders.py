@@ -36,7 +36,7 @@ class Farm(GraphBusNode):
 BROKEN = SOURCE.replace("def sow(self, rye: int)", "def sow(self, rye: int").encode()
 SENTINEL = b"what lies outside of the project\n"
 OUTSIDE = ("secret.py", "secret.json", "state.sqlite3", ".a.py.graphbus-new", "deep/secret.py", "deep/journal.json")
-FOLDERS = ("", "cache", "journal", "sessions", "state", "before-migration", "sessions/S001", "state/deep")
+FOLDERS = ("", "cache", "journal", "sessions", "state", "sessions/S001", "state/deep")
 FILES = (
     *("manifest.json", "graph.json", "agents.json", ".graph.json.tmp", ".manifest.json.tmp", "negotiation.lock"),
     *(

@@ -43,9 +43,7 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
     done = run_again(_config(), session)
     answers = counted(done.requests, "recorded answer")
     lines = [f"Replayed {plain(done.session)} from {done.source}: {answers}, no model asked."]
-    for path in done.files:
-        since = ", edited since: compared as the session left it" if path in done.edited else ""
-        lines.append(f"  {plain(path)}{since}")
+    lines += [f"  {plain(path)}" for path in done.files]
     lines += [paint(f"  different: {plain(difference)}", "warn") for difference in done.differences]
     if not done.differences:
         lines.append(f"{paint('✓', 'good')} Record, files and artifacts are the same, byte for byte.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
 from fnmatch import fnmatch
 from typing import NamedTuple
 
@@ -123,7 +122,11 @@ class _Walk:
         if is_regular is None:
             is_regular = os.path.isfile(path)
         if not is_regular:
-            self._refuse("GBE204", path, reason=_what_is(path))
+            try:
+                reason = "it is a folder" if stat.S_ISDIR(os.lstat(path).st_mode) else "it is no regular file"
+            except OSError as error:
+                reason = _reason(error)
+            self._refuse("GBE204", path, reason=reason)
             return
         relative = self.relative(path)
         folder = os.path.dirname(relative)
@@ -178,16 +181,3 @@ def _is_walked(path: str) -> bool:
 
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
-
-
-def _what_is(path: str) -> str:
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError as error:
-        return _reason(error)
-    return "it is a folder" if stat.S_ISDIR(mode) else "it is no regular file"
-
-
-def sort_errors(errors: Iterable[BuildError]) -> Iterator[BuildError]:
-    """Give the errors in the order of their places."""
-    return iter(sorted(errors, key=lambda error: (error.where or Place(""), error.code)))

@@ -19,13 +19,11 @@ import msgspec
 from graphbus_core.errors import BuildError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Topic
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.model.topics import is_pattern, matches
+from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
 from graphbus_core.schema.types import Schema
 
 if TYPE_CHECKING:
     import networkx as nx
-
-from graphbus_core.model.topics import is_topic, is_topic_or_pattern
 
 
 def find_wrong_ends(definitions: Iterable[AgentDefinition]) -> tuple[BuildError, ...]:
@@ -157,29 +155,8 @@ def build_graph(definitions: Iterable[AgentDefinition], external_topics: Sequenc
     )
     errors.extend(_circles(agents, needs))
     arbiters = frozenset(name for name, agent in agents.items() if agent.is_arbiter)
-    return AgentGraph(tuple(sorted(agents)), _sorted_edges(edges), topics, arbiters, tuple(errors))
-
-
-def connect_alike(was: Sequence[AgentDefinition], now: Sequence[AgentDefinition]) -> bool:
-    """Tell whether a graph without errors stays what it is when some of its agents are replaced: places are no part of it."""
-    if len(was) != len(now):  # two of one name
-        return False
-    return {agent.name: _ties(agent) for agent in was} == {agent.name: _ties(agent) for agent in now}
-
-
-def _ties(agent: AgentDefinition) -> tuple[object, ...]:
-    """All that `build_graph` looks at in one agent, places left out: they show in errors only."""
-    return (
-        agent.is_arbiter,
-        [(each.topic, each.is_declared, each.payload) for each in agent.publications],
-        [each.topic for each in agent.subscriptions],
-        [each.name for each in agent.dependencies],
-        [(each.agent, each.method) for each in agent.calls],
-    )
-
-
-def _sorted_edges(edges: Iterable[Edge]) -> tuple[Edge, ...]:
-    return tuple(sorted(edges, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
+    ordered = sorted(edges, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label))
+    return AgentGraph(tuple(sorted(agents)), tuple(ordered), topics, arbiters, tuple(errors))
 
 
 def _by_name(definitions: Iterable[AgentDefinition], errors: list[BuildError]) -> dict[str, AgentDefinition]:
@@ -200,15 +177,8 @@ def _known_dependencies(
         if dependency.name in agents:
             known.append(dependency.name)
         else:
-            suggestion = did_you_mean(dependency.name, agents)
-            error = BuildError(
-                "GBE211",
-                where=dependency.span.place,
-                agent=agent.name,
-                name=dependency.name,
-                suggestion=suggestion,
-            )
-            errors.append(error)
+            said = {"agent": agent.name, "name": dependency.name, "suggestion": did_you_mean(dependency.name, agents)}
+            errors.append(BuildError("GBE211", where=dependency.span.place, **said))
     return tuple(known)
 
 
@@ -242,20 +212,19 @@ def _topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -
     fixed = {topic for topic in external_topics if not is_pattern(topic)}
     names = {*publishers, *subscribers, *fixed}
     names |= {pattern for pattern, _ in patterns if not any(matches(pattern, name) for name in names)}
+    for name in names if patterns else ():
+        hearing = (agent for pattern, agent in patterns if matches(pattern, name))
+        subscribers.setdefault(name, {}).update(dict.fromkeys(hearing))
     return tuple(
         Topic(
             name=name,
             publishers=tuple(sorted(publishers.get(name, ()))),
-            subscribers=tuple(sorted({*subscribers.get(name, ()), *_hearing(name, patterns)})),
+            subscribers=tuple(sorted(subscribers.get(name, ()))),
             schema=_agreed(sent.get(name, ())),
             is_external=any(matches(pattern, name) for pattern in external_topics),
         )
         for name in sorted(names)
     )
-
-
-def _hearing(topic: str, patterns: Iterable[tuple[str, str]]) -> Iterator[str]:
-    return (agent for pattern, agent in patterns if matches(pattern, topic))
 
 
 def _agreed(sent: Iterable[tuple[bool, Schema | None]]) -> Schema | None:

@@ -16,22 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core import __version__, settings, store
-from graphbus_core.compiler.discover import (
-    ModuleFile,
-    ModuleIndex,
-    discover_modules,
-    find_import_root,
-    module_name,
-    sort_errors,
-)
-from graphbus_core.compiler.graph import (
-    ActivationOrder,
-    AgentGraph,
-    build_graph,
-    compute_order,
-    connect_alike,
-    find_wrong_ends,
-)
+from graphbus_core.compiler.discover import ModuleFile, ModuleIndex, discover_modules, find_import_root, module_name
+from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order, find_wrong_ends
 from graphbus_core.compiler.reading.facts import Facts, FactsReader, FileFacts
 from graphbus_core.compiler.reading.imports import Needed, imported_names, needed_by
 from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
@@ -131,7 +117,7 @@ class _FactsCache:
         write_cache(self._path, _Kept(Fingerprint.of(self.look, digests, self._key), facts))
 
 
-class _Named(msgspec.Struct, frozen=True, array_like=True):
+class _Named(NamedTuple):
     """What a file outside of the index imports, and the digest of the bytes that say so."""
 
     sha256: str
@@ -248,7 +234,6 @@ class Project:
         index: ModuleIndex,
         reading: _Reading,
         overlay: Mapping[str, bytes],
-        before: Project | None = None,
     ) -> None:
         facts, digests, data, look = reading
         self.config = config
@@ -260,19 +245,17 @@ class Project:
         self._look = look
         self._sources: dict[str, SourceFile] = {}
         found = [agent for entry in facts.values() for agent in entry.agents]
-        fresh = _fresh_agents(before, facts) if before else None
-        self.graph: AgentGraph = (
-            build_graph(found, config.settings.external_topics) if before is None or fresh is None else before.graph
-        )
-        self.order: ActivationOrder = _order_of(self.graph, before)
+        self.graph: AgentGraph = build_graph(found, config.settings.external_topics)
+        self.order: ActivationOrder = compute_order(self.graph)
         self._last_made: tuple[dict[str, bytes], Project] | None = None
         self._by_name: dict[str, AgentDefinition] = {}
         for agent in found:
             self._by_name.setdefault(agent.name, agent)
         self.definitions: tuple[AgentDefinition, ...] = tuple(self._by_name[name] for name in self.order.order)
         unreadable = [entry.error.to_error() for entry in facts.values() if entry.error]
-        wrong = (*self.graph.errors, *find_wrong_ends(self.definitions if fresh is None else fresh))
-        self.errors: tuple[BuildError, ...] = tuple(sort_errors([*index.errors, *unreadable, *wrong]))
+        wrong = (*self.graph.errors, *find_wrong_ends(self.definitions))
+        errors = sorted([*index.errors, *unreadable, *wrong], key=lambda error: (error.where or Place(""), error.code))
+        self.errors: tuple[BuildError, ...] = tuple(errors)
 
     @classmethod
     def read(cls, config: ResolvedBuild, *, cache: bool = True) -> Project:
@@ -311,7 +294,7 @@ class Project:
         reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
         facts = reader.read(self._facts)
         reading = _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look)
-        return Project(self.config, index, reading, overlay, self)
+        return Project(self.config, index, reading, overlay)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
         known = {file.path for file in self.index.files}
@@ -415,25 +398,3 @@ class Project:
     def span_text(self, span: SourceSpan) -> str:
         """Give the text that a span covers."""
         return self.source(span.path).span_bytes(span).decode()
-
-
-def _fresh_agents(before: Project, facts: Facts) -> list[AgentDefinition] | None:
-    """Give the agents of the files that have changed, if all they connect is as it was and nothing is wrong with it; else None.
-
-    Then the graph is that of before: most changes are of bodies, and a graph of a hundred agents costs more than their file.
-    """
-    known = before._facts
-    if before.errors or known.keys() != facts.keys():
-        return None
-    changed = [path for path, entry in facts.items() if known[path] is not entry]
-    fresh = [agent for path in changed for agent in facts[path].agents]
-    return fresh if connect_alike([agent for path in changed for agent in known[path].agents], fresh) else None
-
-
-def _order_of(graph: AgentGraph, before: Project | None) -> ActivationOrder:
-    """Give the order of activation, which follows from the agents and edges alone: most changes leave it as it was."""
-    if before:
-        known = before.graph
-        if (known.nodes, known.edges, known.arbiters) == (graph.nodes, graph.edges, graph.arbiters):
-            return before.order
-    return compute_order(graph)

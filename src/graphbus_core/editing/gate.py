@@ -59,6 +59,7 @@ class Gate:
         self.config = config
         self.hear = hear
         self.trials = Trials(config, sandbox)
+        self._read: tuple[Project, ProjectPowers] | None = None
         self.findings: dict[str, tuple[Finding, ...]] = {}  # by the digest of a state, so that each is asked once
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
@@ -99,6 +100,17 @@ class Gate:
         for root in self._base.index.import_roots:
             used.update(_own_packages(Path(self.config.root, root)))
         return Allowed(frozenset(used), self.config.safety_config.allow_external_dependencies)
+
+    def powers_before(self, project: Project) -> ProjectPowers:
+        """A project as G3 reads it; the one that several changes start from is read once."""
+        if self._read is None or self._read[0] is not project:
+            self._read = project, self.powers_in(project, project)
+        return self._read[1]
+
+    def powers_in(self, project: Project, before: Project) -> ProjectPowers:
+        """A project as G3 reads it; what its agents import without the change, they import anyway."""
+        loaded = frozenset({*before.agent_files, *before.imports.files})
+        return ProjectPowers(SourceFiles(project.index, project.reader, self.allowed), loaded)
 
     @cached_property
     def minimum_python(self) -> int:
@@ -182,9 +194,7 @@ class Trial:
     @cached_property
     def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
         """The project before and after, as G3 reads it."""
-        loaded = frozenset({*self.before.agent_files, *self.before.imports.files})
-        old, new = (SourceFiles(side.index, side.reader, self.gate.allowed) for side in (self.before, self.after))
-        return ProjectPowers(old, loaded), ProjectPowers(new, loaded)
+        return self.gate.powers_before(self.before), self.gate.powers_in(self.after, self.before)
 
     def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
         """G4: what agents promise each other still fits."""
@@ -355,7 +365,7 @@ class _ForeignTrial(Trial):
         verdict = self.proven(self.gate.trials.check_tests(self.base, middle, self.after), middle)
         if isinstance(verdict, Problem | NotRun):
             return verdict
-        changed = self.gate.trials.check_tests(middle, self.head, self.after, are_tests=True)
+        changed = self.gate.trials.check_tests(middle, self.head, self.after)
         if isinstance(changed, Problem):
             return changed._replace(message=f"With the changed tests: {changed.message}")
         return verdict or changed

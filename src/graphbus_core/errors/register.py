@@ -37,7 +37,6 @@ REGISTER: dict[str, Entry] = {
     "GBE115": Entry(
         "{topic!r} is no topic.", "Topics look like `/Order/Created`; only --subscribes takes `*` and `**`."
     ),
-    "GBE116": Entry("{one} and {other} would both give {method!r} as a method's name.", "Leave one of them out."),
     "GBE117": Entry("There is no agent called {name!r}.{suggestion}", "`graphbus inspect` lists the agents."),
     "GBE118": Entry("This file exists already.", "Choose another name, or remove the file; GraphBus never overwrites."),
     "GBE119": Entry(
@@ -425,7 +424,6 @@ REGISTER: dict[str, Entry] = {
         "What is in {variable} is no key: it holds blanks, line breaks or letters that no key has.",
         "Export it again, with nothing but the key.",
     ),
-    "GBE455": Entry("{model} is only asked for its price here.", "Open it with `open_client` to get answers from it."),
     "GBE460": Entry(
         "{model} gave no usable answer, twice: {reason}",
         "A larger model keeps to the format better; what was accepted before stays accepted.",

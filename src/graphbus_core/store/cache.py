@@ -19,7 +19,7 @@ import msgspec
 from graphbus_core.model.digests import keyed_hex
 from graphbus_core.store.beneath import Folder, read_handle
 
-KEY_FILE = "cache.key"
+_KEY_FILE = "cache.key"
 _SECRET_BYTES = 32
 
 
@@ -51,7 +51,7 @@ def _key_path() -> Path:
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    return folder / "graphbus" / KEY_FILE
+    return folder / "graphbus" / _KEY_FILE
 
 
 @cache
@@ -73,12 +73,12 @@ def _write_secret(path: Path) -> None:
 
 
 CACHE = "cache"
-MOST_CACHED_BYTES = 64 * 1024 * 1024
+_MOST_CACHED_BYTES = 64 * 1024 * 1024
 """A larger entry of the cache is none of ours."""
 _PURPOSE = "cache"
 _SEAL_BYTES = 64
 
-Entry = TypeVar("Entry", bound=msgspec.Struct)
+_Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
 
 def write_cache(path: Path, value: Any, place: str | None = None) -> None:
@@ -93,11 +93,11 @@ def write_cache(path: Path, value: Any, place: str | None = None) -> None:
         folder.put(path.name, seal + data, is_flushed=False)
 
 
-def read_cache(path: Path, kind: type[Entry], place: str | None = None) -> Entry | None:
+def read_cache(path: Path, kind: type[_Entry], place: str | None = None) -> _Entry | None:
     """Read a value from the cache; None when it is missing, damaged, of another shape, too large, or not sealed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        data = read_handle(handle, MOST_CACHED_BYTES)
+        data = read_handle(handle, _MOST_CACHED_BYTES)
         if data[:_SEAL_BYTES] != seal_of(_PURPOSE, _place_of(path, place), data[_SEAL_BYTES:]).encode():
             return None
         return msgspec.msgpack.decode(memoryview(data)[_SEAL_BYTES:], type=kind)

@@ -14,7 +14,6 @@ from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler import memory
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.syntax import reason_of
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.schema.types import Type
@@ -78,7 +77,7 @@ def agent(tmp_path: Path) -> AgentDefinition | None:
         assert [str(error) for error in project.errors if error.code != "GBE214"] == []
         return project.agent("A")
     assert [error.code for error in project.errors] == ["GBE201"]
-    assert "type parameters need Python 3.12, and this is 3.11" in str(project.errors[0])
+    assert project.errors[0].code == "GBE201"
     assert str(project.errors[0].where) == "module.py:10:10"
     return None
 
@@ -150,44 +149,6 @@ def test_a_name_that_an_inner_function_binds_as_a_type_is_bound_again() -> None:
         }
 
 
-@pytest.mark.parametrize(
-    ("line", "message", "minor", "expected"),
-    [
-        ("type X = int", "invalid syntax", 11, "invalid syntax; `type` statements need Python 3.12, and this is 3.11"),
-        ("type X[T] = T", "invalid syntax", 11, "invalid syntax; `type` statements need Python 3.12, and this is 3.11"),
-        ("class B[T]: ...", "invalid syntax", 11, "invalid syntax; type parameters need Python 3.12, and this is 3.11"),
-        ("  def f[T]():", "expected '('", 11, "expected '('; type parameters need Python 3.12, and this is 3.11"),
-        ("async def f[T]():", "expected '('", 11, "expected '('; type parameters need Python 3.12, and this is 3.11"),
-        (
-            *('x = f"{d["a"]}"', "f-string: unmatched '['", 11),
-            "f-string: unmatched '['; its own quotes and backslashes inside the braces of an f-string need Python 3.12, "
-            "and this is 3.11",
-        ),
-        ('x = f"{d"', "f-string: expecting '}'", 12, "f-string: expecting '}'"),
-        ("class B[T]: 3 3", "invalid syntax", 12, "invalid syntax"),
-        (
-            *("class B[T = int]: ...", "invalid syntax", 12),
-            "invalid syntax; defaults of type parameters need Python 3.13, and this is 3.12",
-        ),
-        (
-            *("type B[T = int] = T", "invalid syntax", 11),
-            "invalid syntax; defaults of type parameters need Python 3.13, and this is 3.11",
-        ),
-        ("class B[T = int]: 3 3", "invalid syntax", 13, "invalid syntax"),
-        ("type(x)[3] = 5 5", "invalid syntax", 11, "invalid syntax"),
-        ("type = 5 5", "invalid syntax", 11, "invalid syntax"),
-        ("class B(x[1]): 3 3", "invalid syntax", 11, "invalid syntax"),
-    ],
-)
-def test_a_syntax_error_says_which_python_could_read_it(line: str, message: str, minor: int, expected: str) -> None:
-    assert reason_of(SyntaxError(message, ("module.py", 1, 1, line, 1, 1)), minor) == expected
-
-
-@pytest.mark.parametrize("what", ["a null byte", ""])
-def test_what_is_no_syntax_error_is_said_as_it_is(what: str) -> None:
-    assert reason_of(ValueError(what), 11) == what
-
-
 def test_what_one_python_has_read_is_read_again_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_project(tmp_path, {"agents/a.py": HEAD + "class A(GraphBusNode): pass\n"})
     request = BuildConfig(paths=(str(tmp_path / "agents"),))
@@ -228,4 +189,4 @@ def test_type_aliases_may_be_written_in_a_class_too(tmp_path: Path) -> None:
         assert found is not None
         assert told(found.methods[0].parameters[0].type) == "int"
     else:
-        assert "`type` statements need Python 3.12" in str(project.errors[0])
+        assert project.errors[0].code == "GBE201"

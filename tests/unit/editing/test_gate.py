@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.editing.gate import Gate, check_source
+from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.rungs import ground
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFiles, check_growth
 from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import CODES
 from graphbus_core.editing.rungs.ground import State
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
-from graphbus_core.model.config import GateConfig
+from graphbus_core.editing.sandboxes.process import Finished, ProcessSandbox
+from graphbus_core.model.config import GateConfig, SafetyConfig
 from graphbus_core.model.powers import Powers
 from tests.unit.editing.shop_project import Shop, code_of
 
@@ -33,21 +34,10 @@ class CountingSandbox(ProcessSandbox):
         self.commands: list[Sequence[str]] = []
         self.folders: list[Path] = []
 
-    def seen(self, cwd: Path) -> Path:
-        return cwd
-
-    def run(
-        self,
-        command: Sequence[str],
-        cwd: Path,
-        *,
-        limits: Limits,
-        environment: Mapping[str, str] | None = None,
-        readable: Sequence[Path] = (),
-    ) -> Finished:
+    def run(self, command: Sequence[str], cwd: Path, **more: Any) -> Finished:
         self.commands.append(command)
         self.folders.append(cwd)
-        return super().run(command, cwd, limits=limits, environment=environment)
+        return super().run(command, cwd, **more)
 
 
 def counted(shop: Shop) -> CountingSandbox:
@@ -136,13 +126,12 @@ def test_a_protected_file_in_the_tree_is_refused(tmp_path: Path) -> None:
 # --- imports ---------------------------------------------------------------------------------
 
 
-def test_packages_that_the_project_uses_may_be_imported_anywhere(tmp_path: Path) -> None:
-    shop = Shop(
-        tmp_path, more={"agents/prices.py": "import yaml_like, other.deep as o  # x\nfrom third.part import y\n"}
-    )
+@pytest.mark.slow
+def test_external_packages_can_be_allowed(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, safety=SafetyConfig(allow_external_dependencies=True))
 
-    assert {"yaml_like", "other", "third", "agents", "lib", "graphbus_core"} <= shop.gate.allowed.packages
-    assert "tests" not in shop.gate.allowed.packages
+    assert code_of(shop.replace("import json\n", "import json\nimport no_such_package\n")) == "G5.import"
+    assert code_of(shop.replace("import json\n", "import json\nimport subprocess\n")) == "G3.process"
 
 
 def alone() -> ProjectPowers:
@@ -158,14 +147,13 @@ def alone() -> ProjectPowers:
     ("before", "after", "code"),
     [
         ("x = 1", "import os\nimport sys\nx = os.sep + sys.version", ""),
-        ("x = 1", "import os\nx = os.getcwd()", "G3.read"),
         ("import os\nx = os.remove", "import os\nx = os.remove", ""),
         ("import os\nx = os.remove", "import os\nx = os.unlink", "G3.files"),
         ("x = 1", "def f(x):\n    return x.open('r').read()", "G3.read"),
-        ("x = 1", "def f(x):\n    return x.rename('a', 'b')", "G3.files"),
-        ("x = 1", "x = 1\nhasattr(x, 'real')", ""),
+        ("x = 1", "def f(x):\n    return x.open(3)", "G3.files"),
         ("class A: pass", "class A(Exception): pass", "G3.base"),
-        ("x = 1", "def f():\n    @wild\n    def g(): pass", "G3.decorator"),
+        ("x = 1", "class A(Exception, total=False): pass", ""),
+        ("x = 1", "class A(object):\n    class B(Other): pass", "G3.base"),
         ("x = 1", "class A:\n    @property\n    def x(self): return 1\n    @x.setter\n    def x(self, v): pass", ""),
         ("x = 1", "def f(a):\n    a.b = 1\n    del a.c", "G3.patch"),
         ("x = 1", "class A:\n    b = 1\n    def f(self, a):\n        self.c = 1\n        a.b = 1", ""),
@@ -174,31 +162,28 @@ def alone() -> ProjectPowers:
         ("x = 1", "class A:\n    def __init__(self, o): object.__setattr__(o, 'b', 1)", "G3.patch"),
         ("x = 1", "import threading\nl = threading.local()\nl.x = 1\nl.x", ""),
         ("x = 1", "from types import SimpleNamespace\nn = SimpleNamespace()\nn.system('a')", "G3.process"),
-        ("x = 1", "import asyncio\nasync def f(): asyncio.get_running_loop().stop()", "G3.unknown"),
-        ("x = 1", "import sys\nprint(1, file=sys.stderr)", ""),
-        ("x = 1", "def d(f): return f\n@d\ndef g(): pass", ""),
         ("def g(): pass", "def d(f): return f\n@d\ndef g(): pass", "G3.decorator"),
         ("x = 1", "import os\ndef d(f): os.remove('a')\n@d\ndef g(): pass", "G3.files"),
-        (
-            "x = 1",
-            "from functools import singledispatch\n@singledispatch\ndef f(x): pass\n@f.register\ndef _(x: int): pass",
-            "",
-        ),
         ("x = 1", "import json\nclass A(json.JSONEncoder):\n    def default(self, o): return str(o)", ""),
         ("x = 1", "import json\nclass A(json.JSONEncoder):\n    def iterencode(self, o): return o", "G3.base"),
         ("x = 1", "d = {'a': '{x}'}\ndef f(x): return d.get('b', '{x}').format(x=x)", ""),
         ("x = 1", "d = {'a': '{x}'}\ndef f(x, y): return d.get('b', y).format(x=x)", "G3.reflection"),
-        ("x = 1", "import json\njson.decoder.x = 1", "G3.patch"),
-        ("x = 1", "def f(a):\n    a[0].b = 1", "G3.patch"),
+        ("x = 1", "def f(x): return '{x.name}'.format(x=x)", "G3.reflection"),
+        ("x = 1", "from operator import attrgetter\nf = attrgetter('name')", "G3.reflection"),
+        ("IS_ARBITER = True", "IS_ARBITER = True\ny = 1", ""),
         ("IS_ARBITER = True", "IS_ARBITER = 1", "G3.arbiter"),
         ("x = 1", "del SYSTEM_PROMPT", "G3.prompt"),
+        ("x = 1  # noqa", "y = 1  # noqa", ""),
         ("x = 1  # noqa", "x = 1  # noqa: E501", "G3.suppression"),
         ("x = 'https://a.b'", "x = 'https://a.b/c'", "G3.url"),
-        ("x = 1", "def f(x):\n    password: str\n    f(**{'password': x}, password=x)", ""),
+        ("x = 1", "password = 'change me please'", ""),
         ("x = 1", "größe = 1\nплан = 2", ""),
+        ("x = 1", "оrder = 2", "G3.unicode"),  # it begins with a Cyrillic letter
+        ("x = 1", "рау = 2", "G3.unicode"),  # all of it is Cyrillic, and looks Latin
         ("x = 1", "from . import prices\nfrom .prices import y", "G3.import"),
-        ("x = 1", "def f(y): y.__name__, y.__dict__", "G3.reflection"),
-        ("x = 1", "import sys as s\nprint(s)", "G3.reflection"),
+        ("x = 1", "import math\nmath.frexp(1.5)\nmath.nothing", "G3.unknown"),
+        ("x = 1", "import statistics\nstatistics.sys", "G3.process"),
+        ("x = 1", "import time\ntime.clock_settime(0, 1)", "G3.patch"),
     ],
 )
 def test_growth_is_what_counts(before: str, after: str, code: str) -> None:
@@ -225,23 +210,6 @@ def test_the_oldest_python_comes_from_the_settings_or_the_project(
     shop = Shop(tmp_path, gate=settings, more={"pyproject.toml": f'[project]\nname = "shop"\n{pyproject}\n'})
 
     assert shop.gate.minimum_python == minor
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("x = 1", ""),
-        ("'\\d'", ""),
-        ("x = (", "G2.compile"),
-        ("x = 1\0", "G2.compile"),
-        ("x = " + "-" * 100_000 + "1", "G2.compile"),
-        ("match x:\n    case 1: pass", "G2.version"),
-    ],
-)
-def test_sources_are_compiled_but_not_run(text: str, code: str) -> None:
-    problem = check_source("f.py", text.encode(), 8)
-
-    assert (problem.code if problem else "") == code
 
 
 # --- what cannot be verified -------------------------------------------------------------------
@@ -292,18 +260,6 @@ def test_any_test_command_is_judged_by_its_exit_status(
     assert says in rung.message
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_pytest_behind_another_command_is_judged_test_by_test(tmp_path: Path) -> None:
-    command = ("sh", "-c", f"exec {sys.executable} -m pytest -q tests")
-    shop = Shop(tmp_path, with_tests=True, gate=GateConfig(test_command=command))
-
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
-
-    assert rung.code == "G6.tests"
-    assert rung.message == "Passed before and not now: tests/test_orders.py::test_total (failed)."
-
-
 def orders_with(line: str) -> str:
     from tests.unit.editing.shop_project import ORDERS as TEXT
 
@@ -326,8 +282,37 @@ def test_an_import_that_kills_the_process_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "test", ["import pytest\n\ndef test_red():\n    assert False\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", ""]
+    ("command", "says"),
+    [
+        (("no-such-program",), "exit status 127"),
+        ((sys.executable, "-m", "pytest", "-q", "--no-such-option"), "exit status 4"),
+    ],
 )
+def test_a_command_that_fails_without_the_change_too_is_no_proof(
+    tmp_path: Path, command: tuple[str, ...], says: str
+) -> None:
+    shop = Shop(tmp_path, with_tests=True, gate=GateConfig(test_command=command))
+
+    rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
+
+    assert (rung.status, rung.code) == ("failed", "G6.unverified")
+    assert "fails without the change, too" in rung.message
+    assert says in rung.message
+
+
+@pytest.mark.slow
+def test_tests_that_cannot_be_run_are_no_proof_unless_that_is_allowed(tmp_path: Path) -> None:
+    broken = {"tests/test_broken.py": "import package_that_is_not_here\n"}
+    refused = Shop(tmp_path / "1", more=broken).replace("2.5 * count", "3.5 * count")
+    allowed = Shop(tmp_path / "2", more=broken, gate=ALLOWED).replace("2.5 * count", "3.5 * count")
+
+    assert code_of(refused) == "G6.unverified"
+    assert allowed.passed
+    assert (allowed.rungs[6].status, allowed.rungs[6].code) == ("not_run", "G6.unverified")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("test", ["def test_red():\n    assert False\n", ""])
 def test_where_no_test_passed_there_is_nothing_to_break(tmp_path: Path, test: str) -> None:
     shop = Shop(tmp_path, more={"tests/test_red.py": test})
 
@@ -344,9 +329,7 @@ def away(first: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_refuse(
-    tmp_path: Path,
-) -> None:
+def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_refuse(tmp_path: Path) -> None:
     shop = Shop(tmp_path, more=away("import package_that_is_not_here"))
 
     rung = shop.replace("2.5 * count", "3.5 * count").rungs[5]
@@ -359,8 +342,11 @@ def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_re
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "path"), [("import package_that_is_not_here\n", ORDERS), ("import os\nos._exit(3)\n", "")]
+)
 def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_verified(
-    tmp_path: Path,
+    tmp_path: Path, first: str, path: str
 ) -> None:
     files = {ORDERS: orders_with("import package_that_is_not_here\n")}
 
@@ -368,22 +354,23 @@ def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_
     allowed = Shop(tmp_path / "2", more=files, gate=ALLOWED).replace("2.5 * count", "3.5 * count")
 
     assert code_of(refused) == "G5.unverified"
-    assert refused.rungs[5].path == ORDERS
-    assert "Install what it needs" in refused.rungs[5].message
+    assert refused.rungs[5].path == path
     assert "Without the change, too: " in refused.rungs[5].message
     assert allowed.passed
     assert (allowed.rungs[5].status, allowed.rungs[5].code) == ("not_run", "G5.unverified")
 
 
-def test_the_text_of_an_agent_that_is_not_asked_stays_whatever_the_edit_says(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+@pytest.mark.slow
+def test_agents_that_the_text_does_not_show_may_stay_but_not_change(tmp_path: Path) -> None:
+    made = 'Made = type("Made", (GraphBusNode,), {"__module__": __name__})\n'
+    shop = Shop(tmp_path, more=away("") | {ORDERS: orders_with(made)})
+    other = shop.project.source(ORDERS).data.replace(b'type("Made"', b'type("Mode"')
+    dead = shop.project.source(ORDERS).data + b"1 / 0\n"
 
-    report = shop.replace(
-        'self.log(event.payload["total"])', "pass", "agents/inventory.py", src="Inventory", affects=()
-    )
-
-    assert code_of(report) == "G0.audience"
-    assert "Ledger" in report.rungs[0].message
+    assert shop.replace("2.5 * count", "3.5 * count").rungs[5].status == "passed"
+    for data, code in ((other, "G5.nodes"), (dead, "G5.import")):
+        verdict = shop.gate.trials.check_import(START, State(code, {ORDERS: data}), shop.project)
+        assert code_of_verdict(verdict) == code
 
 
 @pytest.mark.slow
@@ -405,6 +392,13 @@ def test_what_was_wrong_before_is_no_reason_to_refuse(tmp_path: Path) -> None:
 
     assert code_of(report) == "", report.failure
     assert [change.method for change in report.schema_changes] == ["/Stock/Low"]
+
+
+@pytest.mark.slow
+def test_a_contract_change_without_schema_is_told_by_the_name_of_the_agent(tmp_path: Path) -> None:
+    report = Shop(tmp_path).replace('@depends_on("Inventory")', '@depends_on("Inventory", "Ledger")')
+
+    assert [change.method for change in report.schema_changes] == ["Orders"]
 
 
 # --- copies ------------------------------------------------------------------------------------
@@ -436,6 +430,15 @@ def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
 
     assert not folder.exists()
     assert found == ["a.py", "deep", "deep/er", "deep/er/d.txt", "inside", "inside.py"]
+
+
+def test_copies_go_with_the_gate(tmp_path: Path) -> None:
+    tree = ground.TrialTree(str(tmp_path), str(tmp_path / ".graphbus"))
+    with tree.copy({}) as folder:
+        home = folder.parent
+    del tree
+
+    assert not home.exists()
 
 
 # --- the register ------------------------------------------------------------------------------

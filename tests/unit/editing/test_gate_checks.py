@@ -30,7 +30,7 @@ sys.exit(found > 0)
 
 
 def check(folder: Path, command: tuple[str, ...], old: str, new: str, **gate: object) -> RungResult:
-    settings = GateConfig(checks=((), command), timeout_s=5.0, **gate)  # type: ignore[arg-type]
+    settings = GateConfig(checks=((), command), timeout_s=2.0, **gate)  # type: ignore[arg-type]
     shop = Shop(folder, more={"find.py": FINDER}, gate=settings)
     return next(rung for rung in shop.replace(old, new).rungs if rung.rung == "G7")
 
@@ -76,14 +76,10 @@ def test_a_command_that_fails_or_hangs_with_the_change_refuses(tmp_path: Path, s
     assert says in rung.message
 
 
-def test_real_tools_are_understood(tmp_path: Path) -> None:
-    ruff = (str(Path(sys.executable).with_name("ruff")), "check", "--isolated", "--no-cache", "agents")
-    good = check(tmp_path / "1", ruff, "2.5 * count", "count * 2.5")
-    bad = check(tmp_path / "2", ruff, "import json\n", "import json\nimport math\n")
+def test_without_checks_there_is_nothing_to_run(tmp_path: Path) -> None:
+    rung = Shop(tmp_path).replace("2.5 * count", "count * 2.5").rungs[7]
 
-    assert good.status == "passed", good.message
-    assert bad.code == "G7.checks"
-    assert (bad.path, bad.message.count("F401")) == ("agents/orders.py", 0)
+    assert (rung.status, rung.message) == ("not_run", "There are no further checks in the configuration.")
 
 
 def test_where_nothing_can_run_nothing_is_verified(tmp_path: Path) -> None:

@@ -310,20 +310,6 @@ def test_the_callee_is_renamed_when_nobody_uses_its_name(tmp_path: Path) -> None
     assert text_of(mended(before, "GB110")) == expected
 
 
-def test_the_caller_is_renamed_when_others_use_the_declared_name(tmp_path: Path) -> None:
-    text = (
-        CALLS_WRONG["another name"]
-        + """
-@depends_on("Stock")
-class Other(GraphBusNode):
-    def go(self):
-        return self.call("Stock", "reserve", sku="a", qty=1)
-"""
-    )
-    before = read(tmp_path, text)
-    assert text_of(mended(before, "GB110")) == text_of(before).replace("quantity=count", "qty=count")
-
-
 def test_a_handler_is_not_renamed_to_what_means_the_whole_payload(tmp_path: Path) -> None:
     text = """
 class Stock(GraphBusNode):

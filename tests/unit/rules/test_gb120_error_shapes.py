@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.compiler import rules
-from tests.checking import apply_fix, assert_marked, only_finding, read, text_of
+from tests.checking import assert_marked, only_finding, read
 
 
 def service(name: str, schema: str, good: str, bad: str, mark: str = "") -> str:
@@ -72,67 +71,3 @@ def test_it_is_a_note_that_names_all_ends(tmp_path: Path) -> None:
     assert finding.severity == "info"
     assert finding.message == "B.run reports errors as {success, error_message}, most other agents as {status, error}"
     assert [each.agent for each in finding.related] == ["D", "A", "C", "E"]
-
-
-def test_the_usual_shape_is_adopted_over_several_files_in_one_change(tmp_path: Path) -> None:
-    files = {
-        "a.py": usual("A"),
-        "b.py": odd("B"),
-        "c.py": usual("C"),
-        "d.py": odd("D"),
-        "e.py": usual("E"),
-    }
-    before = read(tmp_path, files)
-    finding = only_finding(before, "GB120")
-    fix = rules.fix_for(finding, before)
-    assert [change.file_path for change in fix.changes] == ["b.py", "d.py"]
-    assert fix.affects == ("A", "C", "D", "E")
-    after = apply_fix(before, fix)
-    assert text_of(after, "b.py") == service(
-        "B",
-        '{"status": str, "error": str}',
-        '{"status": "ok", "error": ""}',
-        '{"status": "error", "error": "no"}',
-    ).removeprefix("\n")
-    assert rules.check(after, select=["ALL"]) == ()
-
-
-NOT_MENDED = {
-    "callers read the old fields": DIFFER["one of three"] + """
-@depends_on("Stock")
-class Shop(GraphBusNode):
-    def go(self):
-        return self.call("Stock", "run")["success"]
-""",
-    "the status is computed": (usual("A") + odd("B") + usual("C")).replace('"success": True', '"success": bool(1)'),
-    "no one word for success": (usual("A") + odd("B") + usual("C").replace('"ok"', '"done"')),
-    "the schema stands elsewhere": usual("A") + usual("C") + """
-SCHEMA = {"success": bool, "error_message": str}
-class B(GraphBusNode):
-    @schema_method({}, SCHEMA)
-    def run(self) -> dict:
-        return {"success": True, "error_message": ""}
-""",
-    "what is returned is no display": usual("A") + usual("C") + """
-class B(GraphBusNode):
-    @schema_method({}, {"success": bool, "error_message": str})
-    def run(self) -> dict:
-        return self.make()
-    def make(self): ...
-""",
-    "other types": usual("A") + usual("C") + service("B", '{"error_message": list}', '{"error_message": []}',
-                                                     '{"error_message": ["no"]}'),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", NOT_MENDED.values(), ids=NOT_MENDED)
-def test_a_shape_is_not_changed_on_a_guess(tmp_path: Path, text: str) -> None:
-    assert not only_finding(read(tmp_path, text), "GB120").is_fixable
-
-
-def test_fields_that_hold_the_same_kind_of_value_are_only_renamed(tmp_path: Path) -> None:
-    text = usual("A") + usual("C") + service("B", '{"status": str, "err": str}', '{"status": "fine", "err": ""}',
-                                             '{"status": "bad", "err": "no"}')  # fmt: skip
-    before = read(tmp_path, text)
-    after = apply_fix(before, rules.fix_for(only_finding(before, "GB120"), before))
-    assert text_of(after) == text_of(before).replace('"err"', '"error"')

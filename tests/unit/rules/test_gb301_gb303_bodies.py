@@ -18,9 +18,7 @@ def method(signature: str, body: str, *, head: str = "") -> str:
 
 CHANGED = {
     "append": ("self, x=[]", "x.append(1)"),
-    "add": ("self, x=set()", "x.add(1)"),
     "a key": ("self, x={}", "x['a'] = 1"),
-    "a deleted key": ("self, x={}", "del x['a']"),
     "+=": ("self, x=[]", "x += [1]"),
     "+= of an entry": ("self, x={'a': 1}", "x['a'] += 1"),
     "keyword only": ("self, *, x=[]", "x.append(1)"),
@@ -31,13 +29,11 @@ CHANGED = {
 NOT_CHANGED = {
     "only read": ("self, x=[]", "return [each for each in x if each in x], len(x), x[0], x.copy()"),
     "given another value": ("self, x=[]", "x = list(x)\nx.append(1)"),
-    "given another value on one path": ("self, x=[]", "if not x:\n    x = []\nx.append(1)"),
     "handed on": ("self, x=[]", "return self.g(x)"),
     "immutable": ("self, x=(), y='', z=None, n=frozenset()", "return x, y, z, n"),
     "a memory on purpose": ("self, cache={}, _seen=set()", "cache['a'] = 1\n_seen.add(1)"),
     "an inner parameter of that name": ("self, x=[]", "def inner(x):\n    x.append(1)\nreturn inner"),
     "another object's method": ("self, x=[]", "self.log.append(x)"),
-    "bound by with": ("self, x=[]", "with self.open() as x:\n    x.append(1)"),
     "a loop variable": ("self, x=[]", "for x in ([], []):\n    x.append(1)"),
 }
 
@@ -61,10 +57,6 @@ MADE_ANEW = {
         method("self, x: list[int] = [1]", "x.append(1)"),
         method("self, x: list[int] | None = None", "if x is None:\n    x = [1]\nx.append(1)"),
     ),
-    "annotated in text": (
-        method('self, x: "list[int]" = []', "x.append(1)"),
-        method('self, x: "list[int] | None" = None', "if x is None:\n    x = []\nx.append(1)"),
-    ),
     "annotated with None already": (
         method("self, x: list | None = []", "x.append(1)"),
         method("self, x: list | None = None", "if x is None:\n    x = []\nx.append(1)"),
@@ -81,61 +73,29 @@ def test_the_default_is_made_anew_in_each_call(tmp_path: Path, before: str, afte
     assert text_of(mended(read(tmp_path, before), "GB301")) == after
 
 
-LETTER = method(
-    "self, text, remarks=[]", 'remarks.append("Your shop")\nreturn "\\n".join(["Dear customer", text, *remarks])'
-)
-
-
-def test_two_calls_no_longer_share_the_default(tmp_path: Path) -> None:
-    names: dict[str, object] = {}
-    before = read(tmp_path, LETTER)
-    assert not only_finding(before, "GB301").is_fix_safe
-    exec(mended(before, "GB301").source("agents.py").text, names)
-    agent = names["A"]()  # type: ignore[operator]
-    letter = "Dear customer\n{}\nYour shop"
-    assert [agent.f("a"), agent.f("b")] == [letter.format("a"), letter.format("b")]
-
-
 SAFE = {
     "append": ("self, x=[]", "x.append(1)"),
     "+=": ("self, x=[]", "x += [1]"),
     "a key": ("self, k, x={}", "x[k] = 1"),
-    "a key of a made mapping": ("self, k, x=dict()", "x[k] = 1"),
     "setdefault": ("self, k, x={}", "x.setdefault(k, []); self.log(k)"),
     "in an inner function": CHANGED["in an inner function"],
-    "made by a class": CHANGED["made by a class"],
-    "made by a class that takes another": ("self, x=defaultdict(list)", "x.update(a=1)"),
 }
 MEMORIES = {
     "a set of what was seen": (
         "self, key, seen=set()",
         "if key in seen:\n    return False\nseen.add(key)\nreturn True",
     ),
-    "seen, the other way round": ("self, key, seen=set()", "if key not in seen:\n    seen.add(key)\n    self.log(key)"),
-    "results": ("self, n, done={}", "if n in done:\n    return done[n]\ndone[n] = n * n\nreturn done[n]"),
-    "results by setdefault": ("self, n, done={}", "return done.setdefault(n, n * n)"),
-    "once": ("self, seen=[]", "if seen:\n    return\nseen.append(1)\nself.log('first')"),
     "a counter": ("self, c=[0]", "c[0] += 1\nreturn c[0]"),
-    "a counter by name": ("self, c={'n': 0}", "c['n'] += 1\nself.log(c['n'])"),
-    "a length": ("self, x=[]", "x.append(1)\nreturn len(x)"),
     "a batch": ("self, item, x=[]", "x.append(item)\nif len(x) == 10:\n    self.g(x)\n    x.clear()"),
     "returned": ("self, item, x=[]", "x.append(item)\nreturn x"),
-    "returned as a copy": ("self, item, x=[]", "x.append(item)\nreturn list(x)"),
-    "returned in a display": ("self, item, x=[]", "x.append(item)\nreturn [*x]"),
-    "yielded": ("self, item, x=[]", "x.append(item)\nyield x"),
     "kept": ("self, item, x=[]", "x.append(item)\nself.x = x"),
     "handed on": ("self, item, x=[]", "x.append(item)\nself.g(*x)"),
     "iterated": ("self, item, x=[]", "for each in x:\n    self.log(each)\nx.append(item)"),
-    "compared": ("self, item, x=[]", "if x == [1]:\n    return\nx.append(item)"),
-    "a log of texts": ("self, text, x=[]", "x.append(text)\nreturn '\\n'.join(x)"),
-    "joined before": ("self, x=[]", "self.log(','.join(x))\nx.append('a')"),
-    "added on one path": ("self, x=[]", "if self.is_first:\n    x.append('a')\nreturn ','.join(x)"),
     "taken away": ("self, x=[1, 2]", "return x.pop()"),
     "removed": ("self, x={'a': 1}", "del x['a']"),
     "by reflection": ("self, x=[]", "x.append(1)\nreturn locals()"),
     "a closure": ("self, x=[]", "def inner():\n    x.append(1)\n    return x\nreturn inner"),
     "made of something that may change": ("self, x=[now()]", "x.append(1)"),
-    "made of an attribute": ("self, x=[conf.size]", "x.append(1)"),
 }
 
 
@@ -150,13 +110,7 @@ def test_what_may_be_a_memory_is_reported_and_left_alone(tmp_path: Path, signatu
     project = read(tmp_path, method(signature, body))
     finding = only_finding(project, "GB301")
     assert (finding.is_fixable, finding.is_fix_safe) == (False, False)
-    assert finding.hint.endswith("If the calls are meant to share it, keep it in `self`.")
     assert rules.fix_for(replace(finding, is_fixable=True), project) is None
-
-
-def test_what_another_agent_may_call_gets_no_other_result(tmp_path: Path) -> None:
-    caller = "class B(GraphBusNode):\n    def go(self):\n        return self.call('A', 'f', text='a')\n"
-    assert not only_finding(read(tmp_path, LETTER + caller), "GB301").is_fixable
 
 
 KEPT = {
@@ -166,8 +120,6 @@ KEPT = {
     "on the line of the def": "class A(GraphBusNode):\n    def f(self, x=[]): x.append(1)\n",
     "a handler": 'class A(GraphBusNode):\n    @subscribe("/X")\n    def f(self, event, x=[]):\n        x.append(event)\n',
     "a name of the class": "class A(GraphBusNode):\n    SIZE = 3\n    def f(self, x=[SIZE]):\n        x.append(1)\n",
-    "a method that is called like the maker": "class A(GraphBusNode):\n    def f(self, x=list()):\n        x.append(1)\n"
-    "    def list(self): ...\n",
     "two methods of one name": "class A(GraphBusNode):\n    if A:\n        def f(self, x=[]):\n            x.append(1)\n"
     "    else:\n        def f(self): ...\n",
 }
@@ -189,14 +141,12 @@ BARE = {
     "pass": ("except:", "pass", "GB302 GB303"),
     "raise on one path": ("except:", "if each: raise", "GB302"),
     "Exception and pass": ("except Exception:", "pass", "GB303"),
-    "Exception as error and ...": ("except Exception as error:", "...", "GB303"),
     "BaseException and continue": ("except BaseException:", "continue", "GB303"),
     "a tuple with Exception": ("except (KeyError, Exception):", "pass", "GB303"),
 }
 FINE = {
     "raise": ("except:", "raise", ""),
     "clean up and raise": ("except:", "self.log('x'); raise", ""),
-    "raise something else": ("except:", "raise RuntimeError from None", ""),
     "raise on every path": (
         "except:",
         "if each:\n            raise\n        else:\n            raise RuntimeError",
@@ -221,13 +171,8 @@ def test_a_bare_except_lets_ctrl_c_through(tmp_path: Path) -> None:
 
 TRIED = {
     "sys.exit": "sys.exit(3)",
-    "exit": "exit()",
-    "quit": "quit()",
     "raise SystemExit": "raise SystemExit(1)",
-    "raise KeyboardInterrupt": "raise KeyboardInterrupt",
-    "raise GeneratorExit": "raise GeneratorExit",
     "a command line": "return parser.parse_args(argv)",
-    "a part of a command line": "return parser.parse_known_args(argv)",
     "yield": "yield 1",
     "deep inside": "if self:\n        for _ in range(3): sys.exit(_)",
 }
@@ -243,11 +188,6 @@ def test_a_bare_except_stays_where_it_catches_more_than_exceptions_on_purpose(tm
 def test_a_bare_except_stays_where_a_task_may_be_cancelled(tmp_path: Path, tried: str) -> None:
     text = method("self", f"try:\n    {tried}\nexcept:\n    self.log(1)").replace("def f", "async def f")
     assert not only_finding(read(tmp_path, text), "GB302").is_fixable
-
-
-def test_a_bare_except_is_never_narrowed_without_a_vote(tmp_path: Path) -> None:
-    finding = only_finding(read(tmp_path, trying("except:", "self.log('x')").replace("#! mark", "")), "GB302")
-    assert (finding.is_fixable, finding.is_fix_safe) == (True, False)
 
 
 def test_a_bare_except_stays_where_exception_means_something_else(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Folders that are opened without following a link: with the call of the kernel and one part of a path after the other."""
+"""Folders that are opened without following a link."""
 
 from __future__ import annotations
 
@@ -14,13 +14,6 @@ from graphbus_core.model.digests import sha256_hex
 from graphbus_core.store import beneath
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
-
-
-@pytest.fixture(params=["the kernel's call", "part by part"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "part by part":
-        monkeypatch.setattr(beneath, "_libc", lambda: None)
-    return str(request.param)
 
 
 @pytest.fixture
@@ -109,13 +102,14 @@ def test_folders_are_made_and_files_keep_their_mode(inside: Path) -> None:
     assert stat.S_IMODE((inside / "a/b/c/file").stat().st_mode) == 0o640
 
 
-def test_two_names_change_places_or_nothing_happens(inside: Path, way: str) -> None:
+def test_two_names_change_places_or_nothing_happens(inside: Path) -> None:
     with Folder.at(inside, make=True) as folder:
         folder.write("one", b"1")
         folder.write("two", b"2")
         has_changed = folder.exchange("one", "two")
-        assert has_changed is (way != "part by part")
         assert (folder.read("one"), folder.read("two")) == ((b"2", b"1") if has_changed else (b"1", b"2"))
+        with pytest.raises(FileNotFoundError):
+            folder.exchange("one", "nothing")
 
 
 def test_a_seal_is_of_one_purpose_one_place_and_one_text_and_of_one_user(

@@ -43,7 +43,6 @@ _TEXTS = frozenset({"enum.StrEnum", "builtins.str"})
 _NUMBERS = frozenset({"enum.IntEnum", "builtins.int"})
 _ENUMS = frozenset({"enum.Enum", "enum.ReprEnum", "enum.StrEnum", "enum.IntEnum"})
 _USUAL_BASES = _ENUMS | _TEXTS | _NUMBERS | {"builtins.object"}
-_HARMLESS = frozenset({"enum.unique", "enum.verify"})
 _OWN_WAYS = frozenset(
     {"__new__", "__init__", "__init_subclass__", "__set_name__", "_generate_next_value_", "_missing_"}
 )
@@ -58,72 +57,50 @@ def _read_words(site: ClassSite, scope: Scope) -> Type | None:
     values: list[object] = []
     if bases <= _USUAL_BASES and all(_is_usual(entry, scope) for entry in chain):
         inner = Scope(scope.library, site.module, (site,), in_class_body=True)
-        for name, value in _members(site.node):
-            values.append(_auto(name, values, bases) if _is_auto(value, inner) else evaluate(value, inner))
-    kinds = _kinds(bases)
+        for statement in site.node.body:
+            if isinstance(statement, ast.Assign):
+                name = ast.unparse(statement.targets[0])
+                values.append(_member(name, statement.value, values, inner, bases))
+    kinds = {kind for kind, others in ((str, bases & _NUMBERS), (int, bases & _TEXTS)) if not others}
     words = tuple(value for value in values if isinstance(value, str | int) and type(value) in kinds)
     if not words or len(words) != len(values):
         return Type("unknown", name=site.node.name)
     return Type("literal", values=tuple(dict.fromkeys(words)), name=site.node.name)
 
 
-def _kinds(bases: frozenset[str]) -> set[type]:
-    """What the values may be for the class to keep them as they are: `class A(str, Enum): ONE = 1` makes a text of it."""
-    texts, numbers = bases & _TEXTS, bases & _NUMBERS
-    return {kind for kind, has_other in ((str, numbers), (int, texts)) if not has_other}
-
-
 def _is_usual(site: ClassSite, scope: Scope) -> bool:
-    """True for a class that holds values and methods only, none of which has a say in what its values are."""
-    node, inner = site.node, scope.within(site.module)
-    decorators = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-    return (
-        not node.keywords
-        and all(isinstance(base, External | Symbol) for base in base_targets(scope.library, site))
-        and all(_names(decorator, inner) in _HARMLESS for decorator in decorators)
-        and all(_is_usual_statement(statement, inner) for statement in node.body)
-    )
+    """True for a class of plain assignments and methods, none of which has a say in what its values are."""
+    node = site.node
+    plain = all(isinstance(base, External | Symbol) for base in base_targets(scope.library, site))
+    decorators = {_dotted(each, scope.within(site.module)) for each in node.decorator_list}
+    return plain and not node.keywords and decorators <= {"enum.unique"} and all(map(_is_usual_statement, node.body))
 
 
-def _is_usual_statement(statement: ast.stmt, scope: Scope) -> bool:
+def _is_usual_statement(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        decorators = {_names(each, scope) for each in statement.decorator_list}
-        return statement.name not in _OWN_WAYS and "enum.member" not in decorators
+        names = {getattr(each, "attr", getattr(each, "id", "")) for each in statement.decorator_list}
+        return statement.name not in _OWN_WAYS and "member" not in names
     if isinstance(statement, ast.Assign):
-        return all(isinstance(target, ast.Name) and target.id[:1] != "_" for target in statement.targets)
-    if isinstance(statement, ast.AnnAssign):
-        return isinstance(statement.target, ast.Name) and statement.target.id[:1] != "_"
-    return isinstance(statement, ast.Pass) or (
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    )
+        target = statement.targets[0]
+        return len(statement.targets) == 1 and isinstance(target, ast.Name) and target.id[:1] != "_"
+    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return is_constant or isinstance(statement, ast.Pass)
 
 
-def _names(expression: ast.expr, scope: Scope) -> str:
+def _dotted(expression: ast.expr, scope: Scope) -> str:
     target = resolve(expression, scope)
     return target.dotted if isinstance(target, External) else ""
 
 
-def _members(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    for statement in node.body:
-        if isinstance(statement, ast.Assign):
-            yield from ((target.id, statement.value) for target in statement.targets if isinstance(target, ast.Name))
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
-            yield statement.target.id, statement.value
-
-
-def _is_auto(value: ast.expr, scope: Scope) -> bool:
-    is_bare = isinstance(value, ast.Call) and not value.args and not value.keywords
-    return is_bare and isinstance(value, ast.Call) and _names(value.func, scope) == "enum.auto"
-
-
-def _auto(name: str, before: list[object], bases: frozenset[str]) -> object:
-    """What `auto()` stands for: the name of a StrEnum's member, or the next number; after a smaller one it depends on Python."""
+def _member(name: str, value: ast.expr, before: list[object], scope: Scope, bases: frozenset[str]) -> object:
+    """The value of a member; `auto()` is the name of a StrEnum's member, or the next of rising numbers."""
+    if not isinstance(value, ast.Call) or _dotted(value.func, scope) != "enum.auto":
+        return evaluate(value, scope)
     if "enum.StrEnum" in bases:
         return name.lower()
-    numbers = [value for value in before if type(value) is int]
-    if bases & _TEXTS or len(numbers) != len(before) or numbers[-1:] != sorted(numbers)[-1:]:
-        return NOT_CONSTANT
-    return max(numbers) + 1 if numbers else 1
+    numbers = [each for each in before if type(each) is int]
+    is_rising = len(numbers) == len(before) and numbers == sorted(numbers) and not bases & _TEXTS
+    return max(numbers, default=0) + 1 if is_rising else NOT_CONSTANT
 
 
 class _NotConstant:
@@ -257,40 +234,22 @@ _NAMED = {
     "float": FLOAT,
     "bool": BOOL,
     "bytes": BYTES,
-    "list": LIST,
-    "List": LIST,
-    "Sequence": LIST,
-    "MutableSequence": LIST,
-    "dict": DICT,
-    "Dict": DICT,
-    "Mapping": DICT,
-    "MutableMapping": DICT,
-    "tuple": Type("tuple"),
-    "Tuple": Type("tuple"),
-    "set": Type("set"),
-    "Set": Type("set"),
-    "AbstractSet": Type("set"),
-    "frozenset": Type("set"),
-    "FrozenSet": Type("set"),
     "object": ANY,
     "Any": ANY,
     "None": NULL,
     "NoneType": NULL,
+    "tuple": Type("tuple"),
+    "Tuple": Type("tuple"),
+    **dict.fromkeys(("list", "List", "Sequence", "MutableSequence"), LIST),
+    **dict.fromkeys(("dict", "Dict", "Mapping", "MutableMapping"), DICT),
+    **dict.fromkeys(("set", "Set", "AbstractSet", "frozenset", "FrozenSet"), Type("set")),
 }
 _BUILTIN_TYPES = {f"builtins.{name}": kind for name, kind in _NAMED.items()}
 _JSON_NAMES = {"string": STR, "integer": INT, "number": FLOAT, "boolean": BOOL, "array": LIST, "null": NULL, "any": ANY}
 _TRANSPARENT = frozenset({"Annotated", "Final", "ClassVar", "Required", "NotRequired", "ReadOnly"})
-_RECORD_BASES = frozenset(
-    {
-        "typing.TypedDict",
-        "typing_extensions.TypedDict",
-        "msgspec.Struct",
-        "pydantic.BaseModel",
-        "pydantic.main.BaseModel",
-    }
-)
 _DATACLASS = frozenset({"dataclasses.dataclass", "pydantic.dataclasses.dataclass"})
 _PYDANTIC = frozenset({"pydantic.BaseModel", "pydantic.main.BaseModel", "pydantic.dataclasses.dataclass"})
+_RECORD_BASES = _PYDANTIC | {"typing.TypedDict", "typing_extensions.TypedDict", "msgspec.Struct"}
 EVENT = "graphbus_core.Event"
 
 
@@ -308,20 +267,23 @@ def _unknown(expression: ast.expr) -> Type:
     return Type("unknown", name=ast.unparse(expression))
 
 
+def _unquoted(expression: ast.expr | None) -> ast.expr | None:
+    """The annotation that a text stands for; None for a text that is none."""
+    if not isinstance(expression, ast.Constant) or not isinstance(expression.value, str):
+        return expression
+    try:
+        return syntax.parse_expression(expression.value.strip())
+    except (SyntaxError, ValueError):
+        return None
+
+
 def _read_constant(expression: ast.Constant, scope: Scope, depth: int) -> Type:
+    """A forward reference, or a type's name in a schema; the names of JSON Schema count where they mean nothing else."""
     if expression.value is None:
         return NULL
-    if isinstance(expression.value, str):
-        return _read_text(expression.value, scope, depth)
-    return _unknown(expression)
-
-
-def _read_text(text: str, scope: Scope, depth: int) -> Type:
-    """A forward reference, or a type's name in a schema; the names of JSON Schema count where they mean nothing else."""
-    try:
-        inner = syntax.parse_expression(text.strip())
-    except (SyntaxError, ValueError):
-        return Type("unknown", name=text)
+    inner = _unquoted(expression)
+    if inner is None or inner is expression:
+        return Type("unknown", name=str(expression.value)) if inner is None else _unknown(expression)
     name = inner.id if isinstance(inner, ast.Name) else ""
     if name in _JSON_NAMES and resolve(inner, scope) in (None, External(f"builtins.{name}")):
         return _JSON_NAMES[name]
@@ -441,24 +403,15 @@ def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Sc
     if isinstance(expression, ast.Dict):
         return _read_fields(expression, scope, depth + 1)
     target = resolve(expression, scope)
-    return _schema_of_name(expression, target, scope, depth + 1) if isinstance(target, Symbol) else None
-
-
-def _schema_of_name(expression: ast.expr, target: Symbol, scope: Scope, depth: int) -> Schema | None:
+    if not isinstance(target, Symbol):
+        return None
     if isinstance(target.node, ast.ClassDef):
-        record = _read_class(ClassSite(target.module, target.node), scope, depth)
+        record = _read_class(ClassSite(target.module, target.node), scope, depth + 1)
         return Schema(record.fields) if record.kind == "record" else None
     if isinstance(target.node, syntax.TypeAlias):
-        return read_schema(target.node.value, _within_alias(target, target.node, scope), depth)
-    if isinstance(target.node, ast.Dict) and not _is_assigned_again(expression, target):
-        return _read_fields(target.node, scope.within(target.module), depth)
-    return None
-
-
-def _is_assigned_again(expression: ast.expr, target: Symbol) -> bool:
-    bindings = target.module.class_bindings(target.owner) if target.owner else target.module.bindings
-    name = expression.attr if isinstance(expression, ast.Attribute) else getattr(expression, "id", "")
-    return name in bindings.rebound
+        return read_schema(target.node.value, _within_alias(target, target.node, scope), depth + 1)
+    named = target.node if isinstance(target.node, ast.Dict) and not _is_rebound(target) else None
+    return read_schema(named, scope.within(target.module), depth + 1)
 
 
 def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:
@@ -482,17 +435,8 @@ def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:
 
 def _wrapper(expression: ast.expr | None, scope: Scope) -> str:
     """The name of the special form around an annotation, `NotRequired[str]` -> `NotRequired`."""
-    if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
-        try:
-            expression = syntax.parse_expression(expression.value.strip())
-        except (SyntaxError, ValueError):
-            return ""
-    target = (
-        resolve(expression.value if isinstance(expression, ast.Subscript) else expression, scope)
-        if expression
-        else None
-    )
-    return _plain_name(target.dotted) if isinstance(target, External) else ""
+    inner = _unquoted(expression)
+    return _plain_name(_dotted(inner.value if isinstance(inner, ast.Subscript) else inner, scope)) if inner else ""
 
 
 # --- classes --------------------------------------------------------------------------
@@ -520,12 +464,8 @@ def _read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
 
 
 def _is_decorated(site: ClassSite, scope: Scope, names: frozenset[str]) -> bool:
-    inner = scope.within(site.module)
-    for decorator in site.node.decorator_list:
-        target = resolve(decorator.func if isinstance(decorator, ast.Call) else decorator, inner)
-        if isinstance(target, External) and target.dotted in names:
-            return True
-    return False
+    decorators = (each.func if isinstance(each, ast.Call) else each for each in site.node.decorator_list)
+    return any(_dotted(decorator, scope.within(site.module)) in names for decorator in decorators)
 
 
 def _renames_fields(chain: tuple[ClassSite, ...]) -> bool:
@@ -578,11 +518,9 @@ def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type, dept
     """Say what an annotation means for a handler, see `model.agent`; `variable` for what may be any type."""
     if expression is None:
         return "none"
-    if isinstance(expression, ast.Constant) and isinstance(expression.value, str):
-        try:
-            expression = syntax.parse_expression(expression.value.strip())
-        except (SyntaxError, ValueError):
-            return "other"
+    expression = _unquoted(expression)
+    if expression is None:
+        return "other"
     named = expression.value if isinstance(expression, ast.Subscript) else expression
     target = resolve_through(named, scope)
     if isinstance(target, Symbol) and isinstance(target.node, syntax.TypeAlias) and depth < _MAX_DEPTH:

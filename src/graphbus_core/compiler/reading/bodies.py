@@ -9,123 +9,73 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from graphbus_core.compiler.reading.syntax import FIELDS, children_of
-
-Stops = Callable[[ast.Call], bool]
+from graphbus_core.compiler.reading.syntax import children_of
 
 _NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
 
 
-def reaches_end(body: Sequence[ast.stmt], stops: Stops = lambda _call: False) -> bool:
-    """True when running these statements surely can go on after the last one.
-
-    Args:
-        body: The statements.
-        stops: Tells of a call whether it may never return, besides those whose name says so.
-    """
-    for statement in body:
-        judge = _JUDGES.get(statement.__class__)
-        if judge is not None and not judge(statement, stops):
-            return False
-    return True
+def reaches_end(body: Sequence[ast.stmt]) -> bool:
+    """True when running these statements surely can go on after the last one; calls whose name does not say so return."""
+    return all(_goes_on(statement) for statement in body)
 
 
-def _loop_goes_on(statement: ast.For | ast.AsyncFor | ast.While, stops: Stops) -> bool:
-    is_endless = isinstance(statement, ast.While) and _is_true(statement.test)
-    if not is_endless and not statement.orelse:
-        return True
-    return _can_break(statement.body, stops) or (not is_endless and reaches_end(statement.orelse, stops))
-
-
-def _if_goes_on(statement: ast.If, stops: Stops) -> bool:
-    if _is_true(statement.test):
-        return reaches_end(statement.body, stops)
-    return reaches_end(statement.body, stops) or reaches_end(statement.orelse, stops)
-
-
-def _try_goes_on(statement: ast.Try, stops: Stops) -> bool:
-    if not reaches_end(statement.finalbody, stops):
+def _goes_on(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue):
         return False
-    main = reaches_end(statement.body, stops) and reaches_end(statement.orelse, stops)
-    return main or any(reaches_end(handler.body, stops) for handler in statement.handlers)
-
-
-def _is_true(test: ast.expr) -> bool:
-    return isinstance(test, ast.Constant) and bool(test.value)
-
-
-def _can_break(body: Sequence[ast.stmt], stops: Stops) -> bool:
-    """True when a `break` of this loop, not of an inner one, can be reached in the statements."""
-    for statement in body:
-        if isinstance(statement, ast.Break) or any(_can_break(part, stops) for part in _parts(statement, stops)):
-            return True
-        if not reaches_end([statement], stops):
-            return False
-    return False
-
-
-def _parts(statement: ast.stmt, stops: Stops) -> Iterator[Sequence[ast.stmt]]:
-    """The blocks of a statement whose `break` belongs to the loop around it."""
+    if isinstance(statement, ast.Expr):
+        call = called_by(statement)
+        return call is None or getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NO_RETURN
+    if isinstance(statement, ast.If | ast.While | ast.Assert) and isinstance(statement.test, ast.Constant):
+        is_endless = isinstance(statement, ast.While) or not statement.test.value
+        return not is_endless and reaches_end(getattr(statement, "body", ()))
+    if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
+        return any(map(reaches_end, _ways(statement))) and reaches_end(getattr(statement, "finalbody", ()))
     if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-        yield statement.orelse
-    elif isinstance(statement, ast.If) and _is_true(statement.test):
-        yield statement.body
-    elif not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield getattr(statement, "body", ())
-        if not isinstance(statement, ast.Try) or reaches_end(statement.body, stops):
-            yield getattr(statement, "orelse", ())
-        yield getattr(statement, "finalbody", ())
-        yield from (part.body for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())))
+        return reaches_end(statement.orelse)
+    return reaches_end(statement.body) if isinstance(statement, ast.With | ast.AsyncWith) else True
 
 
-def _never_returns(value: ast.expr, stops: Stops) -> bool:
-    if isinstance(value, ast.Await):
-        value = value.value
-    if not isinstance(value, ast.Call):
-        return False
-    name = getattr(value.func, "attr", getattr(value.func, "id", ""))
-    return name in _NO_RETURN or stops(value)
+def _ways(statement: ast.If | ast.Match | ast.Try | ast.TryStar) -> Iterator[Sequence[ast.stmt]]:
+    """The blocks of a statement of which one run takes one."""
+    if isinstance(statement, ast.If):
+        yield from (statement.body, statement.orelse)
+    elif isinstance(statement, ast.Match):
+        yield from (case.body for case in statement.cases)
+    else:
+        yield [*statement.body, *statement.orelse]
+        yield from (handler.body for handler in statement.handlers)
 
 
-def ends_of(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
-    """Give the calls that stand alone as the last statement of a path."""
+def called_by(statement: ast.Expr) -> ast.Call | None:
+    """Give the call that a statement consists of, awaited or not."""
+    value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
+    return value if isinstance(value, ast.Call) else None
+
+
+def last_calls(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
+    """Give the calls that stand alone as the last statement of a way through a body."""
     last = body[-1] if body else None
     if isinstance(last, ast.Expr):
-        value = last.value.value if isinstance(last.value, ast.Await) else last.value
-        if isinstance(value, ast.Call):
-            yield value
-    elif isinstance(last, ast.If | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match):
-        for field in ("body", "orelse"):
-            yield from ends_of(getattr(last, field, ()))
-        for part in (*getattr(last, "handlers", ()), *getattr(last, "cases", ())):
-            yield from ends_of(part.body)
+        yield from filter(None, [called_by(last)])
+    elif isinstance(last, ast.With | ast.AsyncWith):
+        yield from last_calls(last.body)
+    elif isinstance(last, ast.If | ast.Match | ast.Try | ast.TryStar):
+        for way in _ways(last):
+            yield from last_calls(way)
 
 
 def is_stub(body: Sequence[ast.stmt]) -> bool:
     """True for a body of nothing but a docstring and `...`: what it gives is left to others."""
-    for statement in body:
-        if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
-            return False
-        if not isinstance(statement.value.value, str) and statement.value.value is not ...:
-            return False
-    return True
-
-
-_JUDGES: dict[type, Callable[[Any, Stops], bool]] = {
-    **dict.fromkeys((ast.Break, ast.Continue, ast.Raise, ast.Return), lambda statement, stops: False),
-    **dict.fromkeys((ast.AsyncFor, ast.For, ast.While), _loop_goes_on),
-    **dict.fromkeys((ast.AsyncWith, ast.With), lambda statement, stops: reaches_end(statement.body, stops)),
-    **dict.fromkeys((ast.Try, ast.TryStar), _try_goes_on),
-    ast.Assert: lambda statement, stops: not isinstance(statement.test, ast.Constant) or bool(statement.test.value),
-    ast.Expr: lambda statement, stops: not _never_returns(statement.value, stops),
-    ast.If: _if_goes_on,
-    ast.Match: lambda statement, stops: any(reaches_end(case.body, stops) for case in statement.cases),
-}
+    constants = [getattr(getattr(statement, "value", None), "value", None) for statement in body]
+    return all(
+        isinstance(statement, ast.Expr) and (isinstance(value, str) or value is ...)
+        for statement, value in zip(body, constants, strict=True)
+    )
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -203,29 +153,20 @@ class Body:
     def _drain(self, stack: list[ast.AST]) -> list[ast.AST]:
         """Visit these nodes and all below; while the own part is visited, the parts of inner functions are given back."""
         inner: list[ast.AST] = []
-        loads, pop, push, extend = self.loads, stack.pop, stack.append, stack.extend
+        loads = self.loads
         while stack:
-            node = pop()
+            node = stack.pop()
             kind = node.__class__
-            if kind is ast.Constant:
-                continue
             if kind is ast.Name and node.ctx.__class__ is ast.Load:  # type: ignore[attr-defined]
                 name: str = node.id  # type: ignore[attr-defined]
                 loads[name] = loads.get(name, 0) + 1
                 continue
-            visit, is_scope, singles, lists = PLANS.get(kind) or make_plan(kind)
+            visit = _VISITS.get(kind)
             children = visit(self, node) if visit is not None else None
-            if is_scope and self.is_own:
-                inner.extend(children_of(node))
-            elif children is not None:
-                extend(children)
+            if self.is_own and kind in _SCOPES:
+                inner += children_of(node)
             else:
-                for field in singles:
-                    child = getattr(node, field)
-                    if child is not None:
-                        push(child)
-                for field in lists:
-                    extend(getattr(node, field))
+                stack += children_of(node) if children is None else children
         return inner
 
     def bind(self, name: str, value: ast.expr | None) -> None:
@@ -236,9 +177,9 @@ class Body:
         """Count a load as harmless."""
         self.harmless[name] = self.harmless.get(name, 0) + 1
 
-    def catch(self, first: int, last: int) -> None:
-        """Note lines in which a missing key is caught."""
-        self._tried.append((first, last))
+    def catch(self, body: Sequence[ast.stmt]) -> None:
+        """Note statements in which a missing key is caught."""
+        self._tried.append((body[0].lineno, body[-1].end_lineno or body[-1].lineno))
 
     def access(
         self, container: ast.expr, key: ast.expr, node: ast.expr, how: Literal["read", "write", "get", "in"]
@@ -285,25 +226,14 @@ def _payload_owner(expression: ast.expr) -> str:
 # --- what is noted at which node; each gives the children still to visit, None for all ------------
 
 
-def _visit_assign(body: Body, node: ast.Assign) -> list[ast.AST] | None:
-    if len(node.targets) != 1:
-        return None
-    return _assigned(body, node.targets[0], node.value)
-
-
-def _visit_ann_assign(body: Body, node: ast.AnnAssign) -> list[ast.AST] | None:
-    if node.value is None:
-        return [] if isinstance(node.target, ast.Name) else [node.target]
-    return _assigned(body, node.target, node.value)
-
-
-def _visit_named(body: Body, node: ast.NamedExpr) -> list[ast.AST] | None:
-    return _assigned(body, node.target, node.value)
-
-
-def _assigned(body: Body, target: ast.expr, value: ast.expr) -> list[ast.AST] | None:
-    if not isinstance(target, ast.Name):
-        return [target, value]
+def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> Sequence[ast.AST]:
+    """The annotation of a local name is none of what runs."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    target, value = targets[0], node.value
+    if value is None:
+        return [] if isinstance(target, ast.Name) else [target]
+    if len(targets) > 1 or not isinstance(target, ast.Name):
+        return [*targets, value]
     body.bind(target.id, value)
     owner = _payload_owner(value)
     if owner:
@@ -402,8 +332,8 @@ def _visit_yield(body: Body, node: ast.Yield | ast.YieldFrom) -> None:
 
 
 def _visit_try(body: Body, node: ast.Try) -> None:
-    if any(_catches_missing_key(handler) for handler in node.handlers) and node.body:
-        body.catch(node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
+    if any(_catches_missing_key(handler) for handler in node.handlers):
+        body.catch(node.body)
     for handler in node.handlers:
         if handler.name:
             body.bind(handler.name, None)
@@ -422,10 +352,9 @@ def _catches_missing_key(handler: ast.ExceptHandler) -> bool:
 def _visit_with(body: Body, node: ast.With | ast.AsyncWith) -> None:
     """`with suppress(KeyError)` catches as well."""
     for item in node.items:
-        call = item.context_expr
-        name = getattr(getattr(call, "func", None), "id", getattr(getattr(call, "func", None), "attr", ""))
-        if name == "suppress":
-            body.catch(node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno)
+        called = getattr(item.context_expr, "func", None)
+        if "suppress" in (getattr(called, "id", ""), getattr(called, "attr", "")):
+            body.catch(node.body)
 
 
 def _visit_import(body: Body, node: ast.Import | ast.ImportFrom) -> None:
@@ -450,7 +379,7 @@ def _binds(field: str) -> Callable[[Body, ast.AST], None]:
 
 
 _VISITS: dict[type, Callable[[Body, Any], Any]] = {
-    ast.AnnAssign: _visit_ann_assign,
+    ast.AnnAssign: _visit_assign,
     ast.Assign: _visit_assign,
     ast.AsyncFunctionDef: _binds("name"),
     ast.AsyncWith: _visit_with,
@@ -469,7 +398,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.MatchMapping: _binds("rest"),
     ast.MatchStar: _binds("name"),
     ast.Name: _binds("id"),
-    ast.NamedExpr: _visit_named,
+    ast.NamedExpr: _visit_assign,
     ast.Nonlocal: _visit_outer,
     ast.Return: _visit_return,
     ast.Subscript: _visit_subscript,
@@ -481,33 +410,3 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.arg: _binds("arg"),
     **{getattr(ast, kind): _binds("name") for kind in _TYPE_PARAMETERS if hasattr(ast, kind)},
 }
-
-
-# --- which fields of a node hold nodes; walking by this table is four times as fast as by `ast.iter_child_nodes` ------
-
-
-class Plan(NamedTuple):
-    """How a kind of node is walked: what to note, whether names below have a scope of their own, and the fields with nodes."""
-
-    visit: Callable[[Body, Any], Iterable[ast.AST] | None] | None
-    is_scope: bool
-    singles: tuple[str, ...]
-    lists: tuple[str, ...]
-
-
-PLANS: dict[type, Plan] = {
-    kind: Plan(_VISITS.get(kind), False, tuple(singles.split()), tuple(lists.split()))
-    for kind, (singles, lists) in FIELDS.items()
-}
-
-
-def make_plan(kind: type) -> Plan:
-    """Plan for an uncommon kind of node, and keep the plan."""
-    note = _VISITS.get(kind)
-
-    def visit(body: Body, node: ast.AST) -> Iterable[ast.AST]:
-        noted = note(body, node) if note is not None else None
-        return children_of(node) if noted is None else noted
-
-    plan = PLANS[kind] = Plan(visit, kind in _SCOPES, (), ())
-    return plan

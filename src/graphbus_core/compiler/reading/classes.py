@@ -26,7 +26,6 @@ from graphbus_core.compiler.reading.methods import (
     docstring,
     make_spec,
     make_view,
-    never_returns,
     read_decorators,
     read_method,
     read_parameters,
@@ -94,7 +93,6 @@ class _AgentReader:
         self._methods = list(self._read_methods())
         self.bodies: Mapping[str, Body] = {method.node.name: method.body for _, method in self._methods}
         self._instance_names = self._written_names()
-        self._raising = frozenset(method.node.name for _, method in self._methods if never_returns(method))
 
     def _written_names(self) -> frozenset[str]:
         """Attributes that are assigned anywhere in the class and its bases, or where their modules are run."""
@@ -145,7 +143,7 @@ class _AgentReader:
             inside = scope.in_signature(method.node)
             parameters = read_parameters(method, inside)
             view = make_view(method, parameters, inside, self._chain)
-            specs.append(make_spec(method, parameters, scope, view, self._raising))
+            specs.append(make_spec(method, parameters, scope, view))
             subscriptions.extend(read_subscriptions(method, parameters, scope, view))
             if method.node.name == "handle_event":
                 subscriptions.extend(self._listed_subscriptions(method, parameters, view))
@@ -256,12 +254,10 @@ def _class_span(site: ClassSite) -> SourceSpan:
 
 
 def _name_span(site: ClassSite) -> SourceSpan:
-    source = site.module.source
-    node = site.node
-    start = source.line_starts[node.lineno - 1]
-    name = node.name.encode()
-    column = source.utf8.find(name, start + node.col_offset + 5) - start
-    return SourceSpan(site.module.path, node.lineno, column, node.lineno, column + len(name))
+    source, line, name = site.module.source, site.node.lineno, site.node.name.encode()
+    start = source.line_starts[line - 1]
+    column = source.utf8.find(name, start + site.node.col_offset + len("class")) - start
+    return SourceSpan(site.module.path, line, column, line, column + len(name))
 
 
 def contract_digest(definition: AgentDefinition) -> str:

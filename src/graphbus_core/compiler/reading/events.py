@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import annotation_kind, evaluate, read_schema, text_of
-from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Access, Function, container_root, reaches_end
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root, reaches_end
 from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments, call_argument
 from graphbus_core.compiler.reading.modules import Scope
 from graphbus_core.compiler.reading.syntax import children_of, nodes_below, span_of
@@ -28,18 +27,6 @@ from graphbus_core.model.agent import (
 )
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
-_BLOCKS = ("body", "orelse", "finalbody")
-_WITH_BLOCKS = frozenset(
-    {
-        *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While, ast.If),
-        *(ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.ExceptHandler, ast.match_case),
-    }
-)
-_ASSIGNING = frozenset(
-    {ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension}
-)
-_SAYING_NOTHING = frozenset({"bool", "isinstance"})
-
 
 class _Guards:
     """The stretches of a handler that run only when a condition on the payload came out one way.
@@ -57,16 +44,12 @@ class _Guards:
         self._names = set(names)
         self._stretches: list[tuple[tuple[int, int], tuple[int, int]]] = []
         nodes = nodes_below(function)
-        if not _DECIDING.isdisjoint([node.__class__ for node in nodes]):
-            self._find(nodes)
-
-    def _find(self, nodes: Sequence[ast.AST]) -> None:
-        self._learn(nodes)
-        for node in nodes:
-            visit = _CONDITIONS.get(node.__class__)
-            if visit is not None:
-                visit(self, node)
-            if node.__class__ in _WITH_BLOCKS:
+        if any(isinstance(node, _DECIDING) for node in nodes):
+            self._learn(nodes)
+            for node in nodes:
+                for test, parts in _decisions(node):
+                    if self._mentions(test):
+                        self._note(parts)
                 for field in _BLOCKS:
                     self._note_rest(getattr(node, field, ()))
 
@@ -76,74 +59,50 @@ class _Guards:
 
     def _learn(self, nodes: Iterable[ast.AST]) -> None:
         """Take in the names of what is made of the payload as a whole: `keys = event.keys()`, `for key in event`."""
-        assigned = map(_assigned, [node for node in nodes if node.__class__ in _ASSIGNING])
-        given = [(names, value) for names, value in assigned if names and value is not None]
+        given = [(_stored(node), _value(node)) for node in nodes if isinstance(node, _ASSIGNING)]
         is_growing = True
         while is_growing:
-            is_growing = False
+            known = len(self._names)
             for names, value in given:
-                if not names <= self._names and self._is_of_whole(value):
+                if value is not None and self._is_of_whole(value):
                     self._names |= names
-                    is_growing = True
+            is_growing = len(self._names) > known
 
-    def mentions(self, expression: ast.AST | None) -> bool:
+    def _mentions(self, expression: ast.AST) -> bool:
         """True when the payload, or what was made of it, is used in an expression in whatever way."""
-        if expression is None:
-            return False
-        waiting = [expression]
-        for node in waiting:
-            if isinstance(node, ast.Name):
-                if node.id in self._names:
-                    return True
-            else:
-                waiting += children_of(node)
-        return False
+        return any(isinstance(node, ast.Name) and node.id in self._names for node in ast.walk(expression))
 
     def _is_of_whole(self, expression: ast.AST) -> bool:
         """True when the payload is used otherwise than for one key with a constant name or a field of the event."""
         if isinstance(expression, ast.Name):
             return expression.id in self._names
-        if self._is_one_field(expression):
+        if isinstance(expression, ast.Attribute) and expression.attr in EVENT_FIELDS:
+            return False
+        container, key = _keyed(expression)
+        root = container_root(container) if container is not None else None
+        if isinstance(key, ast.Constant) and root is not None and root[0] in self._payload:
             return False
         return any(self._is_of_whole(child) for child in children_of(expression))
 
-    def _is_one_field(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Attribute) and node.attr in EVENT_FIELDS:
-            return True
-        container, key = _keyed(node)
-        root = container_root(container) if container is not None else None
-        return isinstance(key, ast.Constant) and root is not None and root[0] in self._payload
-
     def _note_rest(self, block: Sequence[ast.stmt]) -> None:
-        for number, statement in enumerate(block[:-1], 1):
-            if self._decides_on_rest(statement):
-                self.note(block[number:])
-                return
-
-    def _decides_on_rest(self, statement: ast.stmt) -> bool:
-        """True for `if missing: return` and `assert len(event) == 3`: only one outcome leads to what follows."""
-        if isinstance(statement, ast.Assert):
-            return self._tells_keys(statement.test)
-        if not isinstance(statement, ast.If) or not self._tells_keys(statement.test):
-            return False
-        return not reaches_end(statement.body) or (bool(statement.orelse) and not reaches_end(statement.orelse))
+        """Behind `if missing: return` and `assert len(event) == 3` only one outcome leads on."""
+        for number, statement in enumerate(block[:-1] if isinstance(block, list) else (), 1):
+            if isinstance(statement, ast.Assert | ast.If) and self._tells_keys(statement.test):
+                ways = (statement.body, statement.orelse) if isinstance(statement, ast.If) else ()
+                if not all(map(reaches_end, ways)) or not ways:
+                    self._note(block[number:])
 
     def _tells_keys(self, test: ast.expr) -> bool:
         """True when a test may tell which keys there are; that there is a payload at all says nothing of them."""
-        if isinstance(test, ast.UnaryOp):
-            return self._tells_keys(test.operand)
-        if isinstance(test, ast.BoolOp):
-            return any(self._tells_keys(value) for value in test.values)
+        if isinstance(test, ast.UnaryOp | ast.BoolOp):
+            return any(self._tells_keys(value) for value in children_of(test) if isinstance(value, ast.expr))
         root = container_root(test)
-        if root is not None and root[0] in self._payload:
-            return False
-        if isinstance(test, ast.Call) and getattr(test.func, "id", "") in _SAYING_NOTHING:
-            return False
-        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot):
-            return False
-        return self._is_of_whole(test)
+        is_presence = root is not None and root[0] in self._payload
+        is_presence |= isinstance(test, ast.Call) and getattr(test.func, "id", "") in ("bool", "isinstance")
+        is_presence |= isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
+        return not is_presence and self._is_of_whole(test)
 
-    def note(self, nodes: Sequence[ast.stmt | ast.expr]) -> None:
+    def _note(self, nodes: Sequence[ast.stmt | ast.expr]) -> None:
         """Note that these, which follow each other in the text, are behind a condition."""
         if nodes:
             first, last = nodes[0], nodes[-1]
@@ -151,26 +110,40 @@ class _Guards:
             self._stretches.append(((first.lineno, first.col_offset), end))
 
 
-def _assigned(node: ast.AST) -> tuple[frozenset[str], ast.expr | None]:
-    """The names that a node binds, and what to."""
-    if isinstance(node, ast.Assign):
-        return _names_in(node.targets), node.value
-    if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
-        return _names_in([node.target]), node.value
-    if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-        return _names_in([node.target]), node.iter
-    return frozenset(), None
+_BLOCKS = ("body", "orelse", "finalbody")
+_ASSIGNING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_DECIDING = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Assert, *_COMPREHENSIONS)
+"""Without any of these nothing in a function depends on what its payload is like."""
 
 
-def _names_in(targets: Sequence[ast.expr]) -> frozenset[str]:
-    if len(targets) == 1 and isinstance(targets[0], ast.Name):
-        return frozenset({targets[0].id})
-    return frozenset(
-        node.id
-        for target in targets
-        for node in ast.walk(target)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    )
+def _decisions(node: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.stmt | ast.expr]]]:
+    """Give each condition in a node, with what runs only when it came out one way."""
+    if isinstance(node, ast.If | ast.While):
+        yield from ((node.test, part) for part in (node.body, node.orelse))
+    elif isinstance(node, ast.IfExp):
+        yield from ((node.test, [part]) for part in (node.body, node.orelse))
+    elif isinstance(node, ast.BoolOp):
+        yield from ((value, node.values[number:]) for number, value in enumerate(node.values, 1))
+    elif isinstance(node, ast.Match):
+        for case in node.cases:
+            guards = [case.guard] if case.guard else []
+            yield node.subject, [*guards, *case.body]
+            yield from ((guard, case.body) for guard in guards)
+    elif isinstance(node, _COMPREHENSIONS):
+        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        yield from ((test, parts) for generator in node.generators for test in generator.ifs)
+
+
+def _stored(node: ast.AST) -> set[str]:
+    """The names that an assignment, a loop or a comprehension binds."""
+    targets = getattr(node, "targets", None) or [node.target]  # type: ignore[attr-defined]
+    below = (each for target in targets for each in ast.walk(target))
+    return {each.id for each in below if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
+
+def _value(node: ast.AST) -> ast.expr | None:
+    return getattr(node, "value", None) or getattr(node, "iter", None)
 
 
 def _keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
@@ -184,53 +157,8 @@ def _keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     return None, None
 
 
-# --- conditions ---------------------------------------------------------------------------------
-
-
-def _visit_test(guards: _Guards, node: ast.If | ast.While | ast.IfExp) -> None:
-    if guards.mentions(node.test):
-        for part in (node.body, node.orelse):
-            guards.note(part if isinstance(part, list) else [part])
-
-
-def _visit_and_or(guards: _Guards, node: ast.BoolOp) -> None:
-    for number, value in enumerate(node.values, 1):
-        if guards.mentions(value):
-            guards.note(node.values[number:])
-            return
-
-
-def _visit_match(guards: _Guards, node: ast.Match) -> None:
-    for case in node.cases:
-        if guards.mentions(node.subject):
-            guards.note([*([case.guard] if case.guard else []), *case.body])
-        elif guards.mentions(case.guard):
-            guards.note(case.body)
-
-
-def _visit_comprehension(guards: _Guards, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> None:
-    if any(guards.mentions(test) for part in node.generators for test in part.ifs):
-        guards.note([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
-
-
-_CONDITIONS: dict[type, Callable[[_Guards, Any], None]] = {
-    ast.BoolOp: _visit_and_or,
-    ast.DictComp: _visit_comprehension,
-    ast.GeneratorExp: _visit_comprehension,
-    ast.If: _visit_test,
-    ast.IfExp: _visit_test,
-    ast.ListComp: _visit_comprehension,
-    ast.Match: _visit_match,
-    ast.SetComp: _visit_comprehension,
-    ast.While: _visit_test,
-}
-_DECIDING = frozenset({*_CONDITIONS, ast.Assert})
-"""Without any of these nothing in a function depends on what its payload is like."""
-
-
 SUBSCRIBE = "graphbus_core.subscribe"
 PUBLISHES = "graphbus_core.publishes"
-_ANNOTATIONS: dict[str, Annotation] = {"none": "none", "event": "event", "mapping": "mapping", "typed": "typed"}
 _POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s", "concurrency": "concurrency"}
 
 
@@ -287,7 +215,8 @@ def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> H
     kind = ""
     for parameter, (_, annotation) in zip(parameters, annotated_arguments(method), strict=True):
         kind = annotation_kind(annotation, scope, parameter.type)
-        given.append(HandlerParameter(parameter.name, parameter.kind, _ANNOTATIONS.get(kind, "other")))
+        known: Annotation = kind if kind in ("none", "event", "mapping", "typed") else "other"  # type: ignore[assignment]
+        given.append(HandlerParameter(parameter.name, parameter.kind, known))
     shape = decide(given)
     is_foreign = len(given) == 1 and kind == "other" and parameters[0].type.kind == "unknown"
     if is_foreign and shape in ("event", "payload", "fields") and given[0].kind != "keyword_only":
@@ -307,54 +236,36 @@ def _payload_type(shape: HandlerShape, parameters: tuple[Parameter, ...]) -> Typ
 def _reads(
     shape: HandlerShape, parameters: tuple[Parameter, ...], function: Function, view: View
 ) -> tuple[tuple[KeyRead, ...], bool]:
+    """Give every key of the payload that a handler touches, and whether these surely are all."""
     if shape in ("nothing", "fields"):
         return (), True
-    if shape in ("typed", "invalid"):
-        return (), False
+    body = view.body
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
-    return _KeyReader(function, view, event, payload).read()
-
-
-class _KeyReader:
-    """Finds every key of the payload that a handler touches."""
-
-    def __init__(self, function: Function, view: View, event: str, payload: str) -> None:
-        self._function = function
-        self._view = view
-        self._event = event
-        self._payload = payload
-        body = view.body
-        self._aliases = {name for name, owner in body.aliases.items() if event and owner == event}
-
-    def read(self) -> tuple[tuple[KeyRead, ...], bool]:
-        body = self._view.body
-        names = {self._event, self._payload} - {""}
-        if not names.isdisjoint(body.bound):
-            return (), False
-        lost = {name for name in self._aliases if body.bound_once(name) is None}
-        self._aliases -= lost
-        names |= self._aliases
-        lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {self._event}}
-        accesses = [access for access in body.accesses if self._is_of_payload(access)]
-        keyed = [(access, evaluate(access.key, self._view.scope)) for access in accesses]
-        known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
-        guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
-        path = self._view.scope.module.path
-        guards = _Guards(self._function, names) if any(key not in guarded for _, key in known) else None
-        reads = tuple(
-            KeyRead(
-                key, span_of(path, access.key), key in guarded or (guards is not None and guards.covers(access.node))
-            )
-            for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
+    if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
+        return (), False
+    aliases = {name for name, owner in body.aliases.items() if event and owner == event}
+    lost = {name for name in aliases if body.bound_once(name) is None}
+    names = ({event, payload} | aliases) - lost - {""}
+    lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
+    keyed = [
+        (access, evaluate(access.key, view.scope))
+        for access in body.accesses
+        if (access.name == event if access.is_payload else access.name in names)
+    ]
+    known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
+    guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
+    guards = _Guards(function, names) if any(key not in guarded for _, key in known) else None
+    reads = tuple(
+        KeyRead(
+            key,
+            span_of(view.scope.module.path, access.key),
+            key in guarded or bool(guards and guards.covers(access.node)),
         )
-        is_handed_on = any(body.escapes(name) or name in body.shown for name in names)
-        return reads, not lost and not is_handed_on and len(known) == len(keyed)
-
-    def _is_of_payload(self, access: Access) -> bool:
-        if access.is_payload:
-            return access.name == self._event != ""
-        return access.name in (self._event, self._payload) or access.name in self._aliases
+        for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
+    )
+    is_handed_on = any(body.escapes(name) or name in body.shown for name in names)
+    return reads, not lost and not is_handed_on and len(known) == len(keyed)
 
 
 # --- what is sent -------------------------------------------------------------------------

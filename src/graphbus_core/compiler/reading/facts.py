@@ -124,53 +124,40 @@ class FactsReader:
         self._check_class = check_class
         self._trusted = trusted
         self._index = index
+        self._paths = {file.path for file in index.files}
         self._read = read
         self.data: dict[str, bytes] = {}
-        self._library = Library(index, self._read_for_library)
+        self._library = Library(index, self._bytes_or_none)
 
-    def _read_for_library(self, path: str) -> bytes | None:
+    def _bytes_or_none(self, path: str) -> bytes | None:
         try:
             return self._bytes(path)
         except BuildError:
             return None
 
     def _bytes(self, path: str) -> bytes:
-        data = self.data.get(path)
-        if data is None:
-            data = self.data[path] = self._read(path)
-        return data
+        if path not in self.data:
+            self.data[path] = self._read(path)
+        return self.data[path]
 
     def _digest(self, path: str) -> str:
-        found = self.digests.get(path)
-        if found is None and path in self._trusted:
-            found = self.digests[path] = self._trusted[path]
-        elif found is None:
-            data = self._read_for_library(path)
-            found = self.digests[path] = sha256_hex(data) if data is not None else ""
-        return found
+        if path not in self.digests:
+            data = None if path in self._trusted else self._bytes_or_none(path)
+            self.digests[path] = sha256_hex(data) if data is not None else self._trusted.get(path, "")
+        return self.digests[path]
 
     def read(self, known: Mapping[str, FileFacts]) -> Facts:
         """Give the facts of all files; those in `known` are taken over where they still hold."""
         with _bulk():
-            return self._read_all(known)
-
-    def _read_all(self, known: Mapping[str, FileFacts]) -> Facts:
-        facts: Facts = {}
-        together = {} if known else self._look_together()
-        waiting: list[ModuleFile] = []
-        for file in self._index.files:
-            entry = known.get(file.path)
-            found = entry if entry is not None and self._still_holds(file, entry) else together.get(file.path)
-            found = found or self._first_look(file)
-            if found is None:
-                waiting.append(file)
-            else:
-                facts[file.path] = found
-        self._follow_names(facts, waiting, known)
+            facts = {path: entry for path, entry in known.items() if self._still_holds(path, entry)}
+            facts |= {} if known else self._look_together()
+            fresh = [file for file in self._index.files if file.path not in facts]
+            facts |= {file.path: found for file in fresh if (found := self._first_look(file))}
+            self._follow_names(facts, [file for file in fresh if file.path not in facts], known)
         return {file.path: facts[file.path] for file in self._index.files}
 
-    def _still_holds(self, file: ModuleFile, entry: FileFacts) -> bool:
-        if self._digest(file.path) != entry.sha256 or entry.error is not None:
+    def _still_holds(self, path: str, entry: FileFacts) -> bool:
+        if path not in self._paths or entry.error is not None or self._digest(path) != entry.sha256:
             return False
         return all(self._module_digest(name) == digest for name, digest in entry.uses.items())
 
@@ -197,7 +184,7 @@ class FactsReader:
         return facts
 
     def _names_graphbus(self, file: ModuleFile) -> bool:
-        data = self._read_for_library(file.path)
+        data = self._bytes_or_none(file.path)
         return data is not None and any(word in data for word in _FIRST_WORDS)
 
     def _look_at(self, files: Iterable[ModuleFile]) -> _Looked:
@@ -243,22 +230,17 @@ class FactsReader:
         """The facts of a file without agents: that it can be read, since a graph that imports it could not run otherwise."""
         source = SourceFile(file.path, file.module, self._bytes(file.path))
         try:
-            names = imported_names(source, source.parse())
+            return FileFacts(self._digest(file.path), imports=imported_names(source, source.parse()))
         except BuildError as error:
             return FileFacts(self._digest(file.path), error=FileError.of(error))
-        return FileFacts(self._digest(file.path), imports=names)
 
     def _may_inherit_from_outside(self, file: ModuleFile) -> bool:
         """True when a class with bases stands beside an import of a project file that is not built, e.g. a shared base."""
         data = self._bytes(file.path)
-        if not _CLASS_WITH_BASES.search(data):
-            return False
         package = file.module if file.path.endswith("__init__.py") else file.module.rpartition(".")[0]
-        for found in _IMPORT.finditer(data):
-            dots, name = len(found.group(1)), found.group(2).decode("ascii", "replace")
-            if self._library.is_outside(absolute_name(name, dots, package)):
-                return True
-        return False
+        imports = _IMPORT.findall(data) if _CLASS_WITH_BASES.search(data) else ()
+        names = (absolute_name(name.decode("ascii", "replace"), len(dots), package) for dots, name in imports)
+        return any(map(self._library.is_outside, names))
 
     def _words(self, file: ModuleFile) -> frozenset[bytes]:
         data = self._bytes(file.path)

@@ -44,7 +44,7 @@ _BY_VALUE = _BY_NAME | {
 }
 _NESTING = frozenset(
     {
-        *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While),
+        *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.For, ast.AsyncFor, ast.While, ast.If),
         *(ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match),
     }
 )
@@ -74,7 +74,7 @@ def imported_names(source: SourceFile, tree: ast.Module) -> tuple[str, ...]:
     found: set[str] = set()
     left = source.utf8.count(
         b"import"
-    )  # no statement imports without that word: after the last one nothing is looked into
+    )  # no statement imports without that word: behind the last one nothing is looked into
     statements = _statements(tree.body)
     while left and (each := next(statements, None)):
         statement, mark = each
@@ -105,7 +105,7 @@ def _names_in_calls(tree: ast.Module, package: str) -> Iterator[str]:
             yield _ANY
 
 
-def _name_of(node: ast.expr) -> str:
+def _name_of(node: ast.expr | None) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
@@ -129,39 +129,24 @@ def _statements(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
     while waiting:
         block, mark = waiting.pop()
         for statement in block:
-            kind = statement.__class__
-            if isinstance(statement, ast.If):
-                waiting += [(each, mark) for each in _branches(statement)]
-            elif kind in _NESTING:
-                waiting += [
-                    (each, mark if number else _mark_of(statement, mark)) for number, each in _blocks(statement)
-                ]
+            if statement.__class__ in _NESTING:
+                waiting += _blocks(statement, mark)
             else:
                 yield statement, mark
 
 
-def _mark_of(statement: ast.stmt, mark: str) -> str:
-    """`?` for the body of what may catch."""
-    is_catching = isinstance(statement, ast.With | ast.AsyncWith) or bool(getattr(statement, "handlers", ()))
-    return _MAY_FAIL if is_catching else mark
-
-
-def _blocks(statement: ast.stmt) -> Iterator[tuple[int, list[ast.stmt]]]:
-    for number, field in enumerate(("body", "orelse", "finalbody")):
-        yield number, getattr(statement, field, [])
-    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-        yield 1, part.body
-
-
-def _branches(statement: ast.If) -> Iterator[list[ast.stmt]]:
-    test = statement.test
+def _blocks(statement: ast.stmt, mark: str) -> Iterator[tuple[list[ast.stmt], str]]:
+    """The blocks of a statement, without what only a type checker sees, and with `?` for the body of what may catch."""
+    test = getattr(statement, "test", None)
     is_negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-    flag = test.operand if isinstance(test, ast.UnaryOp) else test
-    is_for_checkers = getattr(flag, "id", getattr(flag, "attr", "")) == "TYPE_CHECKING"
-    if not is_for_checkers or is_negated:
-        yield statement.body
-    if not is_for_checkers or not is_negated:
-        yield statement.orelse
+    is_for_checkers = _name_of(test.operand if isinstance(test, ast.UnaryOp) else test) == "TYPE_CHECKING"
+    unseen = ("orelse" if is_negated else "body") if is_for_checkers else ""
+    is_catching = isinstance(statement, ast.With | ast.AsyncWith) or bool(getattr(statement, "handlers", ()))
+    for field in ("body", "orelse", "finalbody"):
+        if field != unseen:
+            yield getattr(statement, field, []), _MAY_FAIL if is_catching and field == "body" else mark
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield part.body, mark
 
 
 def needed_by(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import read_schema, read_type
-from graphbus_core.compiler.reading.bodies import Body, Function, Stops, ends_of, is_stub, reaches_end
+from graphbus_core.compiler.reading.bodies import Body, Function, is_stub, last_calls, reaches_end
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     ClassSite,
@@ -18,8 +17,6 @@ from graphbus_core.compiler.reading.modules import (
     ModuleRef,
     Scope,
     Symbol,
-    Target,
-    find_member,
     resolve,
     resolve_through,
 )
@@ -29,91 +26,30 @@ from graphbus_core.model.agent import MethodSpec, Parameter, ParameterKind, Retu
 from graphbus_core.schema.types import DICT, NULL, UNKNOWN, Type
 
 _RETURNING = frozenset({"call", "log", "publish", "request"})
-_NEVER = frozenset({"NoReturn", "Never"})
 
 
-def _judge_calls(function: Function, view: View, raising: frozenset[str]) -> Stops:
-    """Give the judgement which calls of a method may never return.
-
-    A callee that is not known counts as such only at the very end of a path, and only if other paths return a value:
-    there a `return` was hardly forgotten. `raising` are the methods of `self` that never return.
-    """
-    gives_values = any(node.value is not None for node in view.body.returns)
-    last = {id(call) for call in ends_of(function.body)} if gives_values else set()
-
-    def stops(call: ast.Call) -> bool:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in raising:
-            return True
-        returns = _returns(call.func, function, view)
-        return not returns if returns is not None else id(call) in last
-
-    return stops
-
-
-def _never_comes_back(function: Function, body: Body | None = None) -> bool:
-    """True for a function that says so, or that only raises."""
-    if _says_so(function.returns):
-        return True
-    if is_stub(function.body) or reaches_end(function.body):
-        return False
-    body = body or Body(function, "")
-    return not (body.returns or body.is_generator)
-
-
-def _says_so(annotation: ast.expr | None) -> bool:
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        return annotation.value.rpartition(".")[2] in _NEVER
-    return getattr(annotation, "attr", getattr(annotation, "id", "")) in _NEVER
-
-
-def _returns(callee: ast.expr, function: Function, view: View) -> bool | None:
-    """True or False where it is known, else None."""
-    if isinstance(callee, ast.Name):
-        if callee.id in view.scope.hidden:
-            return _inner_returns(callee.id, function)
-        return _target_returns(resolve_through(callee, view.scope))
-    if not isinstance(callee, ast.Attribute):
-        return None
-    if isinstance(callee.value, ast.Name) and callee.value.id == view.body.self_name:
-        member = find_member(view.scope.chain, callee.attr)
-        return True if member is None and callee.attr in _RETURNING else _target_returns(member)
-    if isinstance(resolve(callee.value, view.scope), ModuleRef | External):
-        return _target_returns(resolve_through(callee, view.scope))
-    return True  # a method of some object
-
-
-def _inner_returns(name: str, function: Function) -> bool | None:
-    for node in ast.walk(function):
-        if isinstance(node, FUNCTIONS) and node.name == name and node is not function:
-            return not _never_comes_back(node)
-    return None
-
-
-def _target_returns(target: Target) -> bool | None:
-    if isinstance(target, Symbol):
-        node = target.node
-        if isinstance(node, FUNCTIONS):
-            return not _never_comes_back(node)
-        return True if isinstance(node, ast.ClassDef) else None
-    if isinstance(target, External):
-        top, _, rest = target.dotted.partition(".")
-        return True if top in sys.stdlib_module_names and not rest.startswith("exec") else None
-    return None
+def _may_not_return(call: ast.Call, view: View, *, in_doubt: bool) -> bool:
+    """Tell of a call whether it never comes back; `in_doubt` is the answer where the code of the callee is not known."""
+    target = resolve_through(call.func, view.scope)
+    if isinstance(target, Symbol) and isinstance(target.node, FUNCTIONS):
+        returns = [node for node in ast.walk(target.node) if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)]
+        says_so = target.node.returns is not None and ast.unparse(target.node.returns).strip("'").endswith(
+            ("NoReturn", "Never")
+        )
+        return says_so or not (returns or is_stub(target.node.body) or reaches_end(target.node.body))
+    if not isinstance(call.func, ast.Attribute):
+        return in_doubt and target != External("builtins.print")
+    root = call.func.value
+    if isinstance(root, ast.Name) and root.id == view.body.self_name:
+        return in_doubt and call.func.attr not in _RETURNING
+    return in_doubt and isinstance(resolve(root, view.scope), External | ModuleRef)
 
 
 _TRANSPARENT = frozenset(
     {
-        "builtins.classmethod",
-        "builtins.staticmethod",
-        "functools.cache",
-        "functools.lru_cache",
-        "graphbus_core.depends_on",
-        "graphbus_core.publishes",
-        "graphbus_core.schema_method",
-        "graphbus_core.subscribe",
-        "typing.final",
-        "typing.override",
-        "typing_extensions.override",
+        *("builtins.classmethod", "builtins.staticmethod", "functools.cache", "functools.lru_cache"),
+        *(f"graphbus_core.{name}" for name in ("depends_on", "publishes", "schema_method", "subscribe")),
+        *("typing.final", "typing.override", "typing_extensions.override"),
     }
 )
 _ATTRIBUTE_DECORATORS = frozenset({"setter", "getter", "deleter"})
@@ -152,7 +88,6 @@ class Method(msgspec.Struct, frozen=True):
     decorators: tuple[Decorator, ...]
     is_static: bool
     is_stub: bool
-    reaches_end: bool
 
     @property
     def is_callable(self) -> bool:
@@ -162,24 +97,6 @@ class Method(msgspec.Struct, frozen=True):
             or (isinstance(decorator.node, ast.Attribute) and decorator.node.attr in _ATTRIBUTE_DECORATORS)
             for decorator in self.decorators
         )
-
-    @property
-    def schema(self) -> Decorator | None:
-        """The `@schema_method` of the method, if it has one."""
-        for decorator in self.decorators:
-            if decorator.name == "graphbus_core.schema_method":
-                return decorator
-        return None
-
-    @property
-    def is_replaced(self) -> bool:
-        """True when subclasses or a decorator that is not known decide what the method gives."""
-        return any(decorator.name not in _TRANSPARENT for decorator in self.decorators)
-
-    @property
-    def arguments(self) -> list[ast.arg]:
-        """The parameters that can be passed by position, `self` included."""
-        return [*self.node.args.posonlyargs, *self.node.args.args]
 
 
 def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator, ...]:
@@ -200,7 +117,7 @@ def read_method(node: Function, scope: Scope) -> Method:
     arguments = node.args.posonlyargs or node.args.args
     self_name = arguments[0].arg if arguments and not is_static else ""
     body = Body(node, self_name)
-    return Method(scope.module, node, body, decorators, is_static, is_stub(node.body), reaches_end(node.body))
+    return Method(scope.module, node, body, decorators, is_static, is_stub(node.body))
 
 
 def read_parameters(method: Method, scope: Scope) -> tuple[Parameter, ...]:
@@ -223,7 +140,7 @@ def read_parameters(method: Method, scope: Scope) -> tuple[Parameter, ...]:
 
 def _listed(method: Method) -> list[tuple[ast.arg, ParameterKind, bool]]:
     args = method.node.args
-    positional = method.arguments
+    positional = [*args.posonlyargs, *args.args]
     first_default = len(positional) - len(args.defaults)
     listed: list[tuple[ast.arg, ParameterKind, bool]] = []
     for position, argument in enumerate(positional):
@@ -269,11 +186,9 @@ def _method_span(method: Method) -> SourceSpan:
     return SourceSpan(method.module.path, line, node.col_offset, node.end_lineno or line, node.end_col_offset or 0)
 
 
-def make_spec(
-    method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View, raising: frozenset[str]
-) -> MethodSpec:
+def make_spec(method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View) -> MethodSpec:
     """Put together what the artifacts say about a method."""
-    schema = method.schema
+    schema = next((each for each in method.decorators if each.name == "graphbus_core.schema_method"), None)
     node = method.node
     return MethodSpec(
         name=node.name,
@@ -285,22 +200,24 @@ def make_spec(
         output_schema=read_schema(schema.argument(1, "output_schema"), scope) if schema else None,
         returns=read_type(node.returns, scope.in_signature(node)),
         has_return_annotation=node.returns is not None,
-        returned=tuple(_returned(method, view, raising)),
+        returned=tuple(_returned(method, view)),
         is_async=isinstance(node, ast.AsyncFunctionDef),
         is_static=method.is_static,
         doc=docstring(node),
     )
 
 
-def _returned(method: Method, view: View, raising: frozenset[str]) -> Iterator[Returned]:
+def _returned(method: Method, view: View) -> Iterator[Returned]:
     path = method.module.path
-    if method.body.is_generator or method.is_stub or (method.decorators and method.is_replaced):
+    if method.body.is_generator or method.is_stub or any(each.name not in _TRANSPARENT for each in method.decorators):
         yield Returned(span_of(path, method.node), UNKNOWN)
         return
     for node in method.body.returns:
         yield from _returned_value(node.value, span_of(path, node), view)
     body = method.node.body
-    if method.reaches_end and reaches_end(body, _judge_calls(method.node, view, raising)):
+    gives_values = any(node.value is not None for node in method.body.returns)
+    # where other ways return a value, a last call that is not known is more likely one that raises than a forgotten return
+    if reaches_end(body) and not any(_may_not_return(call, view, in_doubt=gives_values) for call in last_calls(body)):
         yield Returned(span_of(path, body[-1]), NULL)
 
 
@@ -316,12 +233,6 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Ite
             yield Returned(span, infer(value, view))
         else:
             yield Returned(span, DICT if shape.is_open else Type("record", fields=shape.fields), shape)
-
-
-def never_returns(method: Method) -> bool:
-    """True for a method that only raises, or says that it never returns."""
-    is_quickly_told = method.reaches_end and method.node.returns is None
-    return not is_quickly_told and _never_comes_back(method.node, method.body)
 
 
 def docstring(node: ast.ClassDef | Function) -> str:

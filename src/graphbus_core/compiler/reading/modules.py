@@ -97,57 +97,41 @@ class Bindings:
 
     def _collect(self, body: Iterable[ast.stmt], package: str, *, is_conditional: bool) -> None:
         for statement in body:
-            kind = statement.__class__
-            if kind in _BLOCKS:
+            if statement.__class__ in _BLOCKS:
                 self._block(statement, package)
-            elif isinstance(statement, ast.ImportFrom):
-                self._import_from(statement, package)
-            elif isinstance(statement, ast.ClassDef):
-                self.classes.append((statement, is_conditional))
+            elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 self._bind(statement.name, statement)
+                if isinstance(statement, ast.ClassDef):
+                    self.classes.append((statement, is_conditional))
+            elif isinstance(statement, ast.Import | ast.ImportFrom):
+                self._import(statement, package)
+            elif isinstance(statement, TypeAlias):
+                self._bind(statement.name.id, statement)  # not its value: the name stands for an object of its own
             else:
-                self._simple(statement, is_conditional=is_conditional)
+                self._assignment(statement, is_conditional=is_conditional)
 
-    def _simple(self, statement: ast.stmt, *, is_conditional: bool) -> None:
-        if isinstance(statement, FUNCTIONS):
-            self._bind(statement.name, statement)
-        elif isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                self._assign(target, statement.value)
-                if is_conditional and isinstance(target, ast.Name):
-                    self.unsure.add(target.id)
-        elif isinstance(statement, ast.AnnAssign):
-            if statement.value is not None:
-                self._assign(statement.target, statement.value)
-                if is_conditional and isinstance(statement.target, ast.Name):
-                    self.unsure.add(statement.target.id)
-        elif isinstance(statement, ast.Import):
-            self._import(statement)
-        else:
-            self._unusual(statement)
-
-    def _unusual(self, statement: ast.stmt) -> None:
-        if isinstance(statement, ast.AugAssign):
+    def _assignment(self, statement: ast.stmt, *, is_conditional: bool) -> None:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.NamedExpr):
+            self._assign(statement.value.target, statement.value.value)
+        elif isinstance(statement, ast.AugAssign):
             self._assign(statement.target, None)
         elif isinstance(statement, ast.Delete):
             for target in statement.targets:
                 self._assign(target, None)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.NamedExpr):
-            self._assign(statement.value.target, statement.value.value)
-        elif isinstance(statement, TypeAlias):
-            self._bind(statement.name.id, statement)  # not its value: the name stands for an object of its own
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
+                self._assign(target, statement.value)
+                if is_conditional and isinstance(target, ast.Name):
+                    self.unsure.add(target.id)
 
     def _block(self, statement: ast.stmt, package: str) -> None:
-        if isinstance(statement, ast.For | ast.AsyncFor):
-            self._assign(statement.target, None)
-        if isinstance(statement, ast.With | ast.AsyncWith):
-            for item in statement.items:
-                if item.optional_vars is not None:
-                    self._assign(item.optional_vars, None)
-        for field in ("body", "orelse", "finalbody"):
-            self._collect(getattr(statement, field, ()), package, is_conditional=True)
-        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            self._collect(part.body, package, is_conditional=True)
+        for bound in (statement, *getattr(statement, "items", ())):
+            target = getattr(bound, "target", None) or getattr(bound, "optional_vars", None)
+            if target is not None:
+                self._assign(target, None)
+        for part in (statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            for field in ("body", "orelse", "finalbody"):
+                self._collect(getattr(part, field, ()), package, is_conditional=True)
 
     def _bind(self, name: str, binding: Binding) -> None:
         if name in self.first:
@@ -169,22 +153,22 @@ class Bindings:
         elif isinstance(target, ast.Attribute):
             self.written.add(target.attr)
 
-    def _import(self, statement: ast.Import) -> None:
+    def _import(self, statement: ast.Import | ast.ImportFrom, package: str) -> None:
+        home = (
+            absolute_name(statement.module or "", statement.level, package)
+            if isinstance(statement, ast.ImportFrom)
+            else ""
+        )
         for alias in statement.names:
-            if alias.asname:
-                self._bind(alias.asname, Import(alias.name, ""))
-            else:
-                top = alias.name.partition(".")[0]
-                if self.first.get(top) != Import(top, ""):
-                    self._bind(top, Import(top, ""))
-
-    def _import_from(self, statement: ast.ImportFrom, package: str) -> None:
-        module = absolute_name(statement.module or "", statement.level, package)
-        for alias in statement.names:
+            top = alias.name.partition(".")[0]
             if alias.name == "*":
-                self.stars.append(module)
-            else:
-                self._bind(alias.asname or alias.name, Import(module, alias.name))
+                self.stars.append(home)
+            elif home:
+                self._bind(alias.asname or alias.name, Import(home, alias.name))
+            elif alias.asname:
+                self._bind(alias.asname, Import(alias.name, ""))
+            elif self.first.get(top) != Import(top, ""):
+                self._bind(top, Import(top, ""))
 
 
 def absolute_name(name: str, dots: int, package: str) -> str:

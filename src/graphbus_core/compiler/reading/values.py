@@ -29,28 +29,17 @@ from graphbus_core.schema.types import (
 
 _MAX_DEPTH = 8
 _CALLS = {
-    "builtins.str": STR,
-    "builtins.repr": STR,
-    "builtins.len": INT,
-    "builtins.int": INT,
-    "builtins.float": FLOAT,
-    "builtins.bool": BOOL,
-    "builtins.isinstance": BOOL,
-    "builtins.any": BOOL,
-    "builtins.all": BOOL,
-    "builtins.bytes": BYTES,
+    **{f"builtins.{name}": STR for name in ("str", "repr", "chr")},
+    **{f"builtins.{name}": INT for name in ("len", "int", "ord", "hash", "id")},
+    **{f"builtins.{name}": BOOL for name in ("bool", "isinstance", "any", "all")},
     "builtins.list": LIST,
     "builtins.sorted": LIST,
     "builtins.dict": DICT,
+    "builtins.bytes": BYTES,
+    "builtins.float": FLOAT,
     "builtins.set": Type("set"),
     "builtins.tuple": Type("tuple"),
-    "builtins.chr": STR,
-    "builtins.ord": INT,
-    "builtins.hash": INT,
-    "builtins.id": INT,
-    "time.time": FLOAT,
-    "time.monotonic": FLOAT,
-    "time.perf_counter": FLOAT,
+    **dict.fromkeys(("time.time", "time.monotonic", "time.perf_counter"), FLOAT),
 }
 _COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
 _LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, bytes: BYTES, type(None): NULL}
@@ -93,17 +82,9 @@ def _bare(found: Type) -> Type:
 
 
 def _list(expression: ast.List, view: View, depth: int) -> Type:
-    item = _common(expression.elts, view, depth)
-    return Type("list", (item,)) if item is not None else LIST
-
-
-def _common(expressions: list[ast.expr], view: View, depth: int) -> Type | None:
-    """The one type of all these values; None when they are of different or unknown types, or when there are none."""
-    if any(isinstance(expression, ast.Starred) for expression in expressions):
-        return None
-    found = {infer(expression, view, depth) for expression in expressions}
+    found = {infer(each, view, depth) for each in expression.elts}
     item = found.pop() if len(found) == 1 else UNKNOWN
-    return None if item.kind == "unknown" else item
+    return LIST if item.kind == "unknown" else Type("list", (item,))
 
 
 def _dict(expression: ast.Dict, view: View, depth: int) -> Type:
@@ -119,23 +100,14 @@ def _call(expression: ast.Call, view: View, depth: int) -> Type:
     target = resolve(expression.func, view.scope)
     if not isinstance(target, External):
         return UNKNOWN
-    if target.dotted == "builtins.round":
-        return _round(expression, view, depth)
+    if target.dotted == "builtins.round" and expression.args:
+        value, has_digits = infer(expression.args[0], view, depth), len(expression.args) + len(expression.keywords) > 1
+        return UNKNOWN if value.kind not in ("int", "float") else value if has_digits else INT
     if target.dotted == "builtins.dict" and expression.keywords:
         schema = _read_dict_call(expression, view, depth)
         if schema is not None and not schema.is_open:
             return Type("record", fields=schema.fields)
     return _CALLS.get(target.dotted, UNKNOWN)
-
-
-def _round(expression: ast.Call, view: View, depth: int) -> Type:
-    """`round(x)` of a number is an int; with digits it keeps the type."""
-    if not expression.args:
-        return UNKNOWN
-    value = infer(expression.args[0], view, depth)
-    if value.kind not in ("int", "float"):
-        return UNKNOWN
-    return value if len(expression.args) + len(expression.keywords) > 1 else INT
 
 
 def _operation(expression: ast.BinOp, view: View, depth: int) -> Type:
@@ -249,19 +221,12 @@ def _read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None
 
 
 def _read_dict_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
+    """`dict(base, key=value, **more)` is `{**base, "key": value, **more}`."""
     if len(expression.args) > 1:
         return None
-    base = read_fields(expression.args[0], view, depth) if expression.args else Schema()
-    fields = {field.name: field for field in (base.fields if base else ())}
-    is_open = base is None or base.is_open
-    for keyword in expression.keywords:
-        if keyword.arg is None:
-            spread = read_fields(keyword.value, view, depth)
-            is_open = is_open or spread is None or spread.is_open
-            fields |= {field.name: field for field in (spread.fields if spread else ())}
-        else:
-            fields[keyword.arg] = Field(keyword.arg, infer(keyword.value, view, depth))
-    return Schema(tuple(fields.values()), is_open)
+    pairs: list[tuple[ast.expr | None, ast.expr]] = [(None, base) for base in expression.args]
+    pairs += [(ast.Constant(each.arg) if each.arg else None, each.value) for each in expression.keywords]
+    return _read_display(ast.Dict([key for key, _ in pairs], [value for _, value in pairs]), view, depth)
 
 
 def _read_local(name: str, view: View, depth: int) -> Schema | None:

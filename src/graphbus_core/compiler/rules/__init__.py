@@ -89,7 +89,7 @@ _RULES = (
     Rule("GB105", "result may be None", "error", "A path through a method returns None, against its schema."),
     Rule("GB110", "producer does not fit consumer", "error", "What one agent gives does not fit what another takes.",
          is_fixable=True),
-    Rule("GB120", "error shapes differ", "info", "Agents report errors in different shapes.", is_fixable=True),
+    Rule("GB120", "error shapes differ", "info", "Agents report errors in different shapes."),
     Rule("GB201", "parameter without annotation", "info", "A parameter lacks the annotation that its schema implies.",
          is_fixable=True, is_safe=True),
     Rule("GB202", "result without annotation", "info", "A method lacks the return annotation that its schema implies.",
@@ -209,10 +209,6 @@ def _all_findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
         if wanted & set(codes.split()):
             yield from wiring.found(rule)
     yield from wiring.evidence.local_findings
-    if "GB210" in wanted:
-        from graphbus_core.compiler.rules.fixes.bodies import check_validation
-
-        yield from check_validation(wiring)
 
 
 def _with_exact_fix(finding: Finding, project: Evidence) -> Finding:

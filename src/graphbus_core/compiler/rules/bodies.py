@@ -1,74 +1,56 @@
-"""GB301, GB302, GB303, GB310, GB311: rules on the bodies and options of an agent's own methods.
+"""GB210, GB301, GB302, GB303, GB310, GB311: rules on the bodies and options of an agent's own methods.
 
 Those that need the syntax tree run while a file is read, and the facts of the file keep what they find.
-
-A shared default (GB301) that calls change     what is proposed
-never looked at                                a safe fix: nobody can notice
-looked at as text only                         a fix for the agents to vote on: what is added is always the same, surely no memory
-anything else                                  nothing: it may be a memory, a counter or a collection on purpose
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 from graphbus_core.compiler.reading.bodies import Body, Function
+from graphbus_core.compiler.reading.modules import Bindings, Import
 from graphbus_core.compiler.reading.syntax import SourceFile, parse, span_of
-from graphbus_core.compiler.rules.wiring import Heard, Wiring, report
+from graphbus_core.compiler.rules.wiring import Wiring, last_name, report
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding
 
+_CALLABLE = (
+    "Take nothing, `event`, `payload`, both, or the fields of the payload by name; no *args, none by position only."
+)
+
 
 def check_handlers(wiring: Wiring) -> Iterator[Finding]:
-    """Find handlers whose signature fits no way of calling them."""
+    """Find handlers whose signature fits no way of calling them, and options that cannot be kept."""
     for heard in wiring.asked_heard:
+        name, span = heard.agent.name, heard.subscription.span
         if heard.subscription.shape == "invalid":
-            yield _uncallable(heard)
+            method = heard.agent.method(heard.subscription.method)
+            parameters = ", ".join(item.name for item in method.parameters) if method else ""
+            message = f"{heard.name}({parameters}) cannot be called with an event"
+            yield report("GB310", name, span, message, _CALLABLE)
         for problem, hint in _unkept(heard.subscription):
-            yield report(
-                "GB311", heard.agent.name, heard.subscription.span, f"{heard.name} {problem}: a run refuses it", hint
-            )
+            yield report("GB311", name, span, f"{heard.name} {problem}: a run refuses it", hint)
 
 
-def _unkept(subscription: Subscription) -> Iterator[tuple[str, str]]:
+def _unkept(options: Subscription) -> Iterator[tuple[str, str]]:
     """What is wrong with the options of one `@subscribe`, each with what to do about it."""
-    options = subscription
     if options.retries < 0 or type(options.retries) is not int:
-        yield (
-            f"is given retries={options.retries!r}",
-            "Give a whole number: how often a failed event is delivered again.",
-        )
+        hint = "Give a whole number: how often a failed event is delivered again."
+        yield f"is given retries={options.retries!r}", hint
     if options.backoff_s is not None and options.backoff_s < 0:
-        yield (
-            f"is given backoff={options.backoff_s!r}",
-            "Give seconds: how long to wait before the first further attempt.",
-        )
+        hint = "Give seconds: how long to wait before the first further attempt."
+        yield f"is given backoff={options.backoff_s!r}", hint
     if options.timeout_s is not None and options.timeout_s <= 0:
         yield f"is given timeout={options.timeout_s!r}", "Give seconds, more than 0, or leave it out for no limit."
     if options.concurrency < 1 or type(options.concurrency) is not int:
         yield f"is given concurrency={options.concurrency!r}", "Give a whole number of at least 1."
     if not options.is_async and options.timeout_s is not None:
-        yield (
-            "is a plain `def`, which nothing can stop after a timeout",
-            "Make it `async def`, or leave the timeout out.",
-        )
+        hint = "Make it `async def`, or leave the timeout out."
+        yield "is a plain `def`, which nothing can stop after a timeout", hint
     if not options.is_async and options.concurrency > 1:
         yield "is a plain `def`, which runs one event at a time", "Make it `async def`, or leave the concurrency out."
-
-
-def _uncallable(heard: Heard) -> Finding:
-    method = heard.agent.method(heard.subscription.method)
-    parameters = ", ".join(item.name for item in method.parameters) if method else ""
-    return report(
-        "GB310",
-        heard.agent.name,
-        heard.subscription.span,
-        f"{heard.name}({parameters}) cannot be called with an event",
-        "Take nothing, `event`, `payload`, both, or the fields of the payload by name; no *args, none by position only.",
-    )
 
 
 _IN_A_THREAD = "await asyncio.to_thread({call}, ...)"
@@ -91,28 +73,20 @@ _LAST_WORDS = frozenset(name.rpartition(".")[2] for name in _BLOCKING)
 
 def _check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, source: SourceFile) -> Iterator[Finding]:
     """Find calls that wait without letting others go on."""
-    calls = [call for call in _calls(method) if _dotted(call.func).rpartition(".")[2] in _suspects(call, source)]
-    imports = _imports(parse(source.text)) if calls else {}
-    bound = {node.id for node in ast.walk(method) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for call in calls:
-        written = _dotted(call.func)
+    words = _LAST_WORDS | {node.id for call in _calls(method) if isinstance(node := call.func, ast.Name)}
+    words = words if b" as " in source.utf8 else _LAST_WORDS  # a plain name may be one that is imported under another
+    suspects = [call for call in _calls(method) if last_name(call.func) in words]
+    imports = Bindings(parse(source.text).body).first if suspects else {}
+    imports |= Bindings(method.body).first if suspects else {}
+    for call in suspects:
+        written = ast.unparse(call.func)
         first, _, rest = written.partition(".")
-        meant = ".".join(filter(None, [imports.get(first, "?"), rest]))
-        if meant in _BLOCKING and first not in bound:
-            yield report(
-                "GB310",
-                definition.name,
-                span_of(definition.path, call),
-                f"{definition.name}.{method.name} is async and waits in {meant}, which stops all other handlers",
-                f"Use `{_BLOCKING[meant].format(call=written)}`, or make the method a plain `def`.",
-            )
-
-
-def _suspects(call: ast.Call, source: SourceFile) -> frozenset[str]:
-    """The last words of blocking calls; a plain name may be an alias, so that any is suspect if `as` is in the file."""
-    if isinstance(call.func, ast.Name) and b" as " in source.utf8:
-        return frozenset({call.func.id})
-    return _LAST_WORDS
+        found = imports.get(first)
+        meant = ".".join(filter(None, [found.module, found.name, rest])) if isinstance(found, Import) else ""
+        if meant in _BLOCKING:
+            message = f"{definition.name}.{method.name} is async and waits in {meant}, which stops all other handlers"
+            hint = f"Use `{_BLOCKING[meant].format(call=written)}`, or make the method a plain `def`."
+            yield report("GB310", definition.name, span_of(definition.path, call), message, hint)
 
 
 def _calls(method: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
@@ -126,33 +100,9 @@ def _calls(method: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
-def _dotted(expression: ast.expr) -> str:
-    if isinstance(expression, ast.Attribute):
-        left = _dotted(expression.value)
-        return f"{left}.{expression.attr}" if left else ""
-    return expression.id if isinstance(expression, ast.Name) else ""
-
-
-def _imports(tree: ast.Module) -> dict[str, str]:
-    """Name -> what the file imports under it."""
-    found: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else (
-                    alias.name.partition(".")[0]
-                )  # fmt: skip
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            for alias in node.names:
-                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return found
-
-
 EVENT_FIELDS = frozenset(
     {"topic", "payload", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops", "trail"}
 )
-_CHANGING_A_DICT = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
-_SCOPES = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef})
 _READ_ONLY = "Events and payloads are read-only: change a copy, `dict(event.payload)`."
 
 
@@ -252,13 +202,21 @@ def _finding(definition: AgentDefinition, method: Function, span: SourceSpan, pr
     return report("GB310", definition.name, span, message, hint)
 
 
-_EVERYTHING = frozenset({"Exception", "BaseException"})
-
-
-def _check_exceptions(method: ast.FunctionDef | ast.AsyncFunctionDef, definition: AgentDefinition) -> Iterator[Finding]:
+def _check_exceptions(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
     """Find `except:` without a `raise`, and clauses that catch everything and do nothing."""
+    name = f"{definition.name}.{method.name}"
     for clause in _clauses(method.body):
-        yield from _check_clause(clause, f"{definition.name}.{method.name}", definition)
+        kind = span_of(definition.path, clause.type) if clause.type else None
+        end = (kind.end_line, kind.end_column) if kind else (clause.lineno, clause.col_offset + len("except"))
+        span = SourceSpan(definition.path, clause.lineno, clause.col_offset, *end)  # without the body
+        if clause.type is None and not _raises_again(clause.body):
+            message = f"{name} has an `except:` that also catches Ctrl-C and the end of the process"
+            hint = "Write `except Exception:`, or name what may be raised."
+            yield report("GB302", definition.name, span, message, hint, severity="warning", is_fixable=True)
+        if _catches_everything(clause.type) and all(_does_nothing(statement) for statement in clause.body):
+            message = f"{name} catches every exception and does nothing about it"
+            hint = "Name the exception that may be passed over, log it with self.log, or let it rise: the bus isolates handlers."
+            yield report("GB303", definition.name, span, message, hint, severity="warning")
 
 
 def _clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
@@ -274,36 +232,6 @@ def _clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
                 waiting.extend(reversed(block))
 
 
-def _check_clause(clause: ast.ExceptHandler, name: str, definition: AgentDefinition) -> Iterator[Finding]:
-    if clause.type is None and not _raises_again(clause.body):
-        yield report(
-            "GB302",
-            definition.name,
-            _head(clause, definition.path),
-            f"{name} has an `except:` that also catches Ctrl-C and the end of the process",
-            "Write `except Exception:`, or name what may be raised.",
-            severity="warning",
-            is_fixable=True,
-        )
-    if _catches_everything(clause.type) and all(_does_nothing(statement) for statement in clause.body):
-        yield report(
-            "GB303",
-            definition.name,
-            _head(clause, definition.path),
-            f"{name} catches every exception and does nothing about it",
-            "Name the exception that may be passed over, log it with self.log, or let it rise: the bus isolates handlers.",
-            severity="warning",
-        )
-
-
-def _head(clause: ast.ExceptHandler, path: str) -> SourceSpan:
-    """The line of the clause without its body: from `except` to the end of the type, or of the word."""
-    if clause.type is None:
-        return SourceSpan(path, clause.lineno, clause.col_offset, clause.lineno, clause.col_offset + len("except"))
-    kind = span_of(path, clause.type)
-    return SourceSpan(path, clause.lineno, clause.col_offset, kind.end_line, kind.end_column)
-
-
 def _raises_again(body: list[ast.stmt]) -> bool:
     """True when the clause goes on with the exception, or ends the process, whatever happens in it."""
     last = body[-1]
@@ -316,7 +244,7 @@ def _catches_everything(kind: ast.expr | None) -> bool:
     if kind is None:
         return True
     names = kind.elts if isinstance(kind, ast.Tuple) else [kind]
-    return any(isinstance(name, ast.Name) and name.id in _EVERYTHING for name in names)
+    return any(isinstance(name, ast.Name) and name.id in ("Exception", "BaseException") for name in names)
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
@@ -325,19 +253,12 @@ def _does_nothing(statement: ast.stmt) -> bool:
     )
 
 
-Seen = Literal["never", "as text", "as memory"]
-
-_DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 _MAKERS = frozenset({"list", "dict", "set", "bytearray", "defaultdict", "deque", "Counter", "OrderedDict"})
-_CHANGING_LISTS = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"}
-_CHANGING_DICTS = {"popitem", "setdefault", "update"}
-_CHANGING_SETS = {"add", "difference_update", "discard", "intersection_update", "symmetric_difference_update"}
-_CHANGING_DEQUES = {"appendleft", "extendleft", "popleft", "rotate"}
-_ADDING = frozenset({"add", "append", "appendleft", "extend", "extendleft", "insert", "setdefault", "update"})
-_KINDS = frozenset({"int", "str", "float", "list", "dict", "set"})
-_MAPPINGS = frozenset({"dict", "defaultdict", "Counter", "OrderedDict"})
-_REFLECTING = frozenset({"locals", "vars", "eval", "exec", "globals"})
-_CHANGING = frozenset(_CHANGING_LISTS | _CHANGING_DICTS | _CHANGING_SETS | _CHANGING_DEQUES)
+_CHANGING_A_DICT = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
+_CHANGING = _CHANGING_A_DICT | {
+    *("append", "extend", "insert", "remove", "reverse", "sort", "appendleft", "extendleft", "popleft", "rotate"),
+    *("add", "difference_update", "discard", "intersection_update", "symmetric_difference_update"),
+}
 
 
 def _check_defaults(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
@@ -345,19 +266,10 @@ def _check_defaults(method: Function, definition: AgentDefinition) -> Iterator[F
     for argument, default in defaulted(method):
         name = argument.arg
         if _is_mutable(default) and not _is_memory(name) and _is_changed(name, method):
-            seen = how_seen(name, default, method)
-            yield report(
-                "GB301",
-                definition.name,
-                span_of(definition.path, default),
-                f"{definition.name}.{method.name} changes the default value of {name!r}, which all calls share",
-                f"Write `{name}=None` and make a new value in the body."
-                + ("" if seen != "as memory" else " If the calls are meant to share it, keep it in `self`."),
-                severity="warning",
-                is_fixable=seen != "as memory",
-                is_fix_safe=seen == "never",
-                data={"parameter": name},
-            )
+            message = f"{definition.name}.{method.name} changes the default value of {name!r}, which all calls share"
+            hint = f"Write `{name}=None` and make a new value in the body."
+            span = span_of(definition.path, default)
+            yield report("GB301", definition.name, span, message, hint, severity="warning", data={"parameter": name})
 
 
 def defaulted(method: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
@@ -373,8 +285,8 @@ def defaulted(method: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
 def _is_mutable(default: ast.expr) -> bool:
     """True for a display, a comprehension and a call of a mutable container's class."""
     if isinstance(default, ast.Call):
-        return getattr(default.func, "attr", getattr(default.func, "id", "")) in _MAKERS
-    return isinstance(default, _DISPLAYS)
+        return last_name(default.func) in _MAKERS
+    return isinstance(default, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
 
 
 def _is_memory(name: str) -> bool:
@@ -384,125 +296,71 @@ def _is_memory(name: str) -> bool:
 
 def _is_changed(name: str, method: Function) -> bool:
     """True when the body changes the value itself and never gives the name another value."""
-    is_changed = False
-    for node in ast.walk(method):
-        if _rebinds(node, name):
-            return False
-        is_changed = is_changed or _changes(node, name)
-    return is_changed
-
-
-def _rebinds(node: ast.AST, name: str) -> bool:
-    """Assignments and loops, and inner functions with a parameter of that name: what is changed then is something else."""
-    if isinstance(node, ast.AugAssign):
+    nodes = [node for statement in method.body for node in ast.walk(statement)]
+    added = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
+    names = [node for node in nodes if isinstance(node, ast.Name) and node.id == name and node not in added]
+    if any(isinstance(node.ctx, ast.Store) for node in names):
         return False
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AnnAssign | ast.NamedExpr | ast.For | ast.AsyncFor | ast.comprehension):
-        targets = [node.target]
-    elif isinstance(node, ast.withitem) and node.optional_vars:
-        targets = [node.optional_vars]
-    elif isinstance(node, ast.Lambda | ast.FunctionDef | ast.AsyncFunctionDef):
-        return _counts_as_inner(node, name)
-    return any(isinstance(each, ast.Name) and each.id == name for target in targets for each in ast.walk(target)
-               if isinstance(getattr(each, "ctx", None), ast.Store))  # fmt: skip
-
-
-def _counts_as_inner(node: ast.Lambda | Function, name: str) -> bool:
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    has_default = [argument.arg for argument, _ in defaulted(node)] if isinstance(node, Function) else []
-    return any(argument.arg == name for argument in arguments) and name not in has_default
+    if any(isinstance(node, ast.arg) and node.arg == name for node in nodes):  # of an inner function
+        return False
+    return any(_changes(node, name) for node in nodes)
 
 
 def _changes(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.AugAssign):
-        return _is_the(node.target, name) or _is_part_of(node.target, name)
+        target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
+        return _is_the(target, name)
     if isinstance(node, ast.Call):
         function = node.func
         return isinstance(function, ast.Attribute) and function.attr in _CHANGING and _is_the(function.value, name)
-    if isinstance(node, ast.Subscript):
-        return not isinstance(node.ctx, ast.Load) and _is_the(node.value, name)
-    return False
-
-
-def _is_part_of(target: ast.expr, name: str) -> bool:
-    return isinstance(target, ast.Subscript) and _is_the(target.value, name)
+    return isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _is_the(node.value, name)
 
 
 def _is_the(expression: ast.expr, name: str) -> bool:
     return isinstance(expression, ast.Name) and expression.id == name
 
 
-# --- what a call can see of what earlier calls changed ----------------------------------------
+_CHECKABLE = frozenset({"str", "int", "float", "bool", "list", "dict"})
+_CHECKING = ("valid", "check", "ensure", "require", "assert", "verify", "parse", "convert", "isinstance")
 
 
-def how_seen(name: str, default: ast.expr, method: Function) -> Seen:
-    """Tell how the calls of a method look at the default that they share and change."""
-    above = {child: node for node in ast.walk(method) for child in ast.iter_child_nodes(node)}
-    names = [node for statement in method.body for node in ast.walk(statement) if isinstance(node, ast.Name)]
-    if _is_computed(default) or any(node.id in _REFLECTING for node in names):
-        return "as memory"
-    added = {node: place for node in names if node.id == name and (place := _addition(node, default, above))}
-    looks = [node for node in names if node.id == name and node not in added]
-    if not looks:
-        return "never"
-    first = next((place for place in method.body if place in added.values()), None)
-    is_behind = first is not None and all(look.lineno > (first.end_lineno or first.lineno) for look in looks)
-    is_constant = all(_adds_constants(place) for place in added.values())
-    is_text = is_behind and is_constant and all(_is_joined(look, above) for look in looks)
-    return "as text" if is_text else "as memory"
+def _check_validation(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
+    """Find a method with an input schema none of whose arguments is ever looked at before it is used."""
+    spec = definition.method(method.name)
+    if spec is None or spec.input_schema is None:
+        return
+    fields = {field.name: field.type for field in spec.input_schema.fields}  # a `str` with a name is a date or the like
+    known = {
+        name: of.kind for name, of in fields.items() if of.kind in _CHECKABLE and not (of.kind == "str" and of.name)
+    }
+    kinds = {item.name: known[item.name] for item in spec.parameters if item.name in known}
+    if kinds and not any(_looks_at(node, set(kinds)) for node in ast.walk(method)):
+        message = f"{definition.name}.{method.name} declares its input and never validates it"
+        hint = "Refuse wrong input at the top of the body, before anything is done with it."
+        data = {"kinds": ",".join(f"{name}:{kind}" for name, kind in kinds.items())}
+        yield report("GB210", definition.name, spec.schema_span or spec.span, message, hint, severity="info", data=data)
 
 
-def _addition(node: ast.Name, default: ast.expr, above: Mapping[ast.AST, ast.AST]) -> ast.stmt | None:
-    """Give the statement that adds to the value without a look at what is in it, None where a use is none of this."""
-    parent = above[node]
-    if isinstance(parent, ast.AugAssign) and parent.target is node:
-        return parent
-    holder = above[parent]
-    if isinstance(parent, ast.Subscript) and parent.value is node and _is_mapping(default):
-        return holder if isinstance(holder, ast.Assign) and parent in holder.targets else None
-    if not (isinstance(parent, ast.Attribute) and parent.attr in _ADDING and isinstance(holder, ast.Call)):
-        return None
-    statement = above[holder]
-    return statement if isinstance(statement, ast.Expr) and holder.func is parent else None
+def _looks_at(node: ast.AST, names: set[str]) -> bool:
+    """A condition on an argument, or a call by a name that speaks of checking."""
+    if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
+        return _mentions(node.test, names)
+    if isinstance(node, ast.Match):
+        return _mentions(node.subject, names)
+    if not isinstance(node, ast.Call):
+        return False
+    name = last_name(node.func).lower()
+    return any(word in name for word in _CHECKING) and _mentions(node, names)
 
 
-def _is_mapping(default: ast.expr) -> bool:
-    if isinstance(default, ast.Call):
-        return getattr(default.func, "attr", getattr(default.func, "id", "")) in _MAPPINGS
-    return isinstance(default, ast.Dict | ast.DictComp)
-
-
-def _is_computed(default: ast.expr) -> bool:
-    """True when the value could be another one, or cost something, each time that it is made."""
-    maker = default.func if isinstance(default, ast.Call) else None
-    known = (default, maker, getattr(maker, "value", None))
-    parts = [node for node in ast.walk(default) if node not in known]
-    kinds = (ast.Call, ast.Await, ast.Attribute, ast.NamedExpr)
-    return any(isinstance(node, kinds) or (isinstance(node, ast.Name) and node.id not in _KINDS) for node in parts)
-
-
-def _adds_constants(place: ast.stmt) -> bool:
-    """True when every call adds the same: the value is the only name in the statement, and nothing else is called."""
-    names = sum(isinstance(node, ast.Name) for node in ast.walk(place))
-    calls = sum(isinstance(node, ast.Call | ast.Await) for node in ast.walk(place))
-    return names == 1 and calls <= 1
-
-
-def _is_joined(look: ast.Name, above: Mapping[ast.AST, ast.AST]) -> bool:
-    """True for `"".join(x)` and `"".join([..., *x])`: a text is made of it, and nobody gets hold of the value itself."""
-    node = above[look]
-    if isinstance(node, ast.Starred):
-        node = above[node]
-        node = above[node] if isinstance(node, ast.List | ast.Tuple) else node
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join"
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
 
 
 def check_class(
     tree: ast.ClassDef, definition: AgentDefinition, source: SourceFile, bodies: Mapping[str, Body]
 ) -> tuple[Finding, ...]:
-    """Find what is wrong in the bodies of an agent's own methods: GB301, GB302, GB303 and GB310.
+    """Find what is wrong in the bodies of an agent's own methods: GB210, GB301, GB302, GB303 and GB310.
 
     Args:
         tree: The class.
@@ -525,6 +383,8 @@ def _check(
             yield from _check_exceptions(method, definition)
         if method.name in handlers:
             yield from _check_event_use(method, definition, handlers[method.name], bodies[method.name])
+        elif method.decorator_list:
+            yield from _check_validation(method, definition)
         if isinstance(method, ast.AsyncFunctionDef):
             yield from _check_blocking(method, definition, source)
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
-
 from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
 from graphbus_core.compiler.rules.wiring import Heard, Wiring, accepted_fields, declared_demands, owns, report
@@ -15,7 +13,9 @@ from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.schema.compatibility import why_not
-from graphbus_core.schema.types import Field, Schema
+from graphbus_core.schema.types import Field, Schema, Type
+
+# --- GB120: error shapes ------------------------------------------------------------------------
 
 _STATUS_KEYS = frozenset({"status", "success", "succeeded", "ok", "is_ok", "is_success"})
 _ERROR_KEYS = frozenset({"error", "errors", "err", "error_message", "error_msg", "err_msg", "errmsg"})
@@ -31,60 +31,6 @@ class Shape(NamedTuple):
     def __str__(self) -> str:
         return "{" + ", ".join(filter(None, self)) + "}"
 
-    def differs(self, usual: Shape) -> bool:
-        """True when another name is used for the same thing."""
-        return self.error != usual.error or bool(self.status and usual.status and self.status != usual.status)
-
-
-class Reporting(msgspec.Struct, frozen=True):
-    """A method that declares how it reports errors."""
-
-    agent: AgentDefinition
-    method: MethodSpec
-    shape: Shape
-
-    def __str__(self) -> str:
-        return f"{self.agent.name}.{self.method.name}"
-
-
-def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
-    """Find agents that do not report errors like most others; silent without a clear majority."""
-    if not any(True for agent in wiring.asked for _ in _reports_of(agent)):
-        return
-    reporting = tuple(error_reports(wiring))
-    usual = _usual_shape(reporting)
-    odd = [each for each in reporting if usual and each.shape.differs(usual)]
-    if not odd or usual is None:
-        return
-    first = odd[0]
-    models = [each for each in reporting if each.shape == usual]
-    yield report(
-        "GB120",
-        first.agent.name,
-        first.method.schema_span or first.method.span,
-        f"{first} reports errors as {first.shape}, most other agents as {usual}",
-        f"Use {usual} everywhere, so that callers can treat all agents alike.",
-        severity="info",
-        related=tuple(
-            Related(each.agent.name, each.method.schema_span or each.method.span, f"{each} reports {each.shape}")
-            for each in [*odd[1:], *models]
-        ),
-        data={"status": usual.status, "error": usual.error},
-    )
-
-
-def error_reports(wiring: Wiring) -> Iterator[Reporting]:
-    """Give every method whose output schema has exactly one field for the reason of a failure."""
-    for agent in wiring.agents.values():
-        yield from _reports_of(agent)
-
-
-def _reports_of(agent: AgentDefinition) -> Iterator[Reporting]:
-    for method in agent.methods:
-        shape = shape_of(method.output_schema) if method.output_schema and owns(agent, method.span) else None
-        if shape:
-            yield Reporting(agent, method, shape)
-
 
 def shape_of(schema: Schema) -> Shape | None:
     """Give the shape that an output schema declares; None when it is not clear which fields serve for it."""
@@ -92,15 +38,40 @@ def shape_of(schema: Schema) -> Shape | None:
     return Shape(next(iter(status), ""), next(iter(error))) if len(error) == 1 and len(status) <= 1 else None
 
 
-def _usual_shape(reporting: tuple[Reporting, ...]) -> Shape | None:
-    """Give the shape that more than half of the agents use, of at least three; None without one."""
-    votes = Counter({(each.agent.name, each.shape): 1 for each in reporting})
-    shapes = Counter(shape for _, shape in votes)
-    agents = {each.agent.name for each in reporting}
-    if len(agents) < _FEWEST_AGENTS:
-        return None
-    shape, count = shapes.most_common(1)[0]
-    return shape if count * 2 > len(agents) else None
+def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
+    """Find agents that do not report errors like more than half of at least three agents."""
+    reporting = [
+        (agent.name, f"{agent.name}.{method.name}", method.schema_span or method.span, shape)
+        for agent in wiring.agents.values()
+        for method in agent.methods
+        if method.output_schema and owns(agent, method.span) and (shape := shape_of(method.output_schema))
+    ]
+    agents = {name for name, *_ in reporting}
+    votes = Counter(shape for _, shape in dict.fromkeys((name, shape) for name, _, _, shape in reporting))
+    usual, count = votes.most_common(1)[0] if len(agents) >= _FEWEST_AGENTS else (Shape("", ""), 0)
+    odd = [each for each in reporting if _differs(each[-1], usual)] if count * 2 > len(agents) else []
+    if odd:
+        agent, name, span, shape = odd[0]
+        models = [each for each in reporting if each[-1] == usual]
+        yield report(
+            "GB120",
+            agent,
+            span,
+            f"{name} reports errors as {shape}, most other agents as {usual}",
+            f"Use {usual} everywhere, so that callers can treat all agents alike.",
+            severity="info",
+            related=[
+                Related(agent, span, f"{name} reports {shape}") for agent, name, span, shape in (*odd[1:], *models)
+            ],
+        )
+
+
+def _differs(shape: Shape, usual: Shape) -> bool:
+    """True when another name is used for the same thing."""
+    return shape.error != usual.error or bool(shape.status and usual.status and shape.status != usual.status)
+
+
+# --- GB110: what is given and what is taken -----------------------------------------------------
 
 
 def check_handoff(wiring: Wiring) -> Iterator[Finding]:
@@ -111,53 +82,49 @@ def check_handoff(wiring: Wiring) -> Iterator[Finding]:
         for call in agent.calls:
             if owns(agent, call.span):
                 yield from _call(agent, call, wiring)
-    for pair in _handed_on(wiring):
-        yield pair.finding()
-
-
-# --- events -------------------------------------------------------------------------------
+        yield from _handed_on(agent, wiring)
 
 
 def _event(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
-    yield from _missing_fields(heard, wiring)
+    accepted = accepted_fields(heard)
+    if not accepted:
+        return
+    yield from _unsent_fields(heard, wiring)
     seen: set[str] = set()
-    for sent in wiring.publishers(heard.topic) if heard.topic else ():
-        payload = sent.publication.payload
-        for demand in accepted_fields(heard) if payload else ():
-            given = payload.get(demand.name) if payload else None
-            reason = why_not(demand.type, given.type, is_narrowed=True) if given else None
-            message = f"{heard.name} takes {demand.name!r} of {sent.topic!r} from {sent.agent.name}, but {reason}"
+    for sent in wiring.publishers(heard.topic):
+        for name, (demand, _) in accepted.items():
+            reason = _misfit(demand.type, name, sent.publication.payload)
+            message = f"{heard.name} takes {name!r} of {sent.topic!r} from {sent.agent.name}, but {reason}"
             if reason and message not in seen:
                 seen.add(message)
                 hint = "Make both ends of the topic agree on one type."
-                yield report("GB110", heard.agent.name, demand.span, message, hint, related=(described(sent),))
+                yield report("GB110", heard.agent.name, demand.span, message, hint, related=[described(sent)])
 
 
-def _missing_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
+def _misfit(wanted: Type, name: str, given: Schema | None) -> str | None:
+    """Say why the field of a name does not fit a type; None where it may, or is not given."""
+    field = given.get(name) if given else None
+    return why_not(wanted, field.type, is_narrowed=True) if field else None
+
+
+def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
     """Fields that the signature of a handler asks for and that no publisher sends at all."""
-    wanted = list(declared_demands(heard))
+    wanted = declared_demands(heard)
     sent = everything_sent_to(heard, wiring) if wanted else None
-    if not sent:
-        return
-    known = sent_names(sent)
-    free = known - {demand.name for demand in accepted_fields(heard)}
-    for demand in wanted:
-        if demand.name in known:
-            continue
-        meant = near_match(demand.name, free)
-        hint = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
-        yield report(
-            "GB110",
-            heard.agent.name,
-            demand.span,
-            f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
-            hint or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
-            related=map(described, sent),
-            data={"old": demand.name, "new": meant} if meant and demand.is_parameter else None,
-        )
-
-
-# --- calls --------------------------------------------------------------------------------
+    known = sent_names(sent or ())
+    for demand in wanted if sent else ():
+        if demand.name not in known:
+            meant = near_match(demand.name, known - accepted_fields(heard).keys())
+            guess = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
+            yield report(
+                "GB110",
+                heard.agent.name,
+                demand.span,
+                f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
+                guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
+                related=map(described, sent or ()),
+                data={"old": demand.name, "new": meant} if meant and demand.is_parameter else None,
+            )
 
 
 def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Finding]:
@@ -166,77 +133,52 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
         return
     method = callee.method(call.method)
     if method is None or not method.has_schema:
-        yield _not_callable(caller, call, callee, method)
+        offered = [spec.name for spec in callee.methods if spec.has_schema]
+        if method:
+            what = f"{callee.name}.{call.method} has no @schema_method"
+            hint = f"Only methods with a schema can be called: decorate {callee.name}.{call.method}."
+        else:
+            what = f"{callee.name} has no method {call.method!r}"
+            hint = did_you_mean(call.method, offered).strip() or f"It offers: {', '.join(offered) or 'nothing'}."
+        related = [Related(callee.name, method.span if method else callee.name_span, callee.name)]
+        message = f"{caller.name} calls {callee.name}.{call.method}, but {what}"
+        yield report("GB110", caller.name, call.span, message, hint, related=related)
     elif method.input_schema is not None:
-        yield from _arguments(caller, call, callee, method, method.input_schema)
+        name = f"{callee.name}.{method.name}"
+        taken = Related(callee.name, method.schema_span or method.span, f"{name} takes {method.input_schema}")
+        for message, hint, near in _arguments(call, name, method.input_schema):
+            old, _, new = near.partition(" ")
+            data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if near else None
+            yield report(
+                "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
+            )
 
 
-def _not_callable(caller: AgentDefinition, call: Call, callee: AgentDefinition, method: MethodSpec | None) -> Finding:
-    offered = [spec.name for spec in callee.methods if spec.has_schema]
-    if method is None:
-        what = f"{callee.name} has no method {call.method!r}"
-        hint = did_you_mean(call.method, offered).strip() or f"It offers: {', '.join(offered) or 'nothing'}."
-    else:
-        what = f"{callee.name}.{call.method} has no @schema_method"
-        hint = f"Only methods with a schema can be called: decorate {callee.name}.{call.method}."
-    return report(
-        "GB110",
-        caller.name,
-        call.span,
-        f"{caller.name} calls {callee.name}.{call.method}, but {what}",
-        hint,
-        related=(Related(callee.name, method.span if method else callee.name_span, callee.name),),
+def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str, str]]:
+    """Give what is wrong with each argument of a call: a message, a hint, and `"declared given"` for two near names."""
+    given = call.arguments.names
+    unknown = (
+        [] if wanted.is_open else [field.name for field in call.arguments.fields if field.name not in wanted.names]
     )
-
-
-def _arguments(
-    caller: AgentDefinition, call: Call, callee: AgentDefinition, method: MethodSpec, wanted: Schema
-) -> Iterator[Finding]:
-    given = call.arguments
-    name = f"{callee.name}.{method.name}"
-    taken = Related(callee.name, method.schema_span or method.span, f"{name} takes {wanted}")
-    unknown = [] if wanted.is_open else [field.name for field in given.fields if field.name not in wanted.names]
-    missing = [] if call.has_unknown else [
-        field.name for field in wanted.fields if field.required and field.name not in given.names
-    ]  # fmt: skip
-    renamed = {field: near for field in missing if (near := near_match(field, unknown))}
-    for field in missing:
-        near = renamed.get(field, "")
-        what = f"as {near!r}" if near else "not at all"
-        yield report(
-            "GB110",
-            caller.name,
-            call.span,
-            f"{caller.name} gives {name} its {field!r} {what}",
-            f"Give both the same name, {near!r} or {field!r}." if near else f"Pass {field!r} as well.",
-            related=(taken,),
-            data={"old": field, "new": near, "agent": callee.name, "method": method.name} if near else None,
-        )
+    missing = [field.name for field in wanted.fields if field.required and field.name not in given]
+    renamed = {} if call.has_unknown else {field: near_match(field, unknown) for field in missing}
+    for field, near in renamed.items():
+        if near:
+            yield (
+                f"{name} its {field!r} as {near!r}",
+                f"Give both the same name, {near!r} or {field!r}.",
+                f"{field} {near}",
+            )
+        else:
+            yield f"{name} its {field!r} not at all", f"Pass {field!r} as well.", ""
     for field in unknown:
         if field not in renamed.values():
             hint = did_you_mean(field, wanted.names).strip() or f"It takes {wanted}."
-            yield report(
-                "GB110",
-                caller.name,
-                call.span,
-                f"{caller.name} gives {name} {field!r}, which it does not take",
-                hint,
-                related=(taken,),
-            )
-    yield from _argument_types(caller, call, name, wanted, taken)
-
-
-def _argument_types(
-    caller: AgentDefinition, call: Call, name: str, wanted: Schema, taken: Related
-) -> Iterator[Finding]:
-    for field in wanted.fields:
-        given = call.arguments.get(field.name)
-        reason = why_not(field.type, given.type, is_narrowed=True) if given else None
+            yield f"{name} {field!r}, which it does not take", hint, ""
+    for each in wanted.fields:
+        reason = _misfit(each.type, each.name, call.arguments)
         if reason:
-            message = f"{caller.name} gives {name} an unfit {field.name!r}: {reason}"
-            yield report(
-                "GB110", caller.name, call.span, message, "Pass what the input_schema declares.", related=(taken,)
-            )
+            yield f"{name} an unfit {each.name!r}: {reason}", "Pass what the input_schema declares.", ""
 
 
 # --- results that are handed on without a word in the code ------------------------------------
@@ -248,39 +190,18 @@ def _argument_types(
 # it: what is nearly the same otherwise may well be another thing, so that it is a note; singular and plural surely are two.
 
 
-class _Pair(msgspec.Struct, frozen=True):
-    producer: AgentDefinition
-    gives: MethodSpec
-    consumer: AgentDefinition
-    takes: MethodSpec
-    renamed: tuple[tuple[str, str], ...]
-
-    def finding(self) -> Finding:
-        wanted, given = self.renamed[0]
-        source, target = f"{self.producer.name}.{self.gives.name}", f"{self.consumer.name}.{self.takes.name}"
-        parameter = next((item for item in self.takes.parameters if item.name == wanted), None)
-        is_sure = is_short_form(wanted, given)
-        return report(
-            "GB110", self.consumer.name,
-            parameter.span if parameter else self.takes.span,
-            f"{target} takes {wanted!r} where {source} gives {given!r}",
-            f"Give both the same name, {given!r}." if is_sure
-            else f"If the one feeds the other, give both the same name, {given!r}.",
-            related=(Related(self.producer.name, self.gives.schema_span or self.gives.span,
-                             f"{source} gives {self.gives.output_schema}"),),
-            severity="warning" if is_sure else "info",
-            data={"old": wanted, "new": given, "agent": self.consumer.name, "method": self.takes.name} if is_sure else None,
-        )  # fmt: skip
-
-
-def _handed_on(wiring: Wiring) -> Iterator[_Pair]:
-    for consumer in wiring.asked:
-        for takes in consumer.methods:
-            if not takes.input_schema or not owns(consumer, takes.span) or _is_fed_otherwise(consumer, takes, wiring):
-                continue
-            candidates = list(_candidates(consumer, takes, takes.input_schema, wiring))
-            if len(candidates) == 1 and any(not are_one_and_many(*pair) for pair in candidates[0].renamed):
-                yield candidates[0]
+def _handed_on(consumer: AgentDefinition, wiring: Wiring) -> Iterator[Finding]:
+    for takes in consumer.methods:
+        if takes.input_schema and owns(consumer, takes.span) and not _is_fed_otherwise(consumer, takes, wiring):
+            pairs = [
+                (producer, gives, renamed)
+                for producer in wiring.partners(consumer.name)
+                for gives in producer.methods
+                if gives.output_schema
+                and (renamed := _correspondence(takes.input_schema, gives.output_schema)) is not None
+            ]
+            if len(pairs) == 1 and pairs[0][2] and not are_one_and_many(*pairs[0][2]):
+                yield _other_name(consumer, takes, *pairs[0])
 
 
 def _is_fed_otherwise(consumer: AgentDefinition, takes: MethodSpec, wiring: Wiring) -> bool:
@@ -290,17 +211,8 @@ def _is_fed_otherwise(consumer: AgentDefinition, takes: MethodSpec, wiring: Wiri
     return is_handler or bool(possible & wiring.called)
 
 
-def _candidates(consumer: AgentDefinition, takes: MethodSpec, wanted: Schema, wiring: Wiring) -> Iterator[_Pair]:
-    """Every method of an agent at the other end of a dependency whose result has just as many fields, named alike."""
-    for producer in wiring.partners(consumer.name):
-        for gives in producer.methods:
-            renamed = _correspondence(wanted, gives.output_schema) if gives.output_schema else None
-            if renamed is not None:
-                yield _Pair(producer, gives, consumer, takes, renamed)
-
-
-def _correspondence(wanted: Schema, given: Schema) -> tuple[tuple[str, str], ...] | None:
-    """Pair the fields of two schemas: the same names, and at most one pair of names that are nearly the same.
+def _correspondence(wanted: Schema, given: Schema) -> tuple[str, ...] | None:
+    """Give the one pair of names that are nearly the same in two schemas, which else have the same fields; `()` for no pair.
 
     None unless every field has exactly one partner and every type is known and fits.
     """
@@ -313,7 +225,7 @@ def _correspondence(wanted: Schema, given: Schema) -> tuple[tuple[str, str], ...
         return None
     if mine and not are_near(mine[0].name, theirs[0].name):
         return None
-    return tuple((want.name, have.name) for want, have in zip(mine, theirs, strict=True))
+    return (mine[0].name, theirs[0].name) if mine else ()
 
 
 def _fits(wanted: Field, given: Field) -> bool:
@@ -321,8 +233,30 @@ def _fits(wanted: Field, given: Field) -> bool:
     return is_known and why_not(wanted.type, given.type) is None
 
 
+def _other_name(
+    consumer: AgentDefinition, takes: MethodSpec, producer: AgentDefinition, gives: MethodSpec, pair: tuple[str, ...]
+) -> Finding:
+    wanted, given = pair
+    source, target = f"{producer.name}.{gives.name}", f"{consumer.name}.{takes.name}"
+    is_sure = is_short_form(wanted, given)
+    hint = f"give both the same name, {given!r}."
+    return report(
+        "GB110",
+        consumer.name,
+        next((item.span for item in takes.parameters if item.name == wanted), takes.span),
+        f"{target} takes {wanted!r} where {source} gives {given!r}",
+        f"G{hint[1:]}" if is_sure else f"If the one feeds the other, {hint}",
+        related=[Related(producer.name, gives.schema_span or gives.span, f"{source} gives {gives.output_schema}")],
+        severity="warning" if is_sure else "info",
+        data={"old": wanted, "new": given, "agent": consumer.name, "method": takes.name} if is_sure else None,
+    )
+
+
+# --- GB101 to GB105, GB201, GB202: a method against its own contract ----------------------------
+
 _BY_NAME = frozenset({"positional", "keyword_only"})
 _NO_MAPPING = frozenset({"bool", "int", "float", "str", "bytes", "list", "tuple", "set"})
+_OPEN = frozenset({"unknown", "any"})
 
 
 def check_contracts(wiring: Wiring) -> Iterator[Finding]:
@@ -331,11 +265,11 @@ def check_contracts(wiring: Wiring) -> Iterator[Finding]:
         handlers = {subscription.method for subscription in agent.subscriptions}
         for method in agent.methods:
             if method.has_schema and _is_reported_here(agent, method, wiring):
-                callers = tuple(caller.name for caller in wiring.callers(agent.name, method.name))
-                contract = _Contract(agent, method, is_handler=method.name in handlers, callers=callers)
-                yield from contract.inputs()
+                contract = _Contract(agent, method, wiring.callers(agent.name, method.name))
+                if method.name not in handlers:
+                    yield from contract.inputs()
+                    yield from contract.parameters_without_annotation()
                 yield from contract.results()
-                yield from contract.annotations()
 
 
 def _is_reported_here(agent: AgentDefinition, method: MethodSpec, wiring: Wiring) -> bool:
@@ -349,170 +283,112 @@ def _is_reported_here(agent: AgentDefinition, method: MethodSpec, wiring: Wiring
 class _Contract:
     """One method with `@schema_method`."""
 
-    def __init__(
-        self, agent: AgentDefinition, method: MethodSpec, *, is_handler: bool, callers: tuple[str, ...]
-    ) -> None:
+    def __init__(self, agent: AgentDefinition, method: MethodSpec, callers: tuple[str, ...]) -> None:
         self._agent = agent
         self._method = method
         self._name = f"{agent.name}.{method.name}"
-        self._is_handler = is_handler
         self._callers = callers
-
-    # --- GB101, GB102 -------------------------------------------------------------------
+        span = method.schema_span
+        self._place = span or method.span
+        self._schema_place = (Related(agent.name, span, f"the schema of {self._name}"),) if span else ()
 
     def inputs(self) -> Iterator[Finding]:
         """Find fields that the method cannot take, and parameters that the schema cannot give."""
-        schema, method = self._method.input_schema, self._method
-        if (
-            schema is None
-            or self._is_handler
-            or any(parameter.kind == "positional_only" for parameter in method.parameters)
-        ):
+        schema, parameters = self._method.input_schema, self._method.parameters
+        kinds = {parameter.kind for parameter in parameters}
+        if schema is None or "positional_only" in kinds:
             return
-        parameters = {item.name: item for item in method.parameters if item.kind in _BY_NAME}
-        takes_more = any(item.kind == "var_keyword" for item in method.parameters)
-        unmatched = [] if takes_more else [field for field in schema.fields if field.name not in parameters]
-        needed = (
-            []
-            if schema.is_open
-            else [item for item in parameters.values() if not item.has_default and item.name not in schema.names]
-        )
+        named = {item.name: item for item in parameters if item.kind in _BY_NAME}
+        unmatched = [] if "var_keyword" in kinds else [field for field in schema.fields if field.name not in named]
+        needed = [
+            item for item in named.values() if not (item.has_default or schema.is_open or item.name in schema.names)
+        ]
         pairs = _pairs([field.name for field in unmatched], [item.name for item in needed])
         for field in unmatched:
-            yield self._field_without_parameter(field, pairs.get(field.name, ""))
+            yield self._field_without_parameter(field, named.get(pairs.get(field.name, "")))
         for parameter in needed:
             if parameter.name not in pairs.values():
-                yield self._parameter_without_field(parameter)
+                message = f"{self._name} needs {parameter.name!r}, which its input_schema does not declare"
+                hint = f"Add {parameter.name!r} to the input_schema, or give the parameter a default."
+                yield self._finding("GB102", parameter.span, message, hint, data={"parameter": parameter.name})
 
-    def _field_without_parameter(self, field: Field, meant: str) -> Finding:
-        parameter = next((item for item in self._method.parameters if item.name == meant), None)
-        return self._finding(
-            "GB101",
-            self._method.schema_span or self._method.span,
-            f"{self._name} cannot take {field.name!r}, which its input_schema declares",
-            f"Did you mean {meant!r}? Give both the same name." if meant
-            else f"Add a parameter {field.name!r}, or remove the field from the schema.",
-            related=(Related(self._agent.name, parameter.span, f"the parameter {meant!r}"),) if parameter else (),
-            data={"field": field.name, "parameter": meant, "required": str(field.required)},
-        )  # fmt: skip
+    def _field_without_parameter(self, field: Field, meant: Parameter | None) -> Finding:
+        message = f"{self._name} cannot take {field.name!r}, which its input_schema declares"
+        if meant is None:
+            hint = f"Add a parameter {field.name!r}, or remove the field from the schema."
+            return report("GB101", self._agent.name, self._place, message, hint)
+        hint = f"Did you mean {meant.name!r}? Give both the same name."
+        related = [Related(self._agent.name, meant.span, f"the parameter {meant.name!r}")]
+        data = {"field": field.name, "parameter": meant.name}
+        return report("GB101", self._agent.name, self._place, message, hint, related=related, data=data)
 
-    def _parameter_without_field(self, parameter: Parameter) -> Finding:
-        return self._finding(
-            "GB102",
-            parameter.span,
-            f"{self._name} needs {parameter.name!r}, which its input_schema does not declare",
-            f"Add {parameter.name!r} to the input_schema, or give the parameter a default.",
-            related=self._schema_place(),
-            data={"parameter": parameter.name},
-        )
-
-    # --- GB103, GB104, GB105 ------------------------------------------------------------
+    def parameters_without_annotation(self) -> Iterator[Finding]:
+        """Find parameters whose annotation follows from the schema and is not there."""
+        schema = self._method.input_schema or Schema()
+        for parameter in self._method.parameters:
+            field = schema.get(parameter.name)
+            if field and not parameter.is_annotated and parameter.kind in _BY_NAME and field.type.kind not in _OPEN:
+                message = f"{self._name} takes {field.name!r} without an annotation; its input_schema says {field.type}"
+                hint = f"Annotate it: `{field.name}: {field.type}`."
+                data = {"parameter": field.name}
+                yield report("GB201", self._agent.name, parameter.span, message, hint, severity="info", data=data)
 
     def results(self) -> Iterator[Finding]:
-        """Find results that are not what the output schema declares."""
-        schema = self._method.output_schema
-        if schema is None or not schema.fields:
-            return
-        seen: set[str] = set()
-        for returned in self._method.returned:
-            for finding in self._result(schema, returned):
-                if finding.message not in seen:
-                    seen.add(finding.message)
-                    yield finding
+        """Find results that are not what the output schema declares, and an annotation that is not there."""
+        schema, returned = self._method.output_schema, self._method.returned
+        found = (
+            [finding for each in returned for finding in self._result(schema, each)] if schema and schema.fields else []
+        )
+        yield from {finding.message: finding for finding in reversed(found)}.values()
+        kinds = {each.type.kind for each in returned}
+        if schema and not self._method.has_return_annotation and kinds and kinds <= {"dict", "record"}:
+            message = f"{self._name} has no return annotation; its output_schema says that it returns a dict"
+            data = {"method": self._method.name}
+            hint = "Annotate it: `-> dict[str, Any]`."
+            yield report("GB202", self._agent.name, self._place, message, hint, severity="info", data=data)
 
     def _result(self, schema: Schema, returned: Returned) -> Iterator[Finding]:
+        declares = f"but its output_schema declares {schema}"
         if returned.shape is not None:
             yield from self._different_keys(schema, returned.shape, returned.span)
         elif returned.type.kind == "null":
-            yield self._finding(
-                "GB105",
-                returned.span,
-                f"{self._name} may return None, but its output_schema declares {schema}",
-                "Return the declared fields on every path, or raise.",
-                related=self._schema_place(),
-            )
+            hint = "Return the declared fields on every path, or raise."
+            yield self._finding("GB105", returned.span, f"{self._name} may return None, {declares}", hint)
         elif returned.type.kind in _NO_MAPPING:
-            yield self._finding(
-                "GB104",
-                returned.span,
-                f"{self._name} returns {returned.type}, but its output_schema declares {schema}",
-                "Return a dict with the declared fields.",
-                related=self._schema_place(),
-            )
+            hint = "Return a dict with the declared fields."
+            yield self._finding("GB104", returned.span, f"{self._name} returns {returned.type}, {declares}", hint)
 
     def _different_keys(self, schema: Schema, shape: Schema, span: SourceSpan) -> Iterator[Finding]:
-        declared, returned = schema.names, shape.names
         required = [field.name for field in schema.fields if field.required]
-        missing = [] if shape.is_open else [name for name in required if name not in returned]
-        extra = [] if schema.is_open else sorted(returned - declared)
+        missing = [] if shape.is_open else [name for name in required if name not in shape.names]
+        extra = [] if schema.is_open else sorted(shape.names - schema.names)
         pairs = _pairs(missing, extra)
-        place = self._schema_place()
         for name in missing:
             yield self._missing_key(name, pairs.get(name, ""), span)
         for name in extra:
-            if name not in pairs.values():
+            if name not in pairs.values():  # a running graph lets further fields pass
                 message = f"{self._name} returns {name!r}, which its output_schema does not declare"
                 hint = f"Add {name!r} to the output_schema, or do not return it."
-                # a running graph lets further fields pass
-                yield self._finding("GB103", span, message, hint, severity="info", related=place)
+                yield self._finding("GB103", span, message, hint, severity="info")
         for field in schema.fields:
-            given = shape.get(field.name)
-            reason = why_not(field.type, given.type, is_narrowed=True) if given else None
+            reason = _misfit(field.type, field.name, shape)
             if reason:
                 message = f"{self._name} returns {field.name!r} against its output_schema: {reason}"
-                yield self._finding(
-                    "GB103", span, message, "Return what is declared, or correct the schema.", related=place
-                )
+                yield self._finding("GB103", span, message, "Return what is declared, or correct the schema.")
 
     def _missing_key(self, name: str, meant: str, span: SourceSpan) -> Finding:
         """Callers may read either name: which one has to change is for people to say, then."""
-        what = f"returns no {name!r}, which its output_schema declares"
-        hint = f"Return {name!r} as well, or mark it as NotRequired in the schema."
-        if meant:
-            what = f"returns {meant!r} where its output_schema declares {name!r}"
-            hint = f"Rename {meant!r} to {name!r}."
-        if meant and self._callers:
-            who = ", ".join(self._callers)
-            hint = f"Rename {meant!r} to {name!r}, there and in what reads the result: {who} may call it."
-        data = {"old": meant, "new": name} if meant and not self._callers else None
-        return self._finding("GB103", span, f"{self._name} {what}", hint, related=self._schema_place(), data=data)
-
-    # --- GB201, GB202 -------------------------------------------------------------------
-
-    def annotations(self) -> Iterator[Finding]:
-        """Find parameters and results whose annotation follows from the schema and is not there."""
-        schema = self._method.input_schema
-        for parameter in self._method.parameters if schema and not self._is_handler else ():
-            field = schema.get(parameter.name) if schema else None
-            if field and not parameter.is_annotated and parameter.kind in _BY_NAME and _is_known(field):
-                yield self._finding(
-                    "GB201",
-                    parameter.span,
-                    f"{self._name} takes {parameter.name!r} without an annotation; its input_schema says {field.type}",
-                    f"Annotate it: `{parameter.name}: {field.type}`.",
-                    severity="info",
-                    data={"parameter": parameter.name},
-                )
-        if self._method.output_schema and not self._method.has_return_annotation and self._returns_mappings():
-            yield self._finding(
-                "GB202",
-                self._method.schema_span or self._method.span,
-                f"{self._name} has no return annotation; its output_schema says that it returns a dict",
-                "Annotate it: `-> dict[str, Any]`.",
-                severity="info",
-                data={"method": self._method.name},
+        if not meant:
+            message = f"{self._name} returns no {name!r}, which its output_schema declares"
+            return self._finding(
+                "GB103", span, message, f"Return {name!r} as well, or mark it as NotRequired in the schema."
             )
-
-    def _returns_mappings(self) -> bool:
-        """True when every way out is known to give a mapping."""
-        kinds = {returned.type.kind for returned in self._method.returned}
-        return bool(kinds) and kinds <= {"dict", "record"}
-
-    # ------------------------------------------------------------------------------------
-
-    def _schema_place(self) -> tuple[Related, ...]:
-        span = self._method.schema_span
-        return (Related(self._agent.name, span, f"the schema of {self._name}"),) if span else ()
+        message = f"{self._name} returns {meant!r} where its output_schema declares {name!r}"
+        hint = f"Rename {meant!r} to {name!r}."
+        if self._callers:
+            hint = f"{hint[:-1]}, there and in what reads the result: {', '.join(self._callers)} may call it."
+        data = None if self._callers else {"old": meant, "new": name, "method": self._method.name}
+        return self._finding("GB103", span, message, hint, data=data)
 
     def _finding(
         self,
@@ -522,10 +398,9 @@ class _Contract:
         hint: str,
         *,
         severity: Severity = "error",
-        related: tuple[Related, ...] = (),
         data: dict[str, str] | None = None,
     ) -> Finding:
-        data = {**data, "method": self._method.name} if data else None
+        related = self._schema_place
         return report(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
 
 
@@ -533,7 +408,3 @@ def _pairs(names: list[str], others: list[str]) -> dict[str, str]:
     """Give the pairs of names that may be meant to be one, each name in one pair at most."""
     found = {name: near for name in names if (near := near_match(name, others))}
     return {name: near for name, near in found.items() if near_match(near, names) == name}
-
-
-def _is_known(field: Field) -> bool:
-    return field.type.kind not in {"unknown", "any"}

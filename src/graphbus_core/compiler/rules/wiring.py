@@ -14,7 +14,6 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.reading import syntax
 from graphbus_core.compiler.reading.syntax import SourceFile, parse
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
@@ -22,37 +21,6 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.model.topics import is_pattern, matches
 from graphbus_core.schema.types import UNKNOWN, Type
-
-
-def is_sent_elsewhere(topic: str, evidence: Evidence) -> bool:
-    """Tell whether some file of the build passes the topic to a call other than one that subscribes, or may do so.
-
-    Only asked when no publication is known, so that reading a file once more costs nothing in a project without findings.
-    """
-    return any(name not in ("subscribe", "unsubscribe") for name in _given_to(topic, evidence))
-
-
-def is_heard_elsewhere(topic: str, evidence: Evidence) -> bool:
-    """Tell whether some file of the build subscribes to the topic by a call, e.g. of a bus; asked as rarely."""
-    return any(name in ("", "subscribe") for name in _given_to(topic, evidence))
-
-
-def _given_to(topic: str, evidence: Evidence) -> Iterator[str]:
-    """Give the last name of everything that is called with a topic; the empty name for a file that cannot be read."""
-    for tree in trees_with([topic], evidence):
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call):
-                values = (*node.args, *(keyword.value for keyword in node.keywords))
-                if any(isinstance(value, ast.Constant) and value.value == topic for value in values):
-                    yield _last_name(node.func) or "?"
-        if tree is None:
-            yield ""
-
-
-def _last_name(expression: ast.expr) -> str:
-    """Give `c` for `a.b.c` and for `c`; the empty text for anything else."""
-    return getattr(expression, "attr", "") or getattr(expression, "id", "")
-
 
 _UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
 """A file that could not be read may hold the missing end of any edge."""
@@ -94,22 +62,18 @@ class Evidence(Protocol):
 
 def trees_with(words: Sequence[str], evidence: Evidence) -> Iterator[ast.Module | None]:
     """Give the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
-    needles = [word.encode() for word in words]
     for module in evidence.index.files:
         try:
             source = evidence.source(module.path)
+            if all(word.encode() in source.data for word in words):
+                yield source.parse()
         except BuildError:
             yield None
-            continue
-        if all(needle in source.data for needle in needles):
-            yield _tree(source)
 
 
-def _tree(source: SourceFile) -> ast.Module | None:
-    try:
-        return syntax.parse(source.text)
-    except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
-        return None
+def last_name(expression: ast.expr) -> str:
+    """Give `c` for `a.b.c` and for `c`; the empty text for anything else."""
+    return getattr(expression, "attr", "") or getattr(expression, "id", "")
 
 
 def report(
@@ -193,6 +157,7 @@ class Wiring:
         self.is_partial = any(error.code in _UNREADABLE for error in evidence.errors)
         self._external = evidence.config.settings.external_topics
         self._found: dict[WiringRule, tuple[Finding, ...]] = {}
+        self._given: dict[str, frozenset[str]] = {}
 
     def found(self, rule: WiringRule) -> tuple[Finding, ...]:
         """Give what a rule finds. It is asked once: a build looks for conflicts first, and for everything in the end."""
@@ -220,16 +185,10 @@ class Wiring:
         """All publications, each place once, though subclasses inherit it; more than once where it differs between them."""
         found: dict[tuple[object, ...], Sent] = {}
         for agent in self.agents.values():
-            for publication in agent.publications:
-                key = (
-                    publication.span,
-                    publication.is_declared,
-                    publication.topic,
-                    publication.prefix,
-                    publication.payload,
-                )
-                if key not in found or owns(agent, publication.span):
-                    found[key] = Sent(agent, publication)
+            for each in agent.publications:
+                key = (each.span, each.is_declared, each.topic, each.prefix, each.payload)
+                if key not in found or owns(agent, each.span):
+                    found[key] = Sent(agent, each)
         return tuple(found.values())
 
     @cached_property
@@ -237,10 +196,9 @@ class Wiring:
         """All subscriptions, each place once, though subclasses inherit it."""
         found: dict[tuple[SourceSpan, str], Heard] = {}
         for agent in self.agents.values():
-            for subscription in agent.subscriptions:
-                key = (subscription.span, subscription.method)
-                if key not in found or owns(agent, subscription.span):
-                    found[key] = Heard(agent, subscription)
+            for each in agent.subscriptions:
+                if (each.span, each.method) not in found or owns(agent, each.span):
+                    found[each.span, each.method] = Heard(agent, each)
         return tuple(found.values())
 
     @cached_property
@@ -305,11 +263,6 @@ class Wiring:
         return self.publishers(topic)
 
     @cached_property
-    def called(self) -> frozenset[tuple[str, str]]:
-        """Agent and method of every call; either is empty when it is computed."""
-        return frozenset((call.agent, call.method) for agent in self.agents.values() for call in agent.calls)
-
-    @cached_property
     def _partners(self) -> dict[str, set[str]]:
         partners: dict[str, set[str]] = {name: set() for name in self.agents}
         for agent in self.agents.values():
@@ -323,43 +276,59 @@ class Wiring:
         """Give the agents that this one depends on and those that depend on it, by name."""
         return tuple(self.agents[name] for name in sorted(self._partners[agent]))
 
-    def callers(self, agent: str, method: str) -> Iterator[AgentDefinition]:
-        """Give the agents that call a method with `self.call`, or may do so: a computed name may be any."""
-        callers = [definition for name in ("", method) for definition in self._calling.get(name, ())]
-        if not callers:
-            return
-        spec = self.agents[agent].method(method) if agent in self.agents else None
-        heirs = {other.name for other in self.agents.values() if spec and other.method(method) == spec}
-        called = {"", agent, *heirs}
-        for definition in {caller.name: caller for caller in callers}.values():
-            if any(call.agent in called and call.method in ("", method) for call in definition.calls):
-                yield definition
+    def calls_with(self, topic: str) -> frozenset[str]:
+        """Give the last name of everything that some file of the build calls with a topic; "" for a file that cannot be read.
+
+        Only asked when an end of the topic is missing: it reads files once more.
+        """
+        if topic not in self._given:
+            self._given[topic] = frozenset(_calls_with(topic, self.evidence))
+        return self._given[topic]
+
+    def callers(self, agent: str, method: str) -> tuple[str, ...]:
+        """Name the agents that call a method with `self.call`, or may do so: a computed name may be any, an heir has it too."""
+        calling = [each for name in ("", method) for each in self._calling.get(name, ())]
+        if not calling:
+            return ()
+        spec = self.agents[agent].method(method)
+        called = {"", agent, *(other.name for other in self.agents.values() if other.method(method) == spec)}
+        return tuple(dict.fromkeys(caller for caller, callee in calling if callee in called))
 
     @cached_property
-    def _calling(self) -> dict[str, tuple[AgentDefinition, ...]]:
-        """Method name -> the agents that call a method of this name; under the empty name those that compute it."""
-        return _grouped((call.method, agent) for agent in self.agents.values() for call in agent.calls)
+    def _calling(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """Method name, empty when it is computed -> caller and callee of each call."""
+        return _grouped(
+            (call.method, (name, call.agent)) for name, agent in self.agents.items() for call in agent.calls
+        )
+
+    @cached_property
+    def called(self) -> frozenset[tuple[str, str]]:
+        """Agent and method of every call; either is empty when it is computed."""
+        return frozenset((callee, method) for method, calls in self._calling.items() for _, callee in calls)
 
     def neighbours(self, agent: str) -> tuple[str, ...]:
         """Give the agents that depend on this one or call it, sorted."""
-        return tuple(
-            sorted(
-                definition.name
-                for definition in self.agents.values()
-                if definition.name != agent
-                and (
-                    any(dependency.name == agent for dependency in definition.dependencies)
-                    or any(call.agent == agent for call in definition.calls)
-                )
-            )
-        )
+        tied = {name for calls in self._calling.values() for name, callee in calls if callee == agent}
+        tied |= {each.name for each in self.partners(agent) if agent in {item.name for item in each.dependencies}}
+        return tuple(sorted(tied - {agent}))
 
 
-Found = TypeVar("Found")
+def _calls_with(topic: str, evidence: Evidence) -> Iterator[str]:
+    for tree in trees_with([topic], evidence):
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.Call):
+                values = (*node.args, *(keyword.value for keyword in node.keywords))
+                if any(isinstance(value, ast.Constant) and value.value == topic for value in values):
+                    yield last_name(node.func) or "?"
+        if tree is None:
+            yield ""
 
 
-def _grouped(pairs: Iterable[tuple[str, Found]]) -> dict[str, tuple[Found, ...]]:
-    groups: dict[str, list[Found]] = {}
+_Found = TypeVar("_Found")
+
+
+def _grouped(pairs: Iterable[tuple[str, _Found]]) -> dict[str, tuple[_Found, ...]]:
+    groups: dict[str, list[_Found]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return {key: tuple(values) for key, values in groups.items()}
@@ -375,28 +344,6 @@ def owns(agent: AgentDefinition, span: SourceSpan) -> bool:
     return agent.path == span.path and agent.span.line <= span.line <= agent.span.end_line
 
 
-_BRANCHES = (
-    ast.If,
-    ast.IfExp,
-    ast.BoolOp,
-    ast.Match,
-    ast.While,
-    ast.For,
-    ast.AsyncFor,
-    ast.Try,
-    ast.TryStar,
-    ast.Lambda,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-    ast.Assert,
-)
-_EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-
-
 class Demand(msgspec.Struct, frozen=True):
     """A field without which the handler fails."""
 
@@ -406,81 +353,50 @@ class Demand(msgspec.Struct, frozen=True):
     is_parameter: bool = False
 
 
-def declared_demands(heard: Heard) -> Iterator[Demand]:
+def accepted_fields(heard: Heard) -> dict[str, tuple[Demand, bool]]:
+    """Give every field that the signature of a handler gives a type, by name, and whether the handler fails without it."""
+    subscription = heard.subscription
+    if subscription.shape == "fields":
+        return {
+            item.name: (Demand(item.name, item.type, item.span, is_parameter=True), not item.has_default)
+            for item in subscription.fields
+            if item.kind in ("positional", "keyword_only")
+        }
+    fields = subscription.payload.fields if subscription.payload.kind == "record" else ()
+    return {field.name: (Demand(field.name, field.type, subscription.span), field.required) for field in fields}
+
+
+def declared_demands(heard: Heard) -> list[Demand]:
     """Give the fields that the signature of a handler asks for: its parameters, or the fields of its typed payload."""
-    subscription = heard.subscription
-    if subscription.shape == "fields":
-        for parameter in subscription.fields:
-            if not parameter.has_default and parameter.kind in ("positional", "keyword_only"):
-                yield Demand(parameter.name, parameter.type, parameter.span, is_parameter=True)
-    elif subscription.payload.kind == "record":
-        for field in subscription.payload.fields:
-            if field.required:
-                yield Demand(field.name, field.type, subscription.span)
-
-
-def accepted_fields(heard: Heard) -> Iterator[Demand]:
-    """Give every field that the signature gives a type, required or not."""
-    subscription = heard.subscription
-    if subscription.shape == "fields":
-        for parameter in subscription.fields:
-            if parameter.kind in ("positional", "keyword_only"):
-                yield Demand(parameter.name, parameter.type, parameter.span, is_parameter=True)
-    elif subscription.payload.kind == "record":
-        for field in subscription.payload.fields:
-            yield Demand(field.name, field.type, subscription.span)
+    return [demand for demand, is_needed in accepted_fields(heard).values() if is_needed]
 
 
 def demands(heard: Heard, evidence: Evidence) -> tuple[Demand, ...]:
     """Give the fields that every single event must have: what the signature asks for, and what the body reads in any case."""
     found = {demand.name: demand for demand in declared_demands(heard)}
     reads = [read for read in heard.subscription.reads if not read.is_optional and read.key not in found]
-    if reads:
-        certain = _certain_places(heard, evidence)
-        for read in reads:
-            if (read.span.line, read.span.column) in certain:
-                found.setdefault(read.key, Demand(read.key, UNKNOWN, read.span))
+    method = heard.agent.method(heard.subscription.method)
+    certain = set(_certain_places(method.span, evidence)) if reads and method else set()
+    for read in reads:
+        if (read.span.line, read.span.column) in certain:
+            found.setdefault(read.key, Demand(read.key, UNKNOWN, read.span))
     return tuple(found.values())
 
 
-def _certain_places(heard: Heard, evidence: Evidence) -> set[tuple[int, int]]:
-    """The places in the body of a handler that no branch, loop or early exit can pass by."""
-    method = heard.agent.method(heard.subscription.method)
-    if method is None:
-        return set()
-    for node in ast.walk(parse(evidence.source(method.span.path).text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == method.name:
-            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            if first <= method.span.line <= node.lineno:
-                return set(_straight(node.body))
-    return set()
+_EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Assert)
 
 
-def _straight(body: list[ast.stmt]) -> Iterator[tuple[int, int]]:
-    for statement in body:
-        yield from _unconditional(statement)
-        if any(isinstance(node, _EXITS) for node in ast.walk(statement)):
-            return
-
-
-def _unconditional(node: ast.AST) -> Iterator[tuple[int, int]]:
-    if isinstance(node, _BRANCHES):
-        certain = _always_evaluated(node)
-        if certain is not None:
-            yield from _unconditional(certain)
-        return
-    if isinstance(node, ast.expr):
-        yield node.lineno, node.col_offset
-    for child in ast.iter_child_nodes(node):
-        yield from _unconditional(child)
-
-
-def _always_evaluated(node: ast.AST) -> ast.expr | None:
-    """The part of a branch that runs in any case: what it tests, what it loops over."""
-    if isinstance(node, ast.If | ast.IfExp | ast.While):
-        return node.test
-    if isinstance(node, ast.For | ast.AsyncFor):
-        return node.iter
-    if isinstance(node, ast.Match):
-        return node.subject
-    return None
+def _certain_places(method: SourceSpan, evidence: Evidence) -> Iterator[tuple[int, int]]:
+    """The places in the body of a method that no branch, loop or early exit can pass by."""
+    for node in ast.walk(parse(evidence.source(method.path).text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno == method.end_line:
+            for statement in node.body if node.col_offset == method.column else ():
+                heads = [getattr(statement, field, None) for field in ("test", "iter", "subject")]
+                heads += [item.context_expr for item in getattr(statement, "items", ())]
+                parts = [head for head in heads if head] if hasattr(statement, "body") else [statement]
+                inside = [inner for part in parts for inner in ast.walk(part)]
+                if not any(isinstance(inner, _BRANCHES) for inner in inside):
+                    yield from ((inner.lineno, inner.col_offset) for inner in inside if isinstance(inner, ast.expr))
+                if any(isinstance(inner, _EXITS) for inner in ast.walk(statement)):
+                    return
