@@ -296,7 +296,7 @@ def test_a_command_that_fails_without_the_change_too_is_no_proof(
     rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
 
     assert (rung.status, rung.code) == ("failed", "G6.unverified")
-    assert "fails without the change, too" in rung.message
+    assert "without the change, too" in rung.message
     assert says in rung.message
 
 
@@ -348,7 +348,7 @@ def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_re
 def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_verified(
     tmp_path: Path, first: str, path: str
 ) -> None:
-    files = {ORDERS: orders_with("import package_that_is_not_here\n")}
+    files = {ORDERS: orders_with(first)}
 
     refused = Shop(tmp_path / "1", more=files).replace("2.5 * count", "3.5 * count")
     allowed = Shop(tmp_path / "2", more=files, gate=ALLOWED).replace("2.5 * count", "3.5 * count")
@@ -370,7 +370,7 @@ def test_agents_that_the_text_does_not_show_may_stay_but_not_change(tmp_path: Pa
     assert shop.replace("2.5 * count", "3.5 * count").rungs[5].status == "passed"
     for data, code in ((other, "G5.nodes"), (dead, "G5.import")):
         verdict = shop.gate.trials.check_import(START, State(code, {ORDERS: data}), shop.project)
-        assert code_of_verdict(verdict) == code
+        assert getattr(verdict, "code", "") == code
 
 
 @pytest.mark.slow
