@@ -114,8 +114,7 @@ def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change,
     """Read the change and the project before it; give it with what to call its other side."""
     if wanted.new:
         path = _below(root, wanted.path)
-        data = foreign.encoded(_read(wanted.new), foreign.bytes_on_disk(root, path))
-        return foreign.of_files(root, _settings(root, wanted), {path: data}), "the working tree"
+        return foreign.of_files(root, _settings(root, wanted), {path: _read(wanted.new)}), "the working tree"
     if wanted.patch:
         files = apply_patch(_read(wanted.patch), lambda path: foreign.bytes_on_disk(root, path))
         after = {path: after for path, (_, after) in files.items() if _is_judged(path, wanted)}
@@ -125,7 +124,7 @@ def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change,
     repository = repository_of(root)
     found = difference(repository, revision, is_staged=wanted.staged, is_judged=lambda path: _is_judged(path, wanted))
     tree = stack.enter_context(tree_at(repository, found.commit))
-    project = foreign.read_project(foreign.config_of(tree, _settings(tree, wanted)), f"{root} at {revision}")
+    project = foreign.read_project(tree, _settings(tree, wanted), f"{root} at {revision}")
     others = _not_made_here(repository, project.config.settings.artifacts, found)
     return Change(project, found.files, links=found.links, unjudged=others), f"{revision} ({found.commit[:7]})"
 

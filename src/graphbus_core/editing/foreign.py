@@ -15,6 +15,7 @@ only what is known to be read by people alone is passed over.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -160,21 +161,18 @@ def readable(data: bytes) -> bytes:
     return data
 
 
-def config_of(root: Path, settings: Settings) -> ResolvedBuild:
-    """Give the configuration under which a whole project is judged; nothing is written."""
-    return ResolvedBuild(root=str(root), paths=(str(root),), settings=settings, dry_run=True)
-
-
-def read_project(config: ResolvedBuild, called: str = "") -> Project:
-    """Read the project before the change.
+def read_project(root: Path, settings: Settings, called: str = "") -> Project:
+    """Read a whole project as it is before the change; nothing is written.
 
     Args:
-        config: Its root and settings.
+        root: Its folder.
+        settings: Under which it is judged.
         called: How to call it when there is no agent in it.
 
     Raises:
         EditError: GBE340, there is none.
     """
+    config = ResolvedBuild(root=str(root), paths=(str(root),), settings=settings, dry_run=True)
     project = Project.read(config, cache=False)
     if not project.agent_files:
         raise EditError("GBE340", where=Place(called or config.root))
@@ -190,19 +188,13 @@ def bytes_on_disk(root: Path, path: str) -> bytes | None:
     return place.read_bytes() if place.is_file() else None
 
 
-def encoded(text: str | bytes, before: bytes | None) -> bytes:
+def encoded(text: str, before: bytes | None) -> bytes:
     """Give new text as bytes: in the encoding and with the line ends of the file that it replaces."""
-    if isinstance(text, bytes):
-        return text
-    if not before:
-        return text.encode()
-    if b"\r\n" in before and "\r" not in text:
+    if before and b"\r\n" in before and "\r" not in text:
         text = text.replace("\n", "\r\n")
-    try:
-        encoding = SourceText(before).encoding
-    except EditError:
-        encoding = "utf-8"
-    return text.encode(encoding)
+    with suppress(EditError):
+        return text.encode(SourceText(before or b"").encoding)
+    return text.encode()
 
 
 def of_files(root: Path, settings: Settings, files: Mapping[str, bytes | None]) -> Change:
@@ -212,5 +204,5 @@ def of_files(root: Path, settings: Settings, files: Mapping[str, bytes | None]) 
         EditError: GBE340.
     """
     pairs = {path: (bytes_on_disk(root, path), data) for path, data in files.items()}
-    project = read_project(config_of(root, settings))
+    project = read_project(root, settings)
     return Change(project, {path: pair for path, pair in pairs.items() if pair[0] != pair[1]})

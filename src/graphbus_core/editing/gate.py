@@ -409,5 +409,5 @@ def check_file(root: str | PathLike[str], path: str, text: str | bytes) -> GateR
     from graphbus_core.editing import foreign
 
     folder = Path(root).resolve()
-    data = foreign.encoded(text, foreign.bytes_on_disk(folder, path))
+    data = text if isinstance(text, bytes) else foreign.encoded(text, foreign.bytes_on_disk(folder, path))
     return judge(foreign.of_files(folder, settings.load(folder), {path: data}))

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -250,9 +250,18 @@ class Repository:
 
     def changed(self, revision: str = "HEAD") -> tuple[str, ...]:
         """Give the paths that differ in the work tree from a commit, sorted; untracked files count, ignored ones do not."""
+        others = self.git.fields("ls-files", "--others", "--exclude-standard", "-z")
+        return tuple(sorted({*self._differing(self.resolve(revision)), *others}))
+
+    def uncommitted(self, paths: Sequence[str]) -> list[str]:
+        """Give those files that are not as HEAD has them, untracked ones among them; nothing else is looked at."""
+        head = self.head()
+        known, differing = self.entries(head, *paths), self._differing(head, *paths)
+        return [path for path in paths if path not in known or path in differing]
+
+    def _differing(self, commit: str, *paths: str) -> list[str]:
         with self.copied_index() as git:  # `git diff` refreshes the index that it reads
-            found = git.fields("diff", "--no-ext-diff", "--no-textconv", self.resolve(revision), *_NAMES_ONLY)
-        return tuple(sorted({*found, *self.git.fields("ls-files", "--others", "--exclude-standard", "-z")}))
+            return git.fields("diff", "--no-ext-diff", "--no-textconv", commit, *_NAMES_ONLY, *paths)
 
     def staged(self) -> tuple[str, ...]:
         """Give the paths that differ in the index from HEAD, sorted; before the first commit, all that is staged."""

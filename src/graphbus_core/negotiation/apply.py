@@ -146,7 +146,7 @@ def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
         return ""
     repository = open_for_commits(config.root)
     check_files(repository, paths)
-    dirty = _changed(repository, paths)
+    dirty = repository.uncommitted(paths)
     if not dirty:
         return ""
     have, one = ("has", "it") if len(dirty) == 1 else ("have", "one of them")
@@ -154,11 +154,6 @@ def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
         f"{', '.join(dirty)} {have} changes that are not committed. If an accepted proposal changes {one}, all that was accepted "
         "is written and no commit is made; commit first to have commits in any case."
     )
-
-
-def _changed(repository: Repository, paths: Sequence[str]) -> list[str]:
-    """Give the files that are not as HEAD has them; that they are still as the session found them is for `promote` to see."""
-    return [path for path in repository.changed() if path in paths]
 
 
 def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> Plan:
@@ -172,7 +167,7 @@ def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> P
         repository = open_for_commits(config.root)
         touched = sorted({path for _, files in workspace.steps for path in files})
         check_files(repository, touched)
-        dirty = _changed(repository, touched)
+        dirty = repository.uncommitted(touched)  # on disk, which is what the session began with, or `promote` refuses
     except GraphBusError as refused:
         return Plan(None, {}, _reason(refused))
     if dirty:

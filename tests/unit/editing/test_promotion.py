@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import shutil
@@ -12,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import CodeChange, Proposal
 from graphbus_core.store.beneath import Folder
 from tests import thoroughness
-from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 CHANGED = {"agents/a.py": (b"a = 1\n", b"a = 2\n"), "agents/b.py": (b"b = 1\r\n", b"b = 2\r\n")}
@@ -119,56 +117,41 @@ def test_paths_that_leave_the_project_are_refused(config: ResolvedBuild, path: s
     assert caught.value.code == "GBE323"
 
 
-def in_a_user_without_rights(config: ResolvedBuild, prepare: str = "") -> str:
-    """Promote in a process that is not root, because nothing is forbidden to root; give the code of the refusal."""
-    code = f"""
-import fcntl, os, resource, shutil, signal, sys  # fcntl: loaded when it is needed, it may lie where others may not read
-from graphbus_core.editing.promotion import promote, undo, recover
+WITHOUT_RIGHTS = """
+import fcntl, os, shutil, signal, sys  # what is loaded when it is needed may lie where others may not read
+from graphbus_core.editing.promotion import promote
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild
-config = ResolvedBuild(root={config.root!r}, paths=())
-if os.getuid() == 0:
+if os.getuid() == 0:  # nothing is forbidden to root
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-{prepare}
 try:
-    promote(config, {CHANGED!r}, "S001")
+    promote(ResolvedBuild(root=sys.argv[1], paths=()), eval(sys.argv[2]), "S001")
 except EditError as error:
     print(error.code, error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture
-def shared() -> Iterator[ResolvedBuild]:
-    """The same project, reachable and writable for every user."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = write_project(Path(folder), {path: old for path, (old, _) in CHANGED.items()})
-        for path in (root, root / "agents"):
-            path.chmod(0o777)
-        for name in CHANGED:
-            (root / name).chmod(0o666)
-        yield ResolvedBuild(root=str(root), paths=())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "mode"), [("agents/b.py", 0o444), ("agents", 0o555), (".", 0o555)], ids=["file", "its folder", "project"]
 )
-def test_what_is_read_only_is_refused_with_one_message(shared: ResolvedBuild, path: str, mode: int) -> None:
-    Path(shared.root, path).chmod(mode)
-
-    said = in_a_user_without_rights(shared)
-
-    Path(shared.root, path).chmod(0o777)
-    assert said.startswith("GBE321 ")
-    assert "nothing was changed" in said
-    assert now(shared) == before()
-    assert sorted(os.listdir(f"{shared.root}/agents")) == ["a.py", "b.py"]
-    assert Journal(shared).unfinished() == []
+def test_what_is_read_only_is_refused_with_one_message(path: str, mode: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # every user may go there
+        config = ResolvedBuild(root=folder, paths=())
+        write_project(Path(folder), before())
+        for name in (".", "agents", *CHANGED):
+            Path(folder, name).chmod(0o777)
+        Path(folder, path).chmod(mode)
+        command = [sys.executable, "-c", WITHOUT_RIGHTS, folder, repr(CHANGED)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert said.startswith("GBE321 ")
+        assert "nothing was changed" in said
+        assert now(config) == before()
+        assert sorted(os.listdir(f"{folder}/agents")) == ["a.py", "b.py"]
+        assert Journal(config).unfinished() == []
+        Path(folder, path).chmod(0o777)
 
 
 @pytest.mark.slow
@@ -196,25 +179,10 @@ for attempt in range(2):
     assert done.stdout.splitlines() == ["GBE321 File too large; nothing was changed.", "True True 0"] * 2
 
 
-def hold(folder: str, held: threading.Event, done: threading.Event) -> None:
-    with Journal(ResolvedBuild(root=folder, paths=())).locked():
-        held.set()
-        done.wait(PATIENCE_S)
-
-
-@pytest.mark.slow
 def test_two_processes_never_promote_at_once(config: ResolvedBuild) -> None:
-    context = multiprocessing.get_context("spawn")
-    held, done = context.Event(), context.Event()
-    other = context.Process(target=hold, args=(config.root, held, done))
-    other.start()
-    assert held.wait(PATIENCE_S)
-
-    refused(config, "GBE324")
-    assert recover(config) == ()
-
-    done.set()
-    other.join(PATIENCE_S)
+    with Journal(config).locked():  # a lock of the file, whichever process has opened it
+        refused(config, "GBE324")
+        assert recover(config) == ()
     promote(config, CHANGED, "S001")
     assert now(config) == after()
 
