@@ -370,6 +370,7 @@ class Calls:
             "builtins.hasattr": self._getattr,
             "builtins.type": self._type,
             "builtins.open": self._open,
+            **dict.fromkeys(table.BY_NAME, self._by_name),
         }
 
     def is_looked_at(self, value: Value) -> bool:
@@ -396,6 +397,15 @@ class Calls:
             self._format(node.func, node, scope)
 
     # --- attributes by their names ---------------------------------------------------------------
+
+    def _by_name(self, value: Value, node: ast.Call, scope: Scope) -> None:
+        """`attrgetter("order.total")`, `methodcaller("strip")`."""
+        names = [_literal(one) for one in node.args]
+        names = names[:1] if value.name == "operator.methodcaller" else names
+        if not all(names) or not names or node.keywords:
+            self._notes.sign("G3.reflection", "an attribute of a computed name", node, scope)
+        for part in (part for name in filter(None, names) for part in name.split(".")):
+            self._judge.asked_by_name(part, node, scope)
 
     def _getattr(self, _: Value, node: ast.Call, scope: Scope) -> None:
         is_plain = (

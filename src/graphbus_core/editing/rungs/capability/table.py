@@ -39,6 +39,9 @@ _BUILTINS = _ERRORS | _words(
 CALLED_ONLY = _words("getattr hasattr type super")
 """Builtins whose calls are looked at one by one; as values they could be called with anything."""
 
+BY_NAME = _words("operator.attrgetter operator.methodcaller")
+"""Members that are harmless only where they are called with the names of harmless attributes."""
+
 CAUGHT_ONLY = _words("BaseException BaseExceptionGroup SystemExit KeyboardInterrupt GeneratorExit")
 """Builtins that may be caught or named as a type, and not raised."""
 

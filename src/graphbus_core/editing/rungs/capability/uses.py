@@ -252,7 +252,7 @@ class _Reader:
         for value in self._file.imported(Import(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
-            elif value.kind == "outside":
+            elif value.kind == "outside" and value.name not in table.BY_NAME:
                 self._judge.imported(value.name, node, scope)
 
     # --- annotations --------------------------------------------------------------------------
