@@ -22,6 +22,7 @@ from graphbus_core.compiler.reading.events import (
 from graphbus_core.compiler.reading.methods import (
     Decorator,
     Method,
+    View,
     clean_text,
     docstring,
     make_spec,
@@ -46,7 +47,6 @@ from graphbus_core.compiler.reading.modules import (
     resolve,
 )
 from graphbus_core.compiler.reading.syntax import span_of, type_parameters
-from graphbus_core.compiler.reading.values import View
 from graphbus_core.model.agent import (
     AgentDefinition,
     Call,

@@ -9,10 +9,17 @@ import msgspec
 
 from graphbus_core.compiler.reading.annotations import annotation_kind, evaluate, read_schema, text_of
 from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root, reaches_end
-from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments, call_argument
+from graphbus_core.compiler.reading.methods import (
+    Decorator,
+    Method,
+    View,
+    annotated_arguments,
+    call_argument,
+    infer,
+    read_fields,
+)
 from graphbus_core.compiler.reading.modules import Scope
 from graphbus_core.compiler.reading.syntax import children_of, nodes_below, span_of
-from graphbus_core.compiler.reading.values import View, infer, read_fields
 from graphbus_core.model.agent import (
     Annotation,
     Call,
@@ -328,23 +335,13 @@ def _beginning(expression: ast.expr | None, view: View) -> str:
     """The text that a computed topic surely begins with: of an f-string or a sum, as far as its parts are constant."""
     if isinstance(expression, ast.Name) and expression.id not in view.parameters:
         expression = view.body.bound_once(expression.id) or expression
-    parts: list[ast.expr] = []
     while isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
-        parts.insert(0, expression.right)
         expression = expression.left
-    parts[:0] = expression.values if isinstance(expression, ast.JoinedStr) else [expression] if expression else []
-    known = ""
-    for part in parts:
-        value = part
-        if isinstance(part, ast.FormattedValue):
-            if part.conversion != -1 or part.format_spec is not None:
-                break
-            value = part.value
-        text = text_of(value, view.scope)
-        if text is None:
-            break
-        known += text
-    return known
+    parts = expression.values if isinstance(expression, ast.JoinedStr) else [expression]
+    texts = [
+        text_of(part if isinstance(part, ast.Constant) else ast.JoinedStr([part]), view.scope) for part in parts if part
+    ]
+    return "".join(text or "" for text in texts[: texts.index(None) if None in texts else None])
 
 
 def read_calls(method: Method, view: View) -> Iterator[Call]:
