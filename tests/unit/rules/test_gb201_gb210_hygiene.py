@@ -22,35 +22,8 @@ class A(GraphBusNode):
     def f(self):
         return {"x": 1}
 """,
-    "a result of two paths": """
-class A(GraphBusNode):
-    @schema_method({}, {"x": int})  #! GB202
-    def f(self):
-        if self.log(1):
-            return {"x": 1}
-        return dict(x=2)
-""",
 }
 THERE = {
-    "annotated": """
-class A(GraphBusNode):
-    @schema_method({"x": int}, {"x": int})
-    def f(self, x: int) -> dict:
-        return {"x": 1}
-""",
-    "no schema": """
-class A(GraphBusNode):
-    @schema_method()
-    def f(self, x): ...
-    def g(self, x): ...
-    @schema_method({})
-    def h(self): ...
-""",
-    "a type that is not known": """
-class A(GraphBusNode):
-    @schema_method({"x": Foreign, "y": object})
-    def f(self, x, y): ...
-""",
     "a result that is not known": """
 class A(GraphBusNode):
     @schema_method({}, {"x": int})

@@ -49,17 +49,9 @@ def test_a_default_that_does_no_harm_is_left_alone(tmp_path: Path, signature: st
 
 
 MADE_ANEW = {
-    "plain": (
-        method("self, x=[]", "x.append(1)"),
-        method("self, x=None", "if x is None:\n    x = []\nx.append(1)"),
-    ),
     "annotated": (
         method("self, x: list[int] = [1]", "x.append(1)"),
         method("self, x: list[int] | None = None", "if x is None:\n    x = [1]\nx.append(1)"),
-    ),
-    "annotated with None already": (
-        method("self, x: list | None = []", "x.append(1)"),
-        method("self, x: list | None = None", "if x is None:\n    x = []\nx.append(1)"),
     ),
     "docstring and comment": (
         method("self, *, x={}", "'''Text.'''\n# first\nx['a'] = 1"),
