@@ -149,13 +149,15 @@ class _AgentReader:
                 subscriptions.extend(self._listed_subscriptions(method, parameters, view))
             publications.extend(read_publications(method, scope, view))
             calls.extend(read_calls(method, view))
-        decorators = [(entry, self._class_decorators(entry)) for entry in self._chain]
+        tops = [(entry, Scope(self._library, entry.module)) for entry in self._chain]
+        decorators = [(entry, read_decorators(entry.node.decorator_list, scope)) for entry, scope in tops]
         publications.extend(
             declared_publication(decorator, entry.module.path, "", Scope(self._library, entry.module))
             for entry, listed in decorators
             for decorator in listed
             if decorator.name == PUBLISHES
         )
+        depended = [each for entry, listed in decorators for each in self._dependencies(entry, listed)]
         span = _class_span(site)
         prompt = self._class_value("SYSTEM_PROMPT")
         definition = AgentDefinition(
@@ -171,14 +173,11 @@ class _AgentReader:
             methods=tuple(specs),
             subscriptions=tuple(subscriptions),
             publications=tuple(publications),
-            dependencies=tuple(_distinct(self._dependencies(decorators))),
+            dependencies=tuple({each.name: each for each in reversed(depended)}.values())[::-1],
             calls=tuple(calls),
             source_digest=sha256_hex(site.module.source.span_bytes(span)),
         )
         return msgspec.structs.replace(definition, contract_digest=contract_digest(definition))
-
-    def _class_decorators(self, site: ClassSite) -> tuple[Decorator, ...]:
-        return read_decorators(site.node.decorator_list, Scope(self._library, site.module))
 
     def _class_value(self, name: str) -> object:
         """The constant value of a class attribute, None when it has none."""
@@ -201,13 +200,11 @@ class _AgentReader:
             span = span_of(member.module.path, item)
             yield make_subscription(method, parameters, view, span=span, topic=text_of(item, scope) or "", shape=shape)
 
-    def _dependencies(self, decorators: Iterable[tuple[ClassSite, Sequence[Decorator]]]) -> Iterator[Dependency]:
-        for site, listed in decorators:
-            scope = Scope(self._library, site.module)
-            for decorator in listed:
-                if decorator.name == _DEPENDS_ON and decorator.call:
-                    for argument in decorator.call.args:
-                        yield from _depended_on(argument, scope)
+    def _dependencies(self, site: ClassSite, decorators: Sequence[Decorator]) -> Iterator[Dependency]:
+        for decorator in decorators:
+            if decorator.name == _DEPENDS_ON and decorator.call:
+                for argument in decorator.call.args:
+                    yield from _depended_on(argument, Scope(self._library, site.module))
 
 
 def _depended_on(argument: ast.expr, scope: Scope) -> Iterator[Dependency]:
@@ -225,10 +222,6 @@ def _depended_on(argument: ast.expr, scope: Scope) -> Iterator[Dependency]:
             name = target.dotted.rpartition(".")[2]
     if name is not None:
         yield Dependency(name, span_of(scope.module.path, argument))
-
-
-def _distinct(dependencies: Iterable[Dependency]) -> list[Dependency]:
-    return list({dependency.name: dependency for dependency in reversed(list(dependencies))}.values())[::-1]
 
 
 def _takes_two(parameters: tuple[Parameter, ...]) -> bool:

@@ -115,13 +115,12 @@ class Method(msgspec.Struct, frozen=True):
 
 def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator, ...]:
     """Name the decorators of a class or function."""
-    return tuple([_read_decorator(decorator, scope) for decorator in decorators])
-
-
-def _read_decorator(node: ast.expr, scope: Scope) -> Decorator:
-    call = node if isinstance(node, ast.Call) else None
-    target = resolve_through(call.func if call else node, scope)
-    return Decorator(target.dotted if isinstance(target, External) else "", node, call)
+    found: list[Decorator] = []
+    for node in decorators:
+        call = node if isinstance(node, ast.Call) else None
+        target = resolve_through(call.func if call else node, scope)
+        found.append(Decorator(target.dotted if isinstance(target, External) else "", node, call))
+    return tuple(found)
 
 
 def read_method(node: Function, scope: Scope) -> Method:

@@ -236,7 +236,8 @@ def _check_defaults(method: Function, definition: AgentDefinition) -> Iterator[F
     """Find mutable defaults that the body changes; one that is only read does no harm."""
     for argument, default in defaulted(method):
         name = argument.arg
-        if _is_mutable(default) and not _is_memory(name) and _is_changed(name, method):
+        is_memory = name.startswith("_") or any(word in name for word in ("cache", "memo"))  # meant to outlive the call
+        if _is_mutable(default) and not is_memory and _is_changed(name, method):
             message = f"{definition.name}.{method.name} changes the default value of {name!r}, which all calls share"
             hint = f"Write `{name}=None` and make a new value in the body."
             span = span_of(definition.path, default)
@@ -258,11 +259,6 @@ def _is_mutable(default: ast.expr) -> bool:
     if isinstance(default, ast.Call):
         return last_name(default.func) in _MAKERS
     return isinstance(default, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
-
-
-def _is_memory(name: str) -> bool:
-    """A default that is meant to outlive the call, by the usual names for it."""
-    return name.startswith("_") or any(word in name for word in ("cache", "memo"))
 
 
 def _is_changed(name: str, method: Function) -> bool:
