@@ -401,18 +401,3 @@ def test_every_way_in_which_a_body_ends(tmp_path: Path, body: str, returned: lis
 def test_a_decorator_that_may_change_the_result_makes_it_unknown(tmp_path: Path, decorator: str) -> None:
     spec = _method(tmp_path, "return {'a': 1}", f"{decorator}\n    def f(self):")
     assert [item.type.kind for item in spec.returned] == ["unknown"]
-
-
-def test_properties_are_no_methods(tmp_path: Path) -> None:
-    agent = read_agent(
-        tmp_path,
-        """
-        class A(GraphBusNode):
-            @property
-            def size(self): return 1
-            @size.setter
-            def size(self, value): pass
-            def real(self): return 1
-        """,
-    )
-    assert [spec.name for spec in agent.methods] == ["real"]

@@ -171,15 +171,6 @@ def test_a_topic_has_the_schema_that_is_declared_or_that_all_send(
     assert build_graph(agents).topics[0].schema == schema
 
 
-def test_external_topics_are_known_although_nobody_in_the_graph_has_them() -> None:
-    graph = build_graph([_agent("A", says="/Out/X", hears="/In")], ("/Out/*", "/In", "/Named"))
-    assert [(topic.name, topic.is_external) for topic in graph.topics] == [
-        ("/In", True),
-        ("/Named", True),
-        ("/Out/X", True),
-    ]
-
-
 def test_a_chain_of_thousands_needs_no_recursion() -> None:
     names = [f"A{number:05}" for number in range(5_000)]
     agents = [_agent(name, needs=before) for name, before in zip(names, ["", *names], strict=False)]

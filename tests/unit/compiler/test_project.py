@@ -185,23 +185,6 @@ def test_a_file_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     assert _same(read_folder(root, "agents", cache=True), read_folder(root, "agents"))
 
 
-def test_errors_are_reported_again_from_the_cache(tmp_path: Path) -> None:
-    root = write_project(tmp_path, {**SHOP, "agents/bad.py": HEAD + "class (\n", "agents/large.py": b"#" * 5_000_000})
-    _age(root)
-    first = read_folder(root, "agents", cache=True)
-    assert [error.code for error in first.errors] == ["GBE201", "GBE203"]
-    assert _same(read_folder(root, "agents", cache=True), first)
-    write_project(root, {"agents/bad.py": "", "agents/large.py": ""})
-    assert read_folder(root, "agents", cache=True).errors == ()
-
-
-def test_another_part_of_the_project_does_not_confuse_the_cache(tmp_path: Path) -> None:
-    root = write_project(tmp_path, {**SHOP, "agents/sub.py": "from agents.two import A\nclass Sub(A): pass\n"})
-    _age(root)
-    for paths in (("agents/plain.py",), ("agents",), ("agents/sub.py", "agents/plain.py"), ("kit", "agents")):
-        assert _same(read_folder(root, *paths, cache=True), read_folder(root, *paths))
-
-
 @pytest.mark.parametrize("damage", [b"", b"\x93\x01\x02", b"nonsense"])
 def test_a_damaged_cache_costs_only_time(tmp_path: Path, damage: bytes) -> None:
     root = write_project(tmp_path, SHOP)

@@ -40,11 +40,6 @@ class Two(BaseOrders): ...
 }
 
 INPUT_RIGHT = {
-    "the same names": """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str, "items": list})
-    def order(self, items, order_id): ...
-""",
     "**kwargs takes the rest": """
 class Orders(GraphBusNode):
     @schema_method(input_schema={"order_id": str, "items": list})
@@ -60,12 +55,6 @@ class Orders(GraphBusNode):
     def other(self, order_id): ...
     @schema_method()
     def third(self, order_id): ...
-""",
-    "a schema with unknown parts": """
-MORE = load()
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str, **MORE})
-    def order(self, order_id, items): ...
 """,
     "a handler gets its event": """
 class Orders(GraphBusNode):
@@ -94,18 +83,6 @@ OUTPUT_WRONG = {
     + """
         return {"status": "ok", "total": "1.0"}  #! GB103
 """,
-    "one of several paths": OUTPUT
-    + """
-        if self.busy():
-            return {"status": "busy"}  #! GB103
-        return {"status": "ok", "total": 1.0}
-    def busy(self): ...
-""",
-    "by way of a name": OUTPUT
-    + """
-        result = {"status": "ok"}
-        return result  #! GB103
-""",
     "a text": OUTPUT
     + """
         return "ok"  #! GB104
@@ -123,23 +100,6 @@ OUTPUT_WRONG = {
 }
 
 OUTPUT_RIGHT = {
-    "what is declared": OUTPUT
-    + """
-        return {"status": "ok", "total": 1}
-""",
-    "a key that is set on one path": OUTPUT
-    + """
-        result = {"status": "ok"}
-        if self.busy():
-            result["total"] = 1.0
-        return result
-    def busy(self): ...
-""",
-    "the result of another method": OUTPUT
-    + """
-        return self.rest()
-    def rest(self): ...
-""",
     "a result that others change": OUTPUT
     + """
         result = {"status": "ok"}
@@ -155,10 +115,6 @@ OUTPUT_RIGHT = {
     def fail(self):
         raise RuntimeError("no")
     def busy(self): ...
-""",
-    "a generator": OUTPUT
-    + """
-        yield {"status": "ok"}
 """,
     "an unknown decorator": OUTPUT.replace("    @schema", "    @wrapped\n    @schema")
     + """
@@ -311,18 +267,6 @@ def test_a_returned_key_is_kept_where_the_own_class_may_look_at_the_result(tmp_p
 
 
 NOT_MENDED = {
-    "the name is caught": (
-        "GB101",
-        """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str})
-    def order(self, orderid: str):
-        try:
-            return orderid
-        except ValueError as orderid:
-            pass
-""",
-    ),
     "the new name is taken": (
         "GB101",
         """
@@ -350,15 +294,6 @@ class Orders(GraphBusNode):
     @schema_method(input_schema={"order_id": str})
     def order(self, orderid: str):
         return "{orderid}".format(**locals())
-""",
-    ),
-    "the schema stands elsewhere": (
-        "GB102",
-        """
-SCHEMA = {"order_id": str}
-class Orders(GraphBusNode):
-    @schema_method(SCHEMA)
-    def order(self, order_id: str, items): ...
 """,
     ),
     "no key is near": ("GB103", OUTPUT + '        return {"status": "ok", "sum": 1.0}\n'),

@@ -139,13 +139,6 @@ def test_a_result_gets_its_annotation_and_any_is_imported(tmp_path: Path, before
 PLAIN = 'class A(GraphBusNode):\n    @schema_method({}, {"x": int})\n    def f(self):\n        return {"x": 1}\n'
 
 
-def test_any_is_not_imported_twice(tmp_path: Path) -> None:
-    text = f"from typing import Any\n{PLAIN}"
-    project = read(tmp_path, text)
-    fix = rules.fix_for(only_finding(project, "GB202"), project)
-    assert [change.operation for change in fix.changes] == ["replace_symbol"]
-
-
 def test_no_annotation_is_written_where_dict_means_something_else(tmp_path: Path) -> None:
     text = f"{PLAIN}    def dict(self): ...\n"
     assert not only_finding(read(tmp_path, text), "GB202").is_fixable

@@ -105,11 +105,6 @@ def test_an_async_method_that_lets_others_go_on_is_left_alone(tmp_path: Path, bo
     assert_marked(tmp_path, ASYNC.replace("{body}", body), "GB310")
 
 
-@pytest.mark.parametrize("body", BLOCKING)
-def test_a_plain_method_may_wait(tmp_path: Path, body: str) -> None:
-    assert_marked(tmp_path, ASYNC.replace("async ", "").replace("{body}", body), "GB310")
-
-
 def test_an_import_under_another_name_is_followed(tmp_path: Path) -> None:
     text = ASYNC.replace("from time import sleep", "from time import sleep as rest").replace(
         "{body}", "rest(1)  #! GB310"

@@ -60,15 +60,6 @@ def test_an_attribute_that_may_be_something_else_is_not_known(tmp_path: Path, bo
     assert [item.topic for item in two.publications] == [""]
 
 
-def test_a_constant_of_the_subclass_is_what_an_inherited_method_publishes_to(tmp_path: Path) -> None:
-    three = 'class Three(Base):\n    TOPIC = "/Three/Out"\n'
-    project = read(tmp_path, BASE + three + SINK)
-    agents = [project.agent(name) for name in ("One", "Three")]
-    topics = [item.topic for agent in agents if agent for item in agent.publications]
-    assert topics == ["/One/Out", "/Three/Out"]
-    assert [code for _, _, code in found(project, "GB001", "GB002")] == ["GB002", "GB001"]
-
-
 def test_what_an_inherited_method_sends_is_known_for_each_subclass(tmp_path: Path) -> None:
     project = read(
         tmp_path,
