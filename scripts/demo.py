@@ -107,7 +107,8 @@ def perform(step: Step, cwd: Path) -> None:
 def run(command: tuple[str, ...], cwd: Path) -> Finished:
     """Run a command of this virtual environment, show its output line by line as it comes, and keep it."""
     executables = Path(sys.executable).parent
-    environment = os.environ | {"PATH": f"{executables}{os.pathsep}{os.environ.get('PATH', '')}", "PYTHONUTF8": "1"}
+    path = f"{executables}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = os.environ | {"PATH": path, "PYTHONUTF8": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     if HAS_COLOURS:
         environment["FORCE_COLOR"] = "1"
     with (

@@ -157,7 +157,7 @@ def environment(home: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "COVERAGE_PROCESS_START") if name in os.environ}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     fixed = {"HOME": str(home), "COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONUTF8": "1", "EXAMPLES": str(EXAMPLES)}
-    return kept | fixed | {"PATH": path}
+    return kept | fixed | {"PATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def tidy(output: str, home: Path) -> str:

@@ -50,7 +50,6 @@ FILES = {
 }
 REPORTING = [
     ["check", "agents"],
-    ["check", "agents", "--statistics"],
     ["check", "agents", "--diff"],
     ["build", "agents"],
     ["inspect"],

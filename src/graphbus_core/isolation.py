@@ -1,4 +1,4 @@
-"""Calling what users wrote: an Exception of it is an outcome and spreads to nobody; all other ways to end go on up.
+"""Calls the code of users: an Exception is an outcome and does not spread; everything else, e.g. KeyboardInterrupt, is raised.
 
 What it has started as processes can be found by a mark, and ended.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 explain: Callable[[Exception], Exception] = lambda error: error  # noqa: E731 - the one place to exchange it
-"""What becomes of an exception before a person reads of it; a confined process tells which power was missing."""
+"""Changes an exception before it is shown; a confined process adds which power was missing."""
 
 
 def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
@@ -81,7 +81,7 @@ def try_around(
     Args:
         accept: Raises for a dict that is not right; its second argument is `wanted` before the call and `promised` after it.
         take: Gives the arguments of the call out of the dict.
-        call: What it raises goes up.
+        call: What it raises is raised.
         promised: None: every result is for `release`.
         otherwise: Gets a dict that was refused, and `call` is not called.
         release: Gets a result that was refused or is no dict.
@@ -108,14 +108,14 @@ def try_around(
 
 
 class Underway(Protocol):
-    """Work that may have to be awaited, and what has come of it."""
+    """Work that may have to be awaited, and its result or error."""
 
     coroutine: Any
     result: Any
     error: BaseException | None
 
 
-UnderwayT = TypeVar("UnderwayT", bound=Underway)
+_UnderwayT = TypeVar("_UnderwayT", bound=Underway)
 
 
 class _Ended:
@@ -125,7 +125,7 @@ class _Ended:
 ENDED = _Ended()
 
 
-def begin(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[[T], Any], argument: T) -> Any:
+def begin(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[T], Any], argument: T) -> Any:
     """Take the first step of an `async def`, after `enter`: `ENDED`, or what it waits for. Whatever it raised is noted.
 
     Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
@@ -144,7 +144,7 @@ def begin(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[
     return ENDED
 
 
-def begin_any(work: UnderwayT, enter: Callable[[UnderwayT], object], call: Callable[[], Any]) -> Any:
+def begin_any(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[], Any]) -> Any:
     """Do what `begin` does with what may be `async def` or not, and keep what it returns."""
     try:
         enter(work)
@@ -176,7 +176,7 @@ def carry_on(awaited: Any, resume: Callable[[Any, BaseException | None], Any]) -
     while awaited is not ENDED:
         try:
             value, error = (yield awaited), None
-        except BaseException as raised:  # noqa: BLE001 - it is for the work to say what becomes of it
+        except BaseException as raised:  # noqa: BLE001 - the work decides about it
             value, error = None, raised
         awaited = resume(value, error)
 
@@ -195,10 +195,10 @@ class Round(Protocol):
         """What is left."""
 
 
-RoundT = TypeVar("RoundT", bound=Round)
+_RoundT = TypeVar("_RoundT", bound=Round)
 
 
-def run_round(round_: RoundT, argument: object, failed: Callable[[RoundT, Exception], object]) -> None:
+def run_round(round_: _RoundT, argument: object, failed: Callable[[_RoundT, Exception], object]) -> None:
     """Do what `run_each` does with a round."""
     pairs = round_.pairs
     while True:

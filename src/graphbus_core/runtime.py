@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphbus_core import collector
@@ -115,14 +116,14 @@ def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModule
     manifest = artifacts.manifest
     folder = config.artifacts_dir
     root = os.path.dirname(folder) if manifest is None else store.project_root(folder, manifest)
-    chosen = choose(artifacts.agents.agents, config.only)
+    chosen, left_out = choose(artifacts.agents.agents, config.only)
     modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
     if config.is_confined:
         from graphbus_core.hosting.confining import confine
 
         modules.confinement = confine(config, root)
-    (modules.import_some if config.is_partial else modules.import_all)(chosen.agents)
-    modules.left_out |= chosen.left_out
+    (modules.import_some if config.is_partial else modules.import_all)(chosen)
+    modules.left_out |= left_out
     if config.settings.middleware:
         modules.middleware = load_middleware(config.settings.middleware, modules)
     return modules
@@ -168,7 +169,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
 
 
 def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
-    """What makes the spans, when the project wants them."""
+    """Give the instrument that makes spans, if the project wants them."""
     if not config.settings.tracing:
         return ()
     from graphbus_core.hosting.imports import require
@@ -239,10 +240,7 @@ def _find_function(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
     if not colon or not module_name or not name:
         raise RunError("GBE606", name=entrypoint, reason="it must be written as package.module:function")
     module = modules.import_name(module_name)
-    function: Any = module
-    for part in name.split("."):
-        known = vars(function) if hasattr(function, "__dict__") else {}
-        function = known.get(part)
+    function: Any = attempt(lambda: attrgetter(name)(module))[0]
     if not callable(function):
         suggestion = did_you_mean(name, [each for each, value in vars(module).items() if callable(value)])
         raise RunError(
@@ -390,7 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _servers(given: Arguments, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[Companion, ...]]:
-    """What measures for the servers that were asked for, and what they are; the stack lets go of their addresses."""
+    """Give the instruments and companions of the servers that were asked for; the stack closes their sockets."""
     if not given.health and not given.serve:
         return (), ()
     from graphbus_core.hosting.serving.address import read_address

@@ -232,8 +232,6 @@ _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     ("serve", "port"): (lambda port: port < 65_536, "a whole number up to 65535"),
     ("serve", "max_connections"): (_is_positive, "a whole number of at least 1"),
     ("serve", "concurrency"): (_is_positive, "a whole number of at least 1"),
-    ("serve", "header_timeout_s"): (_is_positive, "a number above 0"),
-    ("serve", "body_timeout_s"): (_is_positive, "a number above 0"),
     ("serve", "call_timeout_s"): (_is_positive, "a number above 0"),
     ("serve", "allowed_origins"): (  # as browsers send them: in small letters, without a path
         _each(r"[a-z][a-z0-9+.-]*://[^\s/*?#@A-Z]+"),

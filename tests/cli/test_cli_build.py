@@ -86,13 +86,6 @@ def test_a_build_sums_up_agents_order_and_artifacts(healthy_post: Path, capsys: 
     assert (healthy_post / ".graphbus" / "graph.json").is_file()
 
 
-def test_a_build_counts_what_the_rules_find_and_says_where_to_read_it(
-    post: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["build", "agents/"]) == 0
-    assert "  1 error: graphbus check agents/" in capsys.readouterr().out.splitlines()
-
-
 def test_a_build_of_nothing_new_says_so_and_leaves_every_file_as_it_is(
     post: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,12 +97,6 @@ def test_a_build_of_nothing_new_says_so_and_leaves_every_file_as_it_is(
     assert first.startswith("✓ Nothing has changed since the last build: 3 agents, 1 topic, 1 subscription (")
     assert rest == ["  1 error: graphbus check agents/"]
     assert {path: path.stat().st_mtime_ns for path in (post / ".graphbus").glob("*.json")} == before
-
-
-def test_force_builds_although_nothing_has_changed(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["build", "agents/"]) == 0
-    assert main(["build", "agents/", "--force"]) == 0
-    assert "Nothing has changed" not in capsys.readouterr().out
 
 
 def test_a_dry_run_without_agents_writes_nothing(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,16 +226,6 @@ def test_what_cannot_be_verified_is_refused_with_what_to_do_unless_it_is_allowed
 
 
 @pytest.mark.slow
-def test_agents_with_nothing_to_say_change_nothing(healthy_post: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = sources(healthy_post)
-    assert main(["build", "agents/", "--enable-agents"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "✓ Build complete — 0 files improved by agents" in lines
-    assert not any("graphbus undo" in line for line in lines)
-    assert sources(healthy_post) == before
-
-
-@pytest.mark.slow
 def test_negotiate_changes_the_sources_and_no_artifact(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "agents/"]) == 0
     artifacts = {path: path.read_bytes() for path in (post / ".graphbus").glob("*.json")}
@@ -261,12 +238,6 @@ def test_negotiate_changes_the_sources_and_no_artifact(post: Path, capsys: pytes
     assert {path: path.read_bytes() for path in (post / ".graphbus").glob("*.json")} == artifacts
     assert main(["undo"]) == 0
     assert 'event["recipiant"]' in (post / "agents" / "reader.py").read_text()
-
-
-@pytest.mark.slow
-def test_rounds_limit_a_negotiation(post: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["negotiate", "agents/", "--rounds", "1", "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["negotiation"]["ending"]["rounds_executed"] == 1
 
 
 @pytest.mark.slow
@@ -373,24 +344,6 @@ def interrupted_promotion(root: Path, *, is_complete: bool = True) -> None:
         (root / "agents/sender.py").write_bytes(contents["agents/sender.py"][0])
     folder = root / ".graphbus/journal/0001-S001"
     folder.rename(folder.with_name(folder.name + COMMITTING))
-
-
-@pytest.mark.slow
-def test_ctrl_c_in_a_negotiation_ends_it_with_130_and_leaves_the_sources_alone(post: Path) -> None:
-    write_project(post, {"tests/test_post.py": "import time\n\ndef test_letters_take_long():\n    time.sleep(1000)\n"})
-    before = sources(post)
-    command = [sys.executable, "-m", "graphbus_core", "build", "agents/", "--enable-agents"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("Rules, not a model, negotiate")
-        wait_for_pytest(process.pid)
-        process.send_signal(signal.SIGINT)
-        _, talk = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    assert talk.endswith("Interrupted.\n")
-    assert "Traceback" not in talk
-    assert sources(post) == before
-    assert not (post / ".graphbus" / "graph.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from graphbus_core.cli import console
-from graphbus_core.errors import Place, UsageError
 from graphbus_core.model.agent import Topic
 from graphbus_core.schema.types import STR, Field, Schema
 
@@ -107,50 +106,6 @@ def test_a_table_leaves_out_what_it_can_do_without_on_a_narrow_terminal(
     assert terminal.getvalue().splitlines()[0] == shown
 
 
-TOPICS = [
-    (console.paint("/Inventory/Updated", "name"), "InventoryService", "Notifications, OrderProcessor", ""),
-    ("/Order/Placed", "outside", "OrderProcessor", "GBE650"),
-]
-
-
-@pytest.mark.parametrize(
-    ("columns", "shown"),
-    [
-        (
-            62,
-            [
-                "topic               from              to              error",
-                "/Inventory/Updated  InventoryService  Notifications,",
-                "                                      OrderProcessor",
-                "/Order/Placed       outside           OrderProcessor  GBE650",
-            ],
-        ),
-        (
-            40,
-            [
-                "topic  /Inventory/Updated",
-                "from   InventoryService",
-                "to     Notifications, OrderProcessor",
-                "",
-                "topic  /Order/Placed",
-                "from   outside",
-                "to     OrderProcessor",
-                "error  GBE650",
-            ],
-        ),
-    ],
-)
-def test_no_word_of_a_table_is_broken_on_a_narrow_terminal(
-    columns: int, shown: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("NO_COLOR", "1")
-    console.table(("topic", "from", "to", "error"), TOPICS)
-    assert [line.rstrip() for line in terminal.getvalue().splitlines()] == shown
-
-
 def test_rich_drawings_have_colours_when_they_are_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,25 +126,6 @@ def test_a_status_takes_the_last_line_of_a_terminal_and_gives_way_to_text(monkey
     console.say("done")
     console.status("")
     erased = "\r\x1b[2K"
+    terminal.isatty = lambda: False
+    console.status("not in a pipe")
     assert terminal.getvalue() == f"\x1b[2mverifying a proposa\x1b[0m{erased}\x1b[2mvoting␛\x1b[0m{erased}done\n"
-
-
-def test_a_status_is_not_written_into_a_pipe(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    console.status("verifying")
-    console.out("done")
-    assert capsys.readouterr() == ("done\n", "")
-
-
-@pytest.mark.parametrize("is_hinted", [True, False])
-def test_a_refusal_is_described_for_machines(is_hinted: bool) -> None:
-    error = UsageError("GBE101", path="x", where=Place("a.py", 2, 3) if is_hinted else None)
-    where = {"path": "a.py", "line": 2, "column": 3} if is_hinted else None
-    assert console.describe(error) == {
-        "code": "GBE101",
-        "message": error.sentence,
-        "hint": error.hint,
-        "where": where,
-    }

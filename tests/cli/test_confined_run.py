@@ -120,11 +120,6 @@ def test_what_only_the_kernel_has_seen_is_told_with_what_the_graph_is_bound_to(p
     assert "[GBE654]" in err
 
 
-def test_a_library_that_goes_on_without_a_file_still_does(project: Project) -> None:
-    status, _, err = run(built(project), "--publish", "/Library/Wanted", "{}")
-    assert (status, "went on without it" in err) == (0, True)
-
-
 def test_a_call_fails_with_the_same_error(project: Project) -> None:
     status, out, err = run(built(project), "--call", "Rates.count", "{}")
     assert status == 7
@@ -216,17 +211,6 @@ def test_what_the_kernel_lacks_is_said_and_python_code_is_held_nevertheless(
     assert out.count("[GBE651]") == 4
 
 
-def test_nothing_runs_before_it_is_bound(project: Project) -> None:
-    status, out, _ = run(built(project), "--trace", "--profile", "--publish", "/Library/Wanted", "{}")
-    assert status == 0
-    assert "Not enforced" not in out
-
-
-def test_it_and_watch_exclude_each_other(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(built(project))
-    assert main(["run", "--confined", "--watch"]) == 2
-
-
 @pytest.mark.parametrize("program", [("-m", "graphbus_core", "run"), ("-m", "graphbus_core.runtime")])
 def test_a_served_graph_answers_and_stays_bound(project: Project, program: tuple[str, ...]) -> None:
     root = built(project)
@@ -278,15 +262,3 @@ def test_powers_are_compared_with_what_the_code_uses(
     assert found["unused"] == []
     assert main(["powers", "agents"]) == 3
     assert "agents/rates.py:" in capsys.readouterr().out
-
-
-def test_declared_powers_that_nothing_uses_are_a_note(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = f"{HEAD}\n\nclass Quiet(GraphBusNode): pass\n"
-    root = built(project, "[tool.graphbus.powers]\nprocesses = true\n", {"agents/quiet.py": text})
-    monkeypatch.chdir(root)
-    assert main(["powers", "agents"]) == 0
-    out = capsys.readouterr().out
-    assert "note: processes is declared, and no code was found that uses it." in out
-    assert "✓ Every power that is used is declared." in out

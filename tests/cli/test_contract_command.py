@@ -92,15 +92,6 @@ def test_each_edge_is_shown_with_its_verdict(shop: Path, capsys: pytest.CaptureF
     assert_golden("edges", capsys.readouterr().out)
 
 
-def test_what_does_not_fit_is_told_by_edge_and_fails(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop)
-    assert main(["contract", "agents/"]) == 3
-    shown = capsys.readouterr().out
-    assert "✗ event      Stock → /Stock/Changed → Shop.on_change" in shown
-    assert "GB003 Shop.on_change reads 'left'" in shown
-    assert shown.endswith("✗ 4 of 5 contracts hold, 1 does not.\n")
-
-
 def test_what_cannot_be_known_is_said_and_is_no_fault(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(shop, STOCK.replace('{"sku": sku, "left": 3}', "make(sku)"))
     assert main(["contract", "agents/", "--json"]) == 0
@@ -112,35 +103,21 @@ def test_what_cannot_be_known_is_said_and_is_no_fault(shop: Path, capsys: pytest
     assert (edge["topic"], edge["unknown"]) == ("/Stock/Changed", "what Stock publishes is not known")
 
 
-def test_artifacts_give_the_same_edges_as_their_sources(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["build", "agents/"]) == 0
-    capsys.readouterr()
-    assert main(["contract", ".graphbus"]) == 0
-    assert_golden("edges", capsys.readouterr().out)
-
-
-def test_artifacts_without_their_sources_are_validated_by_what_they_hold(
+def test_artifacts_whose_sources_are_not_as_they_were_are_not_validated(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change(shop)
     main(["build", "agents/"])
-    (shop / "agents" / "stock.py").unlink()
+    change(shop)
     capsys.readouterr()
-    assert main(["contract", ".graphbus"]) == 3
-    streams = capsys.readouterr()
-    assert "GB003 Shop.on_change reads 'left'" in streams.out
-    assert "The sources of .graphbus are not as they were" in streams.err
+    assert main(["contract", ".graphbus"]) == 6
+    assert "agents/stock.py" in (said := capsys.readouterr().err)
+    assert "GBE508" in said
 
 
 def test_a_file_that_cannot_be_read_is_shown_and_fails(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     change(shop, "def (")
     assert main(["contract", "agents/"]) == 3
     assert "agents/stock.py:1" in capsys.readouterr().err
-
-
-def test_without_a_path_the_project_is_read(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["contract"]) == 0
-    assert_golden("edges", capsys.readouterr().out)
 
 
 # --- the first word ---------------------------------------------------------------------------
@@ -170,11 +147,6 @@ def assert_forms(name: str, command: list[str], shop: Path, capsys: pytest.Captu
         assert_golden(f"{name}.{form}", shown)
 
 
-def test_a_renamed_field_is_told_in_every_form(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop)
-    assert_forms("renamed", ["diff", "HEAD", "--path", "agents/"], shop, capsys)
-
-
 def test_a_revision_and_artifacts_of_it_are_the_same(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "agents/"]) == 0
     capsys.readouterr()
@@ -190,18 +162,6 @@ def test_a_folder_that_exists_comes_before_a_revision(shop: Path, capsys: pytest
     capsys.readouterr()
     assert main(["contract", "diff", "main", "agents"]) == 3
     assert capsys.readouterr().out.startswith("main → agents")
-
-
-def test_agents_that_came_later_are_new(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "later").mkdir()
-    (shop / "later" / "stock.py").write_text(STOCK, encoding="utf-8")
-    assert main(["contract", "diff", "HEAD", "--path", "later"]) == 0
-    assert "Stock is new" in capsys.readouterr().out
-
-
-def test_breaking_may_be_allowed(shop: Path) -> None:
-    change(shop)
-    assert main(["contract", "diff", "HEAD", "--allow-breaking"]) == 0
 
 
 def test_what_is_broken_is_announced_by_a_version_that_was_raised_far_enough(
@@ -226,14 +186,6 @@ def test_what_is_broken_is_announced_by_a_version_that_was_raised_far_enough(
     assert main(["contract", "diff", "HEAD"]) == 3, "nobody has asked to allow it"
 
 
-def test_without_a_version_nothing_can_be_announced(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop, PYPROJECT.replace('version = "1.4.2"', ""), "pyproject.toml")
-    git("commit", "-q", "-a", "-m", "No version")
-    change(shop)
-    assert main(["contract", "diff", "HEAD", "--allow-announced"]) == 3
-    assert "once pyproject.toml gives a `version`" in capsys.readouterr().out
-
-
 def test_github_gets_contracts_with_paths_from_the_top_of_the_repository(
     shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,7 +198,7 @@ def test_github_gets_contracts_with_paths_from_the_top_of_the_repository(
     told = capsys.readouterr().out
     assert "::error file=services/desk/agents/stock.py,line=" in told
     assert "::warning file=services/desk/agents/shop.py,line=" in told
-    assert "(services/desk/agents/shop.py:" in told
+    assert "%0Aservices/desk/agents/shop.py:" in told
 
 
 REFUSED = {
@@ -258,7 +210,7 @@ REFUSED = {
     "nothing to compare with": (["contract", "--allow-breaking"], 2, "GBE110", "give --against"),
     "an empty variable as revision": (["contract", "--against", ""], 2, "GBE110", "--against is empty"),
     "an empty variable as old state": (["contract", "diff", ""], 2, "GBE110", "OLD is empty"),
-    "nearly a subcommand": (["contract", "dif", "HEAD", "--json"], 2, "GBE110", "Did you mean 'diff'?"),
+    "no subcommand and no folder": (["contract", "dif", "HEAD"], 2, "GBE101", "dif does not exist"),
     "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is no version"),
     "damaged artifacts": (["contract", "damaged"], 6, "GBE5", ""),
 }
@@ -274,22 +226,6 @@ def test_what_cannot_be_done_is_refused(shop: Path, capsys: pytest.CaptureFixtur
         assert streams.out == "" or "--json" in arguments
         assert code in streams.err
         assert sentence in streams.err
-
-
-def test_a_revision_with_files_that_cannot_be_read_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop, "def (")
-    git("commit", "-qam", "Broken")
-    change(shop)
-    assert main(["contract", "diff", "HEAD"]) == 8
-    assert "GBE745" in capsys.readouterr().err
-
-
-def test_outside_of_a_repository_there_are_no_revisions(
-    project: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(project(FILES))
-    assert main(["contract", "diff", "main"]) == 2
-    assert "there is no git repository here" in capsys.readouterr().err
 
 
 EVERYTHING = """
@@ -340,15 +276,6 @@ def test_against_a_branch_compares_with_where_head_has_left_it(shop: Path, capsy
     assert "fetch" not in shown
 
 
-def test_a_branch_that_is_only_at_the_origin_stands_in(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    git("update-ref", "refs/remotes/origin/trunk", "HEAD")
-    change(shop)
-    assert main(["contract", "agents/", "--against", "trunk", "--json"]) == 3
-    comparison = document(capsys)["comparison"]
-    assert isinstance(comparison, dict)
-    assert comparison["old"].startswith("origin/trunk (")
-
-
 def test_a_version_that_is_too_low_fails_only_when_it_is_asked_for(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -363,33 +290,13 @@ def test_a_version_that_is_too_low_fails_only_when_it_is_asked_for(
     assert "1.4.2 → 2.0.0" in capsys.readouterr().out
 
 
-def test_without_a_version_the_kind_of_step_is_said(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop, '[tool.graphbus]\nexternal_topics = ["/Order/*"]\n', "pyproject.toml")
-    git("commit", "-qam", "No version")
-    change(shop, SHOP.replace('event["left"]', 'event["sku"]'), "agents/shop.py")
-    assert main(["contract", "diff", "HEAD"]) == 0
-    assert "Version: a patch, because nothing that others" in capsys.readouterr().out
-
-
-def test_a_graph_without_promises_has_nothing_to_validate(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop, "from graphbus_core import GraphBusNode\n\n\nclass Idle(GraphBusNode): ...\n")
-    assert main(["contract", "agents/stock.py"]) == 0
-    assert "nothing to validate" in capsys.readouterr().out
-
-
-def test_a_version_that_nobody_knows_cannot_be_checked(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop, '[tool.graphbus]\nexternal_topics = ["/Order/*"]\n', "pyproject.toml")
-    assert main(["contract", "diff", "HEAD", "--check-version"]) == 2
-    assert "GBE172" in capsys.readouterr().err
-
-
 def test_what_comes_from_sources_cannot_become_markup(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(shop, STOCK.replace('"left"', '"<img src=x>|`"'))
+    change(shop, STOCK.replace('"left"', '"<img src=x>|```"'))
     assert main(["contract", "diff", "HEAD", "--format", "markdown"]) == 3
-    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ✗")]
-    assert rows
-    assert all(line.replace("\\|", "").count("|") == 4 for line in rows)
-    assert "<img" not in "".join(rows).replace("``", "").partition("`")[0]
+    head, _, fence, *text, last = capsys.readouterr().out.splitlines()
+    assert (head, fence, last) == ("### Contracts", "````text", "````")
+    assert "<img src=x>|```" in "".join(text)
+    assert "````" not in "".join(text)
 
 
 def test_nothing_is_written_and_nothing_is_run(shop: Path) -> None:

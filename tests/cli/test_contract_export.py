@@ -150,21 +150,6 @@ def test_what_cannot_be_done_is_refused(run: Run, shop: Path, arguments: tuple[s
     assert f"[{code}]" in refused.err
 
 
-def test_sources_that_cannot_be_read_are_refused_whole(run: Run, shop: Path) -> None:
-    (shop / "agents/broken.py").write_text("class (")
-    refused = run("--format", "asyncapi")
-    assert (refused.status, refused.out) == (3, "")
-    assert "broken.py:1" in refused.err
-
-
-def test_a_folder_without_agents_is_refused(run: Run, shop: Path) -> None:
-    (shop / "empty").mkdir()
-    refused = run("empty", "--format", "asyncapi", "--output", "asyncapi.json")
-    assert (refused.status, refused.out) == (8, "")
-    assert "neither agents nor artifacts in empty" in refused.err
-    assert not (shop / "asyncapi.json").exists()
-
-
 def test_text_in_any_script_is_legible_and_half_a_character_stops_nothing(run: Run, shop: Path) -> None:
     agent = '''
 from typing import Literal

@@ -57,15 +57,6 @@ def test_a_project_below_the_top_is_compared_with_itself(repository: Path, capsy
     assert compared(capsys, "main~1")[1] == ["agent-added"]
 
 
-def test_a_detached_head_and_untracked_files_are_no_obstacle(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    git("checkout", "-q", "--detach")
-    (repository / "agents" / "new.py").write_text(AGENT.replace("Stock", "New"), encoding="utf-8")
-    assert compared(capsys, "main")[1] == ["agent-added"]
-    assert main(["contract", "agents", "--against", "main"]) == 0
-
-
 def test_what_looks_like_an_option_or_names_no_commit_is_refused(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,25 +87,3 @@ def test_a_shallow_clone_has_the_revisions_that_it_has(
     assert compared(capsys, "main")[1] == []
     assert main(["contract", "diff", "HEAD~1"]) == 2
     assert "has no such commit" in capsys.readouterr().err
-
-
-def test_a_tag_that_is_called_like_a_folder_is_meant_by_rev(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    git("tag", "agents", "main~1")
-    assert compared(capsys, "agents") == ("agents", [])
-    assert compared(capsys, "rev:agents")[1] == ["agent-added"]
-
-
-def test_after_two_dashes_a_folder_may_be_called_like_a_subcommand(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (repository / "agents").rename(repository / "diff")
-    assert main(["contract", "--json", "--", "diff"]) == 0
-    assert json.loads(capsys.readouterr().out)["summary"] == {"fits": 1, "unfit": 0, "unknown": 0}
-
-
-def test_a_file_that_cannot_be_read_here_is_named(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (repository / "agents" / "broken.py").write_text("class Z(", encoding="utf-8")
-    assert main(["contract", "diff", "main"]) == 3
-    assert "agents/broken.py:1:8" in capsys.readouterr().err

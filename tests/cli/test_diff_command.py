@@ -56,21 +56,17 @@ def test_equal_artifacts_have_no_difference(shop: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "✓ No difference between released and .graphbus.\n"
 
 
-def test_changes_are_told_by_groups(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_are_told_by_artifacts(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _change(shop)
     capsys.readouterr()
     assert main(["diff", "released"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    heads = [line for line in lines if not line.startswith(" ")]
-    assert heads[:-1] == ["Agents", "Methods", "Publications", "Topics", "Edges", "Order", "Packages", "Sources"]
-    assert {"  + Stock  1 subscription, 1 method", "  - Watcher  1 method, 1 subscription"} & {*lines}
-    assert "      output schema: {total: int} → {total: float, vat: float}" in lines
-    assert "      subscribers: Watcher → Stock" in lines
-    assert "  + Cart → Stock (topic /Cart/Changed)" in lines
-    assert "  - Cart → Watcher (topic /Cart/Changed)" in lines
-    assert "  > 1 only moved to other lines" in lines
-    assert {"  + numpy", "  ~ agents/cart.py", "  - agents/watcher.py", "  + agents/stock.py"} <= {*lines}
-    assert "added" in lines[-1]
+    assert [line for line in lines if not line.startswith(" ")] == ["Agents", "Graph", "Manifest", "Topics"]
+    assert "  ~ Cart methods add output_schema: {total: int} → {total: float, vat: float}" in lines
+    assert "  ~ /Cart/Changed subscribers: Watcher → Stock" in lines
+    assert {"  + Stock", "  - Watcher", "  > 3 parts only moved to other lines"} <= {*lines}
+    assert {"  + edges Cart Stock topic /Cart/Changed", "  - edges Cart Watcher topic /Cart/Changed"} <= {*lines}
+    assert {"  + third_party", "  - sources agents/watcher.py", "  + sources agents/stock.py"} <= {*lines}
 
 
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--exit-code"], 3), (["--exit-code", "--json"], 3)])
@@ -85,10 +81,14 @@ def test_json_holds_every_change_with_its_values(shop: Path, capsys: pytest.Capt
     assert main(["diff", "released", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["is_different"], told["not_compared"]) == (True, [])
-    moved = [each for each in told["changes"] if each["sign"] == "moved"]
-    assert [(each["group"], each["name"]) for each in moved] == [("publications", "Cart.add says /Cart/Changed")]
-    order = next(each for each in told["changes"] if each["name"] == "activation_order")
-    assert order["fields"] == [{"field": "", "old": ["Cart", "Watcher"], "new": ["Cart", "Stock"]}]
+    moved = [each["path"] for each in told["changes"] if each["sign"] == "moved"]
+    assert moved == [
+        ["agents", "Cart"],
+        ["agents", "Cart", "methods", "add"],
+        ["agents", "Cart", "publications", "/Cart/Changed add"],
+    ]
+    order = next(each for each in told["changes"] if each["path"] == ["graph", "activation_order"])
+    assert (order["sign"], order["old"], order["new"]) == ("changed", ["Cart", "Watcher"], ["Cart", "Stock"])
 
 
 def test_an_old_format_is_compared_as_it_would_be_and_left_as_it_is(
@@ -114,61 +114,8 @@ def test_a_negotiation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     first, last = (str(FROZEN / "format_1" / name / "built") for name in ("every_shape", "negotiated"))
     assert main(["diff", first, last]) == 0
     out = capsys.readouterr().out
-    assert "Negotiation\n  + S001\n" in out
-    assert "Modified files\n  ~ session\n      nothing → S001\n  + agents/reader.py\n" in out
-
-
-def test_long_values_are_told_by_what_is_new_and_gone(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    described = CART.replace(
-        "    @schema", '    """Holds\n    things."""\n    SYSTEM_PROMPT = "I\\nsell."\n    @schema'
-    )
-    many = "".join(WATCHER.replace("Watcher", f"WatcherOfTheCartNumber{number}") for number in range(9))
-    write_project(shop, {"agents/cart.py": described, "agents/watcher.py": WATCHER + many})
-    assert main(["build", "agents"]) == 0
-    capsys.readouterr()
-    assert main(["diff", "released"]) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert {"doc: changed", "system prompt: changed"} <= {*lines}
-    assert f"subscribers: {', '.join(f'+WatcherOfTheCartNumber{number}' for number in range(9))}" in lines
-
-
-def test_an_agent_that_stands_elsewhere_has_moved(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "agents" / "watcher.py").rename(shop / "agents" / "observer.py")
-    write_project(shop, {"agents/cart.py": f"# one line more\n{CART}"})
-    assert main(["build", "agents"]) == 0
-    capsys.readouterr()
-    assert main(["diff", "released"]) == 0
-    told = capsys.readouterr().out
-    agents = """\
-Agents
-  > Cart
-      span: agents/cart.py:3 → agents/cart.py:5
-  > Watcher
-      module: agents.watcher → agents.observer
-      path: agents/watcher.py → agents/observer.py
-      span: agents/watcher.py:3 → agents/observer.py:3
-Methods
-  > 2 only moved to other lines
-"""
-    assert told.startswith(agents)
-    assert told.splitlines()[-1] == "1 added, 1 removed, 1 changed, 6 moved"
-
-
-def test_flags_numbers_and_keys_are_told_in_words(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    watcher = WATCHER.replace('Changed")', 'Changed", retries=2, timeout=1.5)').replace("def on", "async def on")
-    judge = watcher.replace("GraphBusNode):", "GraphBusNode):\n    IS_ARBITER = True").replace('"sku"', '"code"')
-    write_project(shop, {"agents/watcher.py": judge})
-    assert main(["build", "agents"]) == 0
-    capsys.readouterr()
-    assert main(["diff", "released"]) == 0
-    lines = {line.strip() for line in capsys.readouterr().out.splitlines()}
-    assert lines >= {
-        "is arbiter: no → yes",
-        "retries: 0 → 2",
-        "timeout s: none → 1.5",
-        "is async: no → yes",
-        "reads: -sku, +code",
-    }
+    assert "Negotiations\n  + last\n" in out
+    assert "Modified files\n  + files\n  ~ session:  → S001\n" in out
 
 
 @pytest.mark.parametrize(

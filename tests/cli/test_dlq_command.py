@@ -15,11 +15,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from graphbus_core import build_graph
-from graphbus_core.cli import dlq, main
+from graphbus_core.cli import main
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event
@@ -130,36 +129,6 @@ def test_letters_are_listed_with_what_a_person_asks_first(run, letters: Path) ->
     assert " 2  ConnectionError" in second
 
 
-def test_letters_are_found_from_another_folder(
-    run, letters: Path, shop: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    there = ("--artifacts", str(shop / ".graphbus"))
-    assert len(run("dlq", "ls", *there).out.splitlines()) == 3
-    assert "no line for 2" in run("dlq", "show", "2", *there).out
-    assert run("dlq", "drop", "2", "--yes", *there).out == "Dropped 1 dead letter.\n"
-
-
-def test_a_list_may_be_of_one_topic_and_short(run, letters: Path, shop: Path) -> None:
-    keep(shop, letter("/Other/T", {}, "Carrier.gone"))
-    assert [
-        each["id"] for each in json.loads(run("dlq", "ls", "--json", "--topic", "/Other/T").out)["dead_letters"]
-    ] == [3]
-    shown = run("dlq", "ls", "--limit", "1")
-    assert len(shown.out.splitlines()) == 2
-    assert "2 older ones are not shown" in shown.err
-    assert "No dead letters of /None/T" in run("dlq", "ls", "--topic", "/None/T").err
-
-
-def test_what_was_dropped_for_want_of_room_is_told(run, shop: Path) -> None:
-    with closing(DeadLetterFile(str(shop / ".graphbus/state" / FILE), kept=1)) as file:
-        file.add([letter("/A/B", {}, ""), letter("/A/B", {}, "")])
-    shown = run("dlq", "ls")
-    assert "1 older ones were dropped" in shown.err
-    assert "(none reached)" in shown.out
-    assert "E: x y" in shown.out
-
-
 def test_one_letter_is_shown_whole(run, letters: Path) -> None:
     shown = run("dlq", "show", "2").out
     for part in (
@@ -177,26 +146,6 @@ def test_one_letter_is_shown_whole(run, letters: Path) -> None:
     assert facts["first_timestamp"] < facts["timestamp"]
 
 
-def test_a_letter_of_a_child_shows_the_way_it_came(run, shop: Path) -> None:
-    assert run("run", "--publish", "/Order/Gone", "{}").status == 7
-    shown = run("dlq", "show", "1").out
-    assert "came from    /Order/Gone > Carrier.tell" in shown
-    assert "caused by" in shown
-    assert "Traceback" not in shown, "a refusal says where it is wrong"
-
-
-def test_ages_are_short() -> None:
-    ages = {-5: "0 s", 59: "59 s", 60: "1 min", 7200: "2 h", 3 * 86_400 + 5: "3 d"}
-    assert [dlq._age(time.time() - age) for age in ages] == [*ages.values()]
-
-
-def test_a_time_that_no_calendar_has_hides_no_letter(run, shop: Path) -> None:
-    for number, moment in enumerate([1e18, float("inf"), -1e18], start=1):
-        keep(shop, msgspec.structs.replace(letter("/A/B", {}, "Carrier.x"), timestamp=moment, first_timestamp=moment))
-        assert run("dlq", "ls").out.splitlines()[number].split()[:3] == [f"{number}", "?", "/A/B"]
-        assert f"last         {moment:g}" in run("dlq", "show", f"{number}").out
-
-
 # --- dropping -------------------------------------------------------------------------------
 
 
@@ -208,40 +157,17 @@ def test_letters_are_dropped_by_their_numbers_or_all(run, letters: Path) -> None
     assert run("dlq", "drop", "--all").status == 0
 
 
-@pytest.mark.parametrize(("answer", "left"), [(True, 1), (False, 2)])
-def test_dropping_asks_a_person_first(
-    run, letters: Path, monkeypatch: pytest.MonkeyPatch, answer: bool, left: int
-) -> None:
-    asked: list[str] = []
-
-    def confirm(question: str, **_how: object) -> None:
-        asked.append(question)
-        if not answer:
-            raise dlq.click.Abort
-
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(dlq.click, "confirm", confirm)
-    run("dlq", "drop", "2")
-    assert asked == ["Drop 1 dead letter?"]
-    assert len(listed(run)) == left
-
-
 REFUSED = [
     (("drop", "1"), "GBE153"),
     (("drop",), "GBE152"),
     (("drop", "9", "--yes"), "GBE151"),
     (("drop", "1", "--all", "--yes"), "GBE132"),
     (("replay",), "GBE152"),
-    (("replay", "9"), "GBE151"),
+    (("replay", "1", "9"), "GBE151"),
     (("replay", "1", "--all"), "GBE132"),
-    (("replay", "1", "one/", "two/"), "GBE110"),
     (("show", "0"), "GBE110"),
+    (("show", "9" * 25), "GBE110"),
     (("show", "9"), "GBE151"),
-    (("show", "9" * 25), "GBE151"),
-    (("drop", "1", "9" * 25, "--yes"), "GBE151"),
-    (("replay", "1", "9" * 25), "GBE151"),
-    (("replay", "9" * 5000), "GBE151"),
-    (("replay", "0"), "GBE151"),
 ]
 
 
@@ -252,17 +178,12 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_changed(run, letters: Pa
     assert [each["id"] for each in listed(run)] == [1, 2]
 
 
-def test_where_there_is_no_file_there_is_no_letter_and_nothing_to_replay(run) -> None:
-    assert run("dlq", "show", "1").status == 2
-    assert run("dlq", "replay", "--all").status == 0
-
-
 # --- replaying ------------------------------------------------------------------------------
 
 
 def test_what_is_handled_at_last_is_removed(run, letters: Path, shop: Path) -> None:
     before = listed(run)
-    shown = run("dlq", "replay", "2", ".graphbus/")
+    shown = run("dlq", "replay", "2", "--artifacts", ".graphbus/")
     assert shown.status == 0
     assert shown.out == "✓ 2  /Order/Placed > Carrier.book\n"
     assert "1 handled and removed." in shown.err
@@ -291,7 +212,7 @@ def test_replay_as_json(run, letters: Path, shop: Path) -> None:
     assert shown.status == 7
     document = json.loads(shown.out)
     assert document["replayed"] == [1, 2]
-    assert document["not_tried"] == 0
+    assert document["unfinished"] == 0
     (failed,) = document["failed"]
     assert failed["id"] == 3
 
@@ -326,14 +247,6 @@ def test_a_letter_that_had_reached_nobody_becomes_one_of_each_handler_that_fails
     (shop / "down").unlink()
     assert run("dlq", "replay", "--all").status == 0
     assert (shop / "booked").read_text() == "8\n7\n"
-
-
-def test_what_dies_of_a_replay_elsewhere_is_a_letter_of_its_own(run, shop: Path) -> None:
-    (shop / "pyproject.toml").write_text("[tool.graphbus]\nexternal_topics = ['/Order/Gone', '/Order/Placed']\n")
-    keep(shop, letter("/Order/Gone", {}, "Carrier.tell"))
-    assert run("dlq", "replay", "--all").status == 0
-    (left,) = listed(run)
-    assert (left["topic"], left["subscription"]) == ("/Told/Late", "Carrier.on_late")
 
 
 def test_two_replays_at_once_deliver_each_letter_once(run, letters: Path, shop: Path) -> None:
@@ -390,67 +303,6 @@ def test_a_replay_that_is_ended_half_way_loses_nothing(run, letters: Path, shop:
     assert left in ([1, 2], [2], []), "what was begun may end in the time of grace"
     if number == signal.SIGKILL:
         assert left == [1, 2]
-        assert "being replayed" in run("dlq", "show", "1").out
     assert run("dlq", "replay", "--all").status == 0
     assert set((shop / "booked").read_text().split()) == {"1", "2"}
     assert listed(run) == []
-
-
-@pytest.mark.slow
-def test_a_replay_that_is_stopped_tells_of_letters_that_wait_for_further_attempts(run, project: Project) -> None:
-    agent = """
-        from graphbus_core import GraphBusNode, subscribe
-
-        class Patient(GraphBusNode):
-            @subscribe("/Order/Placed", retries=5, backoff=60)
-            def book(self, order_id: str) -> None:
-                print("tried", order_id, flush=True)
-                raise ConnectionError("down")
-        """
-    root = project({"agents/carrier.py": agent})
-    build_graph(root / "agents")
-    keep(root, *(letter("/Order/Placed", {"order_id": f"{number}"}, "Patient.book") for number in (1, 2, 3)))
-    code = "import sys; from graphbus_core.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "dlq", "replay", "1", "2"]
-    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    tried = [process.stdout.readline() for _ in range(2)]
-    time.sleep(0.3)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=PATIENCE_S)
-    assert tried == ["tried 1\n", "tried 2\n"], "the second does not wait for the first"
-    assert process.returncode == 143
-    assert "0 handled and removed, 2 stopped before the end and kept." in err
-    assert [(each["id"], each["replays"]) for each in listed(run)] == [(1, 1), (2, 1), (3, 0)]
-
-
-@pytest.mark.slow
-def test_what_waits_when_a_graph_that_stays_up_is_stopped_is_kept(
-    project: Project, monkeypatch: pytest.MonkeyPatch, run
-) -> None:
-    agent = """
-        from graphbus_core import GraphBusNode, subscribe
-
-        class Patient(GraphBusNode):
-            def on_start(self) -> None:
-                self.publish("/Order/Placed", {"order_id": "9"})
-
-            @subscribe("/Order/Placed", retries=5, backoff=2000)
-            def book(self, order_id: str) -> None:
-                print("tried", flush=True)
-                raise ConnectionError("down")
-        """
-    root = project({"agents/carrier.py": agent})
-    build_graph(root / "agents")
-    code = "import sys; from graphbus_core.cli import main; sys.exit(main(sys.argv[1:]))"
-    process = subprocess.Popen([sys.executable, "-c", code, "run"], cwd=root, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    while "tried" not in process.stdout.readline():
-        pass
-    time.sleep(0.3)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0
-    (left,) = listed(run)
-    assert (left["reason"], left["attempts"], left["subscription"]) == ("closed", 1, "Patient.book")
-    assert left["error"] == "the bus was closed before attempt 2; the last one failed: ConnectionError: down"

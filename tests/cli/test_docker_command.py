@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -55,13 +53,6 @@ case "$1" in
 esac
 """
 
-HEARING = """
-import runpy, signal
-
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-runpy.run_module("graphbus_core", run_name="__main__", alter_sys=True)
-"""
-
 
 class Terminal:
     """A shell in the folder of a project: PATH has the engines that were installed here, and nothing else that could be one."""
@@ -89,9 +80,9 @@ class Terminal:
         )
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """The same in a group of its own, and do not wait. It hears SIGHUP, even where these tests are run with nohup."""
+        """The same in a group of its own, and do not wait."""
         env = {"PATH": str(self._programs), "NOTES": str(self._notes), **self.variables}
-        command = [sys.executable, "-c", HEARING, "docker", *words]
+        command = [sys.executable, "-m", "graphbus_core", "docker", *words]
         return subprocess.Popen(
             command, cwd=self.root, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -146,30 +137,6 @@ def test_only_what_a_run_needs_is_let_through(shop: Path) -> None:
     assert "FROM docker.io/library/python:3.12." in (shop / "Dockerfile").read_text()
 
 
-def test_a_file_that_agents_name_and_nobody_includes_is_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "agents" / "prices.py").write_text('ALL = 7\nRATES = "rates.json"\n')
-    build_graph("agents")
-    assert main(["docker", "build", "--no-build"]) == 0
-    note = "agents/prices.py:2 names agents/rates.json, which does not go into the image without --include agents/rates.json\n"
-    assert note in capsys.readouterr().err
-    assert main(["docker", "build", "--no-build", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["left_out"] == ["agents/rates.json"]
-    assert main(["docker", "build", "--no-build", "--include", "agents/rates.json", "--force"]) == 0
-    assert "names agents" not in capsys.readouterr().err
-
-
-def test_of_many_files_that_are_left_out_some_are_told(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = [f"{number:02}.csv" for number in range(12)]
-    for name in names:
-        (shop / name).write_text("")
-    (shop / "agents" / "prices.py").write_text(f"ALL = {names}\n")
-    build_graph("agents")
-    assert main(["docker", "build", "--no-build"]) == 0
-    told = capsys.readouterr().err
-    assert told.count(" names ") == 10
-    assert "and 2 more; --json has them all\n" in told
-
-
 def test_the_files_say_which_command_writes_them_again(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "pins.txt").write_text("")
     words = ["--requirements", "pins.txt", "--include", "agents/rates.json", "--serve", "--python", "3.12"]
@@ -181,33 +148,7 @@ def test_the_files_say_which_command_writes_them_again(shop: Path, capsys: pytes
     assert "[GBE714]" in capsys.readouterr().err
 
 
-def test_the_labels_are_what_the_project_says_of_itself(shop: Path) -> None:
-    more = 'description = "A $5 \\"shop\\""\nlicense = "MIT"\n[project.urls]\nRepository = "https://example.org/shop"\n'
-    pyproject = shop / "pyproject.toml"
-    pyproject.write_text(pyproject.read_text().replace("\n\n[tool", f"\n{more}\n[tool"))
-    assert main(["docker", "build", "--no-build"]) == 0
-    found = re.findall(r'image\.([a-z.]+)="(.*)"', (shop / "Dockerfile").read_text())
-    assert [each for each in found if not each[0].startswith("base.")] == [
-        ("title", "The Shop"),
-        ("description", 'A \\$5 \\"shop\\"'),
-        ("version", "1.4.2+local"),
-        ("licenses", "MIT"),
-        ("source", "https://example.org/shop"),
-    ]
-
-
-A_FOLDER_WHOSE_NAME = [
-    "--from=libraries",
-    "<<EOF",
-    "br[1]",
-    "st*r",
-    "wh?t",
-    "it's",
-    'the "best"',
-    "back\\slash",
-    " first",
-    "last ",
-]
+A_FOLDER_WHOSE_NAME = ["--from=libraries", "<<EOF", "st*r", "it's", "back\\slash", "do$lar", " first", "last "]
 
 
 def test_a_folder_whose_name_a_dockerfile_would_misread_makes_no_image(
@@ -219,14 +160,6 @@ def test_a_folder_whose_name_a_dockerfile_would_misread_makes_no_image(
         assert main(["docker", "build", "--no-build", "--include", f"./{name}"]) == 8
         assert "[GBE714]" in capsys.readouterr().err
     assert not (shop / "Dockerfile").exists()
-
-
-@pytest.mark.parametrize("name", ["we ird", "do$lar", "#hash", "!bang", "ünï", "-n"])
-def test_other_names_are_carried_over_as_they_are(shop: Path, name: str) -> None:
-    (shop / name).mkdir()
-    assert main(["docker", "build", "--no-build", "--include", f"./{name}"]) == 0
-    text = (shop / "Dockerfile").read_text()
-    assert f"COPY {name}/ {name}/\n" in text or f"COPY {json.dumps([f'{name}/'] * 2)}" in text.replace("\\\\$", "$")
 
 
 def test_a_dockerfile_of_the_user_is_not_overwritten(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,28 +174,13 @@ def test_a_dockerfile_of_the_user_is_not_overwritten(shop: Path, capsys: pytest.
     assert "overwritten  Dockerfile" in capsys.readouterr().out
 
 
-def test_one_document_says_it_all(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["docker", "build", "--json", "--output", "deploy", "--tag", "acme/shop:7"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["image"] == "acme/shop:7"
-    assert document["is_built"] is False
-    assert document["command"] == ["docker", "build", "--file", "deploy/Dockerfile", "--tag", "acme/shop:7", "."]
-    assert document["files"]["deploy/Dockerfile.dockerignore"] == "new"
-
-
 A_REFUSAL_HAS_ITS = [
     (["nowhere"], 6, "GBE501"),
     (["--tag", "No Tag"], 8, "GBE703"),
-    (["--tag", f"shop@sha256:{'0' * 64}"], 8, "GBE703"),
     (["--python", "3.9"], 8, "GBE713"),
-    (["--python", "3.13"], 8, "GBE738"),
     (["--base", "python:3.13"], 8, "GBE712"),
-    (["--output", ".."], 8, "GBE714"),
     (["--requirements", "nowhere.txt"], 8, "GBE714"),
-    (["--requirements", ".env"], 8, "GBE711"),
     (["--include", "/etc/hostname"], 8, "GBE714"),
-    (["--include", "missing"], 2, "GBE110"),
-    (["--include", "."], 8, "GBE714"),
     (["--base", "a", "--python", "3.12"], 2, "GBE132"),
     (["--run"], 8, "GBE704"),
     (["--engine", "podman"], 8, "GBE704"),
@@ -287,21 +205,6 @@ def test_artifacts_that_are_older_than_their_sources_make_no_image(
     told = capsys.readouterr().err
     assert told.count("[GBE508]") == 2
     assert files_of(shop) == []
-
-
-A_PROJECT_FILE_THAT = [
-    ("data = [\n", "GBE104"),
-    ("project = 5\n", "GBE716"),
-    ('[project]\nname = 5\nversion = ["x"]\n', "GBE716"),
-]
-
-
-def test_a_project_file_that_says_nonsense_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for text, code in A_PROJECT_FILE_THAT:
-        (shop / "pyproject.toml").write_text(text)
-        assert main(["docker", "build", "--no-build"]) != 0
-        assert f"[{code}]" in capsys.readouterr().err
-        assert files_of(shop) == []
 
 
 def test_agents_that_import_packages_need_them_pinned(
@@ -336,20 +239,6 @@ def test_what_the_settings_ask_for_is_installed(shop: Path) -> None:
 
 @pytest.mark.slow
 class TestWithAnEngine:
-    def test_the_image_is_built_and_its_talk_goes_to_stderr(self, terminal: Terminal) -> None:
-        terminal.install("docker")
-        done = terminal.type("build")
-        assert done.returncode == 0, done.stderr
-        assert terminal.asked == ["docker build --tag the-shop:1.4.2-local ."]
-        assert done.stdout.endswith("built        the-shop:1.4.2-local\n")
-        assert "step 1 of 1" in done.stderr
-        assert "step 1 of 1" not in done.stdout
-
-    def test_podman_keeps_the_healthcheck(self, terminal: Terminal) -> None:
-        terminal.install("podman")
-        assert terminal.type("build", "-t", "shop:7").returncode == 0
-        assert terminal.asked == ["podman build --format docker --tag shop:7 ."]
-
     def test_an_engine_that_does_not_answer_is_none(self, terminal: Terminal) -> None:
         terminal.install("docker")
         terminal.variables["SILENT"] = "1"
@@ -359,34 +248,27 @@ class TestWithAnEngine:
         assert "[GBE715]" in terminal.type("build", "--run", "--force").stderr
         assert "[GBE715]" in terminal.type("run").stderr
 
-    def test_a_build_that_fails_fails(self, terminal: Terminal) -> None:
-        terminal.install("docker")
-        terminal.variables["FAILS"] = "3"
-        done = terminal.type("build", "--run")
-        assert done.returncode == 8
-        assert "ended with status 3. [GBE705]" in done.stderr
-        assert len(terminal.asked) == 1
-
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-    def test_who_ends_the_command_ends_the_build(self, terminal: Terminal, number: signal.Signals) -> None:
+    def test_who_ends_the_command_ends_the_build(self, terminal: Terminal) -> None:
         terminal.install("docker")
         terminal.variables["SLOW"] = "1"
         with terminal.begin("build") as process:
             try:
                 assert process.stderr is not None
                 assert any(line == "begun\n" for line in process.stderr)
-                process.send_signal(number)
+                process.send_signal(signal.SIGTERM)
                 process.communicate(timeout=PATIENCE_S)
             finally:
                 if process.poll() is None:  # or its build would go on for ever
                     os.killpg(process.pid, signal.SIGKILL)
-        assert process.returncode == -number
+        assert process.returncode == -signal.SIGTERM
         assert terminal.notes.endswith("\nended\n")
 
     def test_a_run_has_as_few_rights_as_it_needs(self, terminal: Terminal) -> None:
         terminal.install("docker")
         done = terminal.type("build", "--run", "--serve")
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "the graph says hello")
+        assert terminal.asked[0] == "docker build --tag the-shop:1.4.2-local ."
+        assert "step 1 of 1" in done.stderr
         started = terminal.asked[1]
         for words in (
             "--rm --init --read-only --tmpfs /tmp:rw,noexec,nosuid,nodev,size=64m",
@@ -400,14 +282,9 @@ class TestWithAnEngine:
     def test_the_status_of_a_run_is_that_of_the_container(self, terminal: Terminal) -> None:
         terminal.install("docker")
         terminal.variables["FAILS"] = "7"
+        assert "ended with status 7. [GBE705]" in terminal.type("build", "--run").stderr
         done = terminal.type("run", "--tag", "ghcr.io/acme/shop:2", "--port", "9090", "--", "--entrypoint", "main:run")
         assert done.returncode == 7
         assert "--publish 127.0.0.1:9090:8080" in terminal.asked[0]
         assert "--volume shop-state:" in terminal.asked[0]
         assert terminal.asked[0].endswith(" ghcr.io/acme/shop:2 --health 0.0.0.0:8080 --entrypoint main:run")
-
-    def test_a_dry_run_needs_no_engine(self, terminal: Terminal) -> None:
-        done = terminal.type("run", "--dry-run")
-        assert done.returncode == 0
-        assert done.stdout.startswith("docker run --rm --init --read-only")
-        assert "[GBE131]" in terminal.type("run", "--serve-port", "1").stderr

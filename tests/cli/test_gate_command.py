@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
+from graphbus_core.editing.foreign import is_document
 from graphbus_core.editing.gate import check_file
 from graphbus_core.errors import EditError
 from tests.project_files import NO_PLUGINS, write_project
+from tests.thoroughness import some
 
 pytestmark = pytest.mark.slow
 
@@ -98,13 +100,9 @@ def code(document: dict) -> str:
     return next((rung["code"] for rung in document["rungs"] if rung["status"] == "failed"), "")
 
 
-def test_nothing_has_changed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["gate"]) == 0
-    assert "Nothing to judge" in capsys.readouterr().out
-
-
 def test_a_good_change_passes_every_rung_and_nothing_is_written(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit(shop, "2.5 * count", "count * 2.5")
+    edit(shop, '{"count": count}', '{"count": count, "unit": "piece"}')
     (shop / "README.md").write_text("new")
     before = contents(shop.parents[1])
 
@@ -113,8 +111,26 @@ def test_a_good_change_passes_every_rung_and_nothing_is_written(shop: Path, caps
     out = capsys.readouterr().out
     assert "1 file against HEAD" in out
     assert "✓ G6 tests" in out
+    assert "~ /Shop/Sold: its contract changes, and no edge breaks." in out
     assert "not judged, and not there when it was tried: README.md" in out
     assert contents(shop.parents[1]) == before
+
+
+def test_what_is_allowed_by_name_may_change_and_bring_agents_tests_and_plugins(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = 'from graphbus_core import GraphBusNode\n\n\nclass Fresh(GraphBusNode):\n    SYSTEM_PROMPT = "I am new."\n'
+    plugin = "class Late:\n    def pytest_runtest_setup(self, item):\n        pass\n"
+    hook = "\n\ndef pytest_configure(config):\n    config.pluginmanager.register(Late())\n"
+    new = {"agents/fresh.py": agent, "Makefile": "all:\n", "tests/conftest.py": plugin + hook}
+    write_project(shop, {**new, "tests/test_more.py": "def test_more():\n    assert True\n"})
+    edit(shop, "return value", "return round(value)", "lib/money.py")
+    allowed = [each for path in ("agents/fresh.py", "Makefile", "lib/*", "tests/**") for each in ("--allow", path)]
+
+    for left_out in range(0, len(allowed), 2):
+        some_allowed = allowed[:left_out] + allowed[left_out + 2 :]
+        assert code(judged(*some_allowed, capsys=capsys)[1]).startswith("G0."), allowed[left_out]
+    assert judged(*allowed, capsys=capsys)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -123,9 +139,7 @@ def test_a_good_change_passes_every_rung_and_nothing_is_written(shop: Path, caps
         ("LIMIT = 3", "import subprocess\nLIMIT = 3", "G3.process"),
         ('{"count": count}', '{"number": count}', "G4.finding"),
         ('    @subscribe("/Shop/Sold")\n', "", "G4.edge"),
-        ("2.5 * count", "3.5 * count", "G6.tests"),
         ("LIMIT = 3", "LIMIT = (", "G2.compile"),
-        ("class Books(GraphBusNode):", "class Ledger(GraphBusNode):", "G3.base"),
     ],
 )
 def test_a_bad_change_is_refused_by_its_rung(
@@ -139,30 +153,15 @@ def test_a_bad_change_is_refused_by_its_rung(
     assert document["files"] == ["agents/shop.py"]
 
 
-def test_a_contract_may_change_as_long_as_no_edge_breaks(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(shop, '{"count": count}', '{"count": count, "unit": "piece"}')
-
-    status, document = judged(capsys=capsys)
-
-    assert (status, document["contract_changes"]) == (0, ["/Shop/Sold"])
-
-
-def test_files_outside_of_the_agents_need_to_be_allowed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(shop, "return value", "return round(value)", "lib/money.py")
-
-    assert judged(capsys=capsys)[0] == 3
-    assert judged("--allow", "lib/*", capsys=capsys)[0] == 0
+WEAKER = [
+    ('{"total": 5.0}', '{"total": 7.0}'),
+    ("def test_total", "def no_test_total"),
+    ("def test_total():", "def test_total():\n    return\n"),
+    (TESTS.strip(), "import pytest\n\npytest.skip('later', allow_module_level=True)"),
+]
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('{"total": 5.0}', '{"total": 7.0}'),
-        ("def test_total", "def no_test_total"),
-        ("def test_total():", "def test_total():\n    return\n"),
-        (TESTS.strip(), "import pytest\n\npytest.skip('later', allow_module_level=True)"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), some(WEAKER, 3))
 def test_a_weakened_test_does_not_help(shop: Path, capsys: pytest.CaptureFixture[str], old: str, new: str) -> None:
     edit(shop, "2.5 * count", "3.5 * count")
     edit(shop, old, new, "tests/test_shop.py")
@@ -171,24 +170,10 @@ def test_a_weakened_test_does_not_help(shop: Path, capsys: pytest.CaptureFixture
     assert code(judged("--allow", "tests/**", capsys=capsys)[1]) == "G6.tests"
 
 
-def test_with_the_tests_of_the_base_a_weakened_test_does_not_help(
-    shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edit(shop, "2.5 * count", "3.5 * count")
-    edit(shop, '{"total": 5.0}', '{"total": 7.0}', "tests/test_shop.py")
-
-    assert code(judged("--base-tests", capsys=capsys)[1]) == "G6.tests"
-
-
-def test_a_test_that_goes_is_refused_and_one_that_is_added_is_welcome(
-    shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (shop / "tests" / "test_more.py").write_text("def test_more():\n    assert True\n")
-
-    assert judged("--allow", "tests/**", capsys=capsys)[0] == 0
-
+def test_a_test_that_goes_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "tests" / "test_shop.py").unlink()
-    document = judged("--allow", "tests/**", capsys=capsys)[1]
+    edit(shop, "return value", "return 1 * value", "lib/money.py")
+    document = judged("--allow", "tests/**", "--allow", "lib/*", capsys=capsys)[1]
     assert code(document) == "G6.tests"
     assert "With the changed tests" in document["rungs"][-1]["message"]
 
@@ -198,15 +183,7 @@ def test_settings_and_fixtures_of_the_change_do_not_count(shop: Path, capsys: py
     edit(shop, "[project]", '[tool.graphbus.gate]\ntest_command = ["true"]\n[project]', "pyproject.toml")
 
     assert code(judged(capsys=capsys)[1]) == "G0.unjudged"
-    assert code(judged("--allow", "pyproject.toml", capsys=capsys)[1]) == "G6.tests"
-
-
-def test_a_new_agent_may_come_in_a_file_that_is_allowed(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    new = 'from graphbus_core import GraphBusNode\n\n\nclass Fresh(GraphBusNode):\n    SYSTEM_PROMPT = "I am new."\n'
-    (shop / "agents" / "fresh.py").write_text(new)
-
-    assert code(judged(capsys=capsys)[1]) == "G0.not-agent-file"
-    assert judged("--allow", "agents/fresh.py", capsys=capsys)[0] == 0
+    assert code(judged("--allow", "pyproject.toml", "--base-tests", capsys=capsys)[1]) == "G6.tests"
 
 
 def test_what_is_staged_is_judged_by_itself_and_other_revisions_can_be_named(
@@ -226,35 +203,18 @@ def test_what_is_staged_is_judged_by_itself_and_other_revisions_can_be_named(
     assert main(["gate", "--against", "nowhere"]) == 5
 
 
-def test_a_link_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop / "agents" / "shop.py").rename(shop.parents[1] / "elsewhere.py")
-    (shop / "agents" / "shop.py").symlink_to(shop.parents[1] / "elsewhere.py")
-    (shop.parents[1] / "elsewhere.py").write_text(SHOP.replace("LIMIT = 3", "LIMIT = 4"))
-
-    assert code(judged(capsys=capsys)[1]) == "G0.link"
-
-
-def test_a_worktree_is_read_like_any_other(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    git(shop, "worktree", "add", "-q", str(shop.parents[2] / "other"))
-    other = shop.parents[2] / "other" / "services" / "shop"
-    edit(other, "2.5 * count", "3.5 * count")
-
-    assert main(["-C", str(other), "gate"]) == 3
-    assert "G6.tests" in capsys.readouterr().out
-
-
 def test_a_patch_and_a_new_text_are_judged_without_a_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_project(tmp_path, FILES)
     monkeypatch.chdir(root / "agents")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    patch = "--- a/agents/shop.py\n+++ b/agents/shop.py\n@@ -3,2 +3,2 @@\n-LIMIT = 3\n+LIMIT = 4\n \n"
+    patch = "--- a/agents/shop.py\n+++ b/agents/shop.py\n@@ -3,2 +3,2 @@\n-LIMIT = 3\n+LIMIT = (\n \n"
     (tmp_path / "change.patch").write_text(patch)
     (tmp_path / "new.py").write_text(SHOP.lstrip().replace("LIMIT = 3", "LIMIT = 1 + 2"))
     before = contents(root)
 
-    assert code(judged("--patch", "../change.patch", capsys=capsys)[1]) == "G6.tests"
+    assert code(judged("--patch", "../change.patch", capsys=capsys)[1]) == "G2.compile"
     assert judged("shop.py", "--new", "../new.py", capsys=capsys)[0] == 0
     assert code(judged("../lib/money.py", "--new", "../new.py", capsys=capsys)[1]) == "G0.not-agent-file"
     assert code(judged("../../outside.py", "--new", "../new.py", capsys=capsys)[1]) == "G0.path"
@@ -272,46 +232,6 @@ def test_a_patch_comes_through_a_pipe(shop: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "✓ Passed" in done.stdout
-
-
-def test_what_graphbus_writes_itself_is_not_told_of(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_project(shop, {".graphbus/negotiation.lock": "{}", ".graphbus/journal/1.json": "{}", "notes.txt": ""})
-
-    assert main(["gate"]) == 0
-
-    out = capsys.readouterr().out
-    assert "notes.txt" in out
-    assert ".graphbus" not in out
-
-
-def test_a_prompt_may_move_with_its_class_and_not_change(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    git(shop, "mv", "agents/shop.py", "agents/store.py")
-    edit(shop, "agents.shop", "agents.store", "tests/test_shop.py")
-    (shop / "agents" / "shop.py").write_text("from agents.store import LIMIT, Books, Shop\n")
-    allowed = ("--allow", "agents/*", "--allow", "tests/*")
-
-    assert code(judged(*allowed, capsys=capsys)[1]) == ""
-
-    edit(shop, "I sell.", "I sell all.", "agents/store.py")
-    assert code(judged(*allowed, capsys=capsys)[1]) == "G3.prompt"
-
-    edit(shop, "I sell all.", "I sell.", "agents/store.py")
-    edit(
-        shop,
-        "class Books(GraphBusNode):\n",
-        'class Books(GraphBusNode):\n    SYSTEM_PROMPT = "I sell."\n\n',
-        "agents/store.py",
-    )
-    edit(shop, '    SYSTEM_PROMPT = "I sell."\n\n    @schema', "    @schema", "agents/store.py")
-    assert code(judged(*allowed, capsys=capsys)[1]) == "G3.prompt"
-
-
-def test_changed_tests_may_bring_plugins(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plugin = "class Late:\n    def pytest_runtest_setup(self, item):\n        pass\n"
-    hook = "\n\ndef pytest_configure(config):\n    config.pluginmanager.register(Late())\n"
-    (shop / "tests" / "conftest.py").write_text(plugin + hook)
-
-    assert judged("--allow", "tests/*", capsys=capsys)[0] == 0
 
 
 def test_sarif_names_codes_as_rules(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -341,21 +261,10 @@ def test_what_does_not_go_together_is_refused(shop: Path, arguments: list[str], 
 
 
 def test_a_file_can_be_checked_from_python(shop: Path) -> None:
-    good = check_file(shop, "agents/shop.py", SHOP.lstrip().replace("2.5 * count", "count * 2.5"))
     bad = check_file(str(shop), "agents/shop.py", SHOP.lstrip().replace("2.5", "eval('2.5')").encode())
 
-    assert good.passed
-    assert [rung.status for rung in good.rungs][:7] == ["passed"] * 7
     assert (bad.passed, bad.failure and bad.failure.code) == (False, "G3.exec")
     assert check_file(shop, "agents/shop.py", SHOP.lstrip()).passed
-
-
-def test_a_file_keeps_its_line_ends_and_encoding_when_it_is_checked_as_text(shop: Path) -> None:
-    text = "# -*- coding: latin-1 -*-\n# größer\n" + SHOP.lstrip()
-    (shop / "agents" / "shop.py").write_bytes(text.encode("latin-1").replace(b"\n", b"\r\n"))
-
-    assert check_file(shop, "agents/shop.py", text).rungs == check_file(shop, "agents/shop.py", text).rungs
-    assert len(check_file(shop, "agents/shop.py", text).rungs) == 1  # nothing differs
 
 
 def test_a_folder_without_agents_is_refused(tmp_path: Path) -> None:
@@ -367,64 +276,29 @@ def test_a_folder_without_agents_is_refused(tmp_path: Path) -> None:
 
 # --- what is neither Python nor a document ---
 
-DECISIVE = [
-    *(
-        "agents/shop.cpython-311-x86_64-linux-gnu.so",
-        "agents/shop.so",
-        "agents/shop.abi3.so",
-        "agents/shop.pyd",
-        "shop.pyc",
-    ),
-    *(
-        "agents/__pycache__/shop.cpython-311.pyc",
-        "agents/shop.pyi",
-        "agents/shop.pyx",
-        "agents/shop.PY",
-        "agents/py.typed",
-    ),
-    *(
-        "graphbus.pth",
-        "agents/x.pth",
-        "agents/x.egg-link",
-        "x.egg-info/entry_points.txt",
-        "x.dist-info/entry_points.txt",
-    ),
-    *("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "mypy.ini", "ruff.toml", ".coveragerc"),
-    *(
-        "requirements.txt",
-        "requirements/dev.txt",
-        "constraints.txt",
-        "uv.lock",
-        "poetry.lock",
-        "Pipfile",
-        ".python-version",
-    ),
-    *("Makefile", "Dockerfile", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".pre-commit-config.yaml", "noxfile"),
-    *(".gitignore", ".gitattributes", ".gitmodules", ".env", "agents/prices.json", "agents/prompt.md", "data.bin"),
-    *("tests/expected.md", "tests/data.json", "tests/readme.md", ".hidden/readme.md", "agents/notes.txt"),
-    *("conftest.py", "tests/conftest.py", "sitecustomize.py", "usercustomize.py", "setup.py", "agents/new.py"),
-]
-DOCUMENTS = [
-    *(
-        "README.md",
-        "CHANGELOG.md",
-        "agents/README.md",
-        "LICENSE",
-        "docs/guide.md",
-        "docs/deep/graph.svg",
-        "docs/notes.txt",
-    ),
-    *("NOTICE", "CONTRIBUTING.rst", "roadmap.md", "doc/index.adoc"),
-]
+DECISIVE = """
+    agents/shop.cpython-311-x86_64-linux-gnu.so agents/shop.so agents/shop.abi3.so agents/shop.pyd shop.pyc
+    agents/__pycache__/shop.cpython-311.pyc agents/shop.pyi agents/shop.pyx agents/shop.PY agents/py.typed
+    graphbus.pth agents/x.pth agents/x.egg-link x.egg-info/entry_points.txt x.dist-info/entry_points.txt
+    pyproject.toml pytest.ini .pytest.ini tox.ini setup.cfg mypy.ini ruff.toml .coveragerc requirements.txt
+    requirements/dev.txt constraints.txt uv.lock poetry.lock Pipfile .python-version Makefile Dockerfile
+    .github/workflows/ci.yml .gitlab-ci.yml .pre-commit-config.yaml noxfile .gitignore .gitattributes .gitmodules
+    .env agents/prices.json agents/prompt.md data.bin tests/expected.md tests/data.json tests/readme.md
+    .hidden/readme.md agents/notes.txt conftest.py tests/conftest.py sitecustomize.py usercustomize.py setup.py
+    agents/new.py
+""".split()  # noqa: SIM905
+DOCUMENTS = """
+    README.md CHANGELOG.md agents/README.md LICENSE docs/guide.md docs/deep/graph.svg docs/notes.txt NOTICE
+    CONTRIBUTING.rst roadmap.md doc/index.adoc
+""".split()  # noqa: SIM905
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", [[], ["--staged"]])
 def test_what_could_change_the_next_judgement_is_refused_beside_a_harmless_edit(
     shop: Path, capsys: pytest.CaptureFixture[str], way: list[str]
 ) -> None:
     edit(shop, "2.5 * count", "count * 2.5")
-    for path in DECISIVE:
+    for path in some(DECISIVE, 6 if way else 1):
         place = shop / path
         is_there = place.is_file()
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -443,20 +317,19 @@ def test_what_could_change_the_next_judgement_is_refused_beside_a_harmless_edit(
         git(shop, "checkout", "-q", "--", path) if is_there else place.unlink()
 
 
-@pytest.mark.parametrize("path", ["pyproject.toml", "tests/test_shop.py"])
-def test_so_is_the_removal_of_such_a_file_and_its_change_alone(
-    shop: Path, capsys: pytest.CaptureFixture[str], path: str
-) -> None:
-    (shop / path).unlink()
-    assert main(["gate"]) == 3
-    assert path in capsys.readouterr().out
+def test_so_is_the_removal_of_such_a_file_and_its_change_alone(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in ("pyproject.toml", "tests/test_shop.py"):
+        (shop / path).unlink()
+        assert main(["gate"]) == 3
+        assert path in capsys.readouterr().out
+        git(shop, "checkout", "-q", "--", path)
 
 
 def test_a_patch_with_such_a_file_is_refused_and_with_a_document_it_is_not(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for path, expected in (("README.md", ""), ("pytest.ini", "G0.unjudged")):
-        edit(shop, "2.5 * count", "count * 2.5")
+    for path, expected in (("README.md", "G3.network"), ("pytest.ini", "G0.unjudged")):
+        edit(shop, "LIMIT = 3", "import socket\nLIMIT = 3")
         (shop / path).write_text("x\n")
         git(shop, "add", "-A")
         patch = shop.parent / "change.diff"
@@ -466,11 +339,8 @@ def test_a_patch_with_such_a_file_is_refused_and_with_a_document_it_is_not(
         patch.unlink()
 
 
-@pytest.mark.parametrize("path", DOCUMENTS)
-def test_documents_are_passed_over(path: str) -> None:
-    from graphbus_core.editing.foreign import is_document
-
-    assert is_document(path)
+def test_documents_are_passed_over() -> None:
+    assert [path for path in DOCUMENTS if not is_document(path)] == []
 
 
 def test_a_document_that_is_tested_or_a_link_is_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -484,18 +354,11 @@ def test_a_document_that_is_tested_or_a_link_is_none(shop: Path, capsys: pytest.
     assert code(judged(capsys=capsys)[1]) == "G0.unjudged"
 
 
-def test_such_a_file_may_be_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    edit(shop, "2.5 * count", "count * 2.5")
-    (shop / "Makefile").write_text("all:\n")
-    assert judged("--allow", "Makefile", capsys=capsys)[0] == 0
-
-
 def test_what_a_build_wrote_is_passed_over_until_it_is_given_to_git(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["build", "agents"])
     capsys.readouterr()
-    edit(shop, "2.5 * count", "count * 2.5")
     assert judged(capsys=capsys)[0] == 0
     git(shop, "add", "-f", ".graphbus/manifest.json", ".graphbus/agents.json")
     assert judged("--staged", capsys=capsys)[0] == 0

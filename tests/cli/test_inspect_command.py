@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -105,12 +104,6 @@ def test_mermaid_draws_every_edge_once(shop: Path, capsys: pytest.CaptureFixture
     ]
 
 
-def test_mermaid_of_one_agent_shows_it_with_its_neighbours(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = _out(capsys, "--format", "mermaid", "--agent", "Stock").splitlines()
-    assert [line for line in lines if re.match(r"  a\d", line) and '"]' in line] == ['  a0["Order"]', '  a1["Stock"]']
-    assert not any("Order/Placed" in line for line in lines)
-
-
 def test_json_is_one_document_with_everything(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(_out(capsys, "--json"))
     assert set(found) == {"agents", "topics", "edges", "activation_order", "topic_cycles", "manifest"}
@@ -119,16 +112,6 @@ def test_json_is_one_document_with_everything(shop: Path, capsys: pytest.Capture
     assert {edge["kind"] for edge in found["edges"]} == {"depends_on", "topic", "call"}
     one = json.loads(_out(capsys, "--json", "--agent", "Judge"))
     assert ([agent["name"] for agent in one["agents"]], one["edges"], one["topics"]) == (["Judge"], [], [])
-
-
-def test_events_that_go_round_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    agent = "class {}(GraphBusNode):\n    @subscribe('/{}')\n    def on(self, event): self.publish('/{}', {{}})\n"
-    text = HEAD + agent.format("Ping", "Pong", "Ping") + agent.format("Pong", "Ping", "Pong")
-    monkeypatch.chdir(write_project(tmp_path, {"pyproject.toml": "", "a.py": text}))
-    build_graph("a.py")
-    assert _out(capsys).splitlines()[-1] == "Events go round between Ping, Pong."
 
 
 @pytest.mark.parametrize(
@@ -146,8 +129,3 @@ def test_what_cannot_be_shown_is_refused(
     streams = capsys.readouterr()
     assert streams.out == ""
     assert f"[{code}]" in streams.err
-
-
-def test_an_unknown_agent_is_answered_with_the_nearest(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["inspect", "--agent", "Stok"])
-    assert "There is no agent Stok in these artifacts. Did you mean 'Stock'?" in capsys.readouterr().err

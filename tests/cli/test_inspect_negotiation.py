@@ -7,8 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.cli import main
-from graphbus_core.editing.promotion import promote, undo
-from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import Evidence, ProposalEvaluation, SchemaChange
 from graphbus_core.negotiation.transcript import SessionRecord, save_session, settle_session
 from tests.fakes.negotiating_world import World, change, draft
@@ -117,27 +115,6 @@ def test_whether_the_changes_were_written_is_shown(
     assert (one["is_applied"], one["session_refusal"]) == (is_applied, refusal)
 
 
-@pytest.mark.parametrize(
-    ("is_undone", "said"), [(False, "written to the source files"), (True, "written, then undone")]
-)
-def test_the_journal_knows_what_the_record_does_not(
-    here: Path, capsys: pytest.CaptureFixture[str], is_undone: bool, said: str
-) -> None:
-    config = ResolvedBuild(root=str(here), paths=())
-    (here / "order.py").write_bytes(b"0")
-    promote(config, {"order.py": (b"0", b"1")}, "S002")
-    if is_undone:
-        undo(config)
-    _, out, _ = run(capsys)
-    assert out.splitlines()[1] == f"accepted changes: {said}"
-
-
-def test_a_session_that_accepted_nothing_has_nothing_to_write(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = World("Order", "Stock").run()
-    save_session(here / ".graphbus", replace(negotiated("S003"), negotiations=outcome), ())
-    assert "accepted changes" not in run(capsys)[1]
-
-
 def test_one_proposal_is_shown_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "p001")
     assert status == 0
@@ -173,11 +150,6 @@ def test_a_counter_proposal_and_the_arbiter_are_shown(here: Path, capsys: pytest
     assert "C002: arbiter (Order, Stock, Judge (ARBITER)), changed order.py" in out
     _, out, _ = run(capsys, "P005")
     assert "counters:    P004" in out
-
-
-def test_what_a_limit_refused_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "P002")
-    assert "refused: mail.py is protected by protected_files" in out
 
 
 @pytest.mark.parametrize(
@@ -231,40 +203,3 @@ def test_what_is_not_there_is_said_with_the_nearest(
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (5, "")
     assert sentence in err
-
-
-def test_concerns_and_suggestions_are_shown_and_evidence_only_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world = World("Order", "Stock", max_negotiation_rounds=1)
-    world.proposes("Order", draft("rename"))
-    world.votes("rename", Stock="defer")
-    outcome = world.run()
-    proof = Evidence("test", "it fails on an empty cart")
-    said = vote(
-        "reject", concerns=("it fails on an empty cart", "it is slow"), suggestions=("cache it",), evidence=(proof,)
-    )
-    said = replace(said, evaluator="Stock", reasoning="no")
-    negotiations = replace(outcome, records=(replace(outcome.records[0], evaluations=(said,)),))
-    save_session(tmp_path / ".graphbus", replace(negotiated("S001"), intent="", negotiations=negotiations), ())
-    monkeypatch.chdir(tmp_path)
-    _, out, _ = run(capsys, "P001")
-    assert "test evidence, unsubstantiated: it fails on an empty cart" in out
-    assert out.count("empty cart") == 1
-    assert "concern: it is slow" in out
-    assert "suggestion: cache it" in out
-    assert out.endswith("Outcome\n  deferred\n")
-    _, out, err = run(capsys)
-    assert "intent:" not in out
-    assert "Other sessions" not in err
-    assert "ended by max rounds (max_negotiation_rounds is 1)" in out
-
-
-def test_no_session_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    status, _, err = run(capsys)
-    assert status == 5
-    assert "No negotiation has come to its end here yet" in err
-    assert "graphbus negotiate" in err

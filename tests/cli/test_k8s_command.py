@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +13,6 @@ from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.conftest import Project
 from tests.fakes.kubernetes_documents import STATIONS, write_built
-from tests.patience import PATIENCE_S
 
 GENERATE = ["k8s", "generate", "--namespace", "weather"]
 NODE = "from graphbus_core import GraphBusNode, depends_on, publishes, schema_method, subscribe\n"
@@ -88,64 +78,19 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
     assert read_all(stations / "k8s") != before
 
 
-def test_files_that_are_no_longer_part_of_it_are_named_and_left(
-    stations: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(GENERATE) == 0
-    Path("k8s/mine.yaml").write_text("kind: Mine\n")
-    capsys.readouterr()
-    assert main([*GENERATE, "--topology", "per-agent", "--force"]) == 0
-    said = capsys.readouterr().err
-    assert (
-        "deployment.yaml was generated before and is no longer part of it: `kubectl delete -f` it where it runs, and remove it."
-        in said
-    )
-    assert "mine.yaml" not in said
-    assert Path("k8s/deployment.yaml").exists()
-
-
-def test_another_place_below_this_one_is_not_left_over(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*GENERATE, "--output", "k8s/staging"]) == 0
-    assert main([*GENERATE, "--output", "k8s"]) == 0
-    assert main([*GENERATE, "--output", "."]) == 0
-    assert "no longer part" not in capsys.readouterr().err
-
-
-def test_whatever_else_is_in_the_folder_is_let_be(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("k8s/folder.yaml").mkdir(parents=True)
-    Path("k8s/nowhere.yaml").symlink_to("nothing")
-    os.mkfifo("k8s/pipe.yaml")
-    Path("k8s/latin.yaml").write_bytes(b"\xe4")
-    assert main(GENERATE) == 0
-    assert "no longer part" not in capsys.readouterr().err
-
-
 VALUES_THAT_A_CLUSTER = [
     (["--namespace", "Production"], "GBE703", "'Production' is no name of a namespace"),
-    (["--namespace", "a" * 64], "GBE703", "more than 63 characters"),
     (["--name", "2fast"], "GBE703", "the name of a service begins with a letter"),
     (["--image", "stations"], "GBE720", "it has no tag but `latest`, and no digest"),
-    (["--image", "stations:latest"], "GBE720", "may be another one tomorrow"),
-    (["--image", "localhost:5000/stations"], "GBE720", "may be another one tomorrow"),
     (["--image", "Stations:1"], "GBE703", "no reference of an image"),
     (["--memory", "256"], "GBE703", "with one of Ki, Mi, Gi"),
-    (["--memory", "256m"], "GBE703", "'256m' is no amount of memory"),
-    (["--memory", "0Mi"], "GBE703", "no amount of memory"),
     (["--cpu", "100mi"], "GBE703", "'100mi' is no amount of CPU"),
-    (["--cpu-limit", "0"], "GBE703", "a number of cores above 0"),
     (["--state", "1"], "GBE703", "'1' is no size of a volume"),
     (["--allow-from", "*"], "GBE703", "'*' is no name of a namespace"),
-    (
-        ["--cpu", "1.5", "--cpu-limit", "1000m"],
-        "GBE703",
-        "'1000m' is no limit of CPU: it is less than what is reserved",
-    ),
-    (["--allow-egress", "fe80::1%eth0/128"], "GBE703", "one of a single machine's network"),
+    (["--allow-egress", "fe80::1%eth0/128"], "GBE703", "an address has no zone"),
     (["--allow-egress", "10.0.0.1/8"], "GBE703", "10.0.0.1/8 has host bits set"),
     (["--allow-egress", "10.0.0.0/8:0"], "GBE703", "a port is a number from 1 to 65535"),
-    (["--allow-egress", "db:x"], "GBE703", "a port is a number from 1 to 65535"),
     (["--allow-egress", "db.example.org"], "GBE703", "is no destination"),
-    (["--serve", "--token-secret", "My Secret"], "GBE703", "no name of a secret"),
     (["--pull-secret", "x_y"], "GBE703", "no name of a secret"),
 ]
 
@@ -159,20 +104,6 @@ def test_values_that_a_cluster_would_refuse_are_refused_here(
         assert code in error
         assert said in error
         assert not Path("k8s").exists()
-
-
-def test_artifacts_in_another_folder_are_there_in_the_pod_as_well(stations: Path) -> None:
-    shutil.move(".graphbus", "made/artifacts")
-    manifest = Path("made/artifacts/manifest.json")
-    manifest.write_text(manifest.read_text().replace('"project_root": ".."', '"project_root": "../.."'))
-    assert main(["k8s", "generate", "made/artifacts", "-n", "weather"]) == 0
-    (container,) = the_deployment()["spec"]["template"]["spec"]["containers"]
-    assert container["args"][0] == "--artifacts=/app/made/artifacts"
-
-
-def test_a_secret_for_a_token_that_nobody_asks_for_is_a_mistake(stations: Path, capsys: Any) -> None:
-    assert main([*GENERATE, "--token-secret", "x"]) == 2
-    assert "GBE131" in capsys.readouterr().err
 
 
 def test_sources_that_have_changed_since(stations: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,20 +153,10 @@ SHARING = {
         "class Second(GraphBusNode):\n    @subscribe('/A/B')\n    def on(self): ...\n",
         ["First -> Second (a computed topic, /A/…)"],
     ),
-    "a subscription that is computed": (
-        "import os\nclass First(GraphBusNode):\n    def go(self): self.publish('/A/B', {})\n"
-        "class Second(GraphBusNode):\n    @subscribe(os.environ.get('T', '/A/B'))\n    def on(self): ...\n",
-        ["First -> Second (hears a computed topic, perhaps /A/B)"],
-    ),
     "a call that is computed": (
         "class First(GraphBusNode):\n    @schema_method(input_schema={})\n    def look(self): ...\n"
         "class Second(GraphBusNode):\n    def go(self, whom): self.call(whom, 'look')\n",
         ["Second -> First (a computed call)"],
-    ),
-    "a wildcard that a computed topic may fit": (
-        "class First(GraphBusNode):\n    def go(self, what): self.publish(f'/A/B/{what}', {})\n"
-        "class Second(GraphBusNode):\n    @subscribe('/A/**')\n    def on(self): ...\n",
-        ["First -> Second (a computed topic, /A/B/…)"],
     ),
 }
 
@@ -258,25 +179,6 @@ def test_agents_that_need_each_other_are_not_parted(
     assert main(GENERATE) == 0
 
 
-@pytest.mark.parametrize(
-    ("names", "refusal"),
-    [
-        (("HTTPServer", "HttpServer"), "would both be called http-server in the cluster. [GBE723]"),
-        (("Ä", "B"), "Ä has no name that a cluster could use: nothing of it is a-z or 0-9. [GBE724]"),
-    ],
-)
-def test_names_that_a_cluster_cannot_tell_apart_or_use(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any, names: tuple[str, str], refusal: str
-) -> None:
-    text = NODE + "".join(f"class {name}(GraphBusNode):\n    pass\n" for name in names)
-    about = '[project]\nname = "x"\nversion = "1"\n'
-    root = project({"pyproject.toml": about, "agents/__init__.py": "", "agents/a.py": text})
-    build_graph(root / "agents")
-    monkeypatch.chdir(root)
-    assert main([*GENERATE, "--topology", "per-agent"]) == 8
-    assert refusal in capsys.readouterr().err
-
-
 STATEFUL = "def go(self): self.state['n'] = 1"
 
 
@@ -285,10 +187,8 @@ STATEFUL = "def go(self): self.state['n'] = 1"
     [
         ("pass", "", "", False),
         ("pass", "keep_dead_letters = true", "", True),
-        ("pass", "", "--state 2Gi", True),
         (STATEFUL, "", "", True),
         (STATEFUL, "", "--state none", False),
-        ("def go(self): self.history['state'] = 1", "", "", False),
     ],
 )
 def test_there_is_a_volume_where_something_is_kept(
@@ -300,98 +200,3 @@ def test_there_is_a_volume_where_something_is_kept(
     build_graph(root / "agents")
     assert main(["-C", str(root), *GENERATE, *options.split()]) == 0
     assert (root / "k8s/persistentvolumeclaim.yaml").exists() == is_kept
-
-
-def test_a_base_class_in_another_module_may_be_what_keeps_state(project: Project) -> None:
-    base = f"{NODE}class Base:\n    def go(self): self.state['n'] = 1\n"
-    text = f"{NODE}from agents.base import Base\nclass Own(Base, GraphBusNode):\n    pass\n"
-    about = '[project]\nname = "x"\nversion = "1"\n'
-    files = {"agents/__init__.py": "", "agents/base.py": base, "agents/a.py": text}
-    root = project({"pyproject.toml": about, **files})
-    build_graph(root / "agents")
-    assert main(["-C", str(root), *GENERATE]) == 0
-    assert (root / "k8s/persistentvolumeclaim.yaml").exists()
-
-
-@pytest.mark.slow
-def test_the_command_of_a_pod_starts_answers_its_probes_and_ends_in_time(stations: Path, tmp_path: Path) -> None:
-    """The process of one agent's pod, with its own settings; only paths and ports are those of this machine."""
-    assert main([*GENERATE, "--topology", "per-agent", "--serve"]) == 0
-    spec = yaml.safe_load(Path("k8s/harbour-station/deployment.yaml").read_text())["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    moved = {
-        "/app/": f"{stations}/",
-        "/var/": f"{tmp_path}/var/",
-        "0.0.0.0:8080": "127.0.0.1:0",
-        "0.0.0.0:8765": "127.0.0.1:0",
-    }
-
-    def here(text: str) -> str:
-        for old, new in moved.items():
-            text = text.replace(old, new)
-        return text
-
-    config = tmp_path / "graphbus.toml"
-    config.write_text(here(yaml.safe_load(Path("k8s/configmap.yaml").read_text())["data"]["graphbus.toml"]))
-    token = tmp_path / "var/run/secrets/graphbus/token"
-    token.parent.mkdir(parents=True)
-    token.write_text("the-token-of-this-test")
-    process = subprocess.Popen(
-        [sys.executable, *container["command"][1:], *map(here, container["args"])],
-        cwd=tmp_path,
-        env={**os.environ, "GRAPHBUS_CONFIG": str(config)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout
-        assert process.stderr
-        assert "only HarbourStation, of 2 agents" in process.stdout.readline()
-        said = ""
-        while "Listening" not in said:
-            line = process.stderr.readline()
-            assert line, said
-            said += line
-        health, serve = (int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)/", said))
-        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            assert _get(f"http://127.0.0.1:{health}{container[probe]['httpGet']['path']}") == 200
-        site = f"http://127.0.0.1:{serve}"
-        assert _ask(f"{site}/call/HarbourStation/measure", b'{"level": 2.5}') == (200, {"highest": 2.5})
-        status, refusal = _ask(f"{site}/call/SummitStation/measure", b'{"gusts": [1.5]}')
-        assert (status, refusal["code"]) == (404, "GBE696")
-        _, described = _ask(f"{site}/openapi.json")
-        assert [path for path in described["paths"] if "/call/" in path] == ["/call/HarbourStation/measure"]
-        assert list((tmp_path / "var/lib/graphbus").iterdir())
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(spec["terminationGracePeriodSeconds"]) == 0
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _ask(address: str, body: bytes | None = None) -> tuple[int, Any]:
-    headers = {
-        "Authorization": "Bearer the-token-of-this-test",
-        "Content-Type": "application/json",
-        "Host": "stations-harbour-station.weather.svc",
-    }
-    try:
-        with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=PATIENCE_S) as answer:
-            return answer.status, json.loads(answer.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
-
-
-def _get(address: str) -> int:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
-                return int(answer.status)
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)

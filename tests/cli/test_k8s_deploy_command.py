@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.k8s import Applied, _read_images, _read_objects
 from tests.fakes.kubernetes_api import Cluster, running, write_kubeconfig
 from tests.fakes.kubernetes_documents import generated
 from tests.fakes.typing_person import Person
@@ -66,16 +65,6 @@ def test_a_dry_run_asks_the_cluster_and_changes_nothing(cluster: Cluster, capfd:
 
 @pytest.mark.slow
 @needs_kubectl
-def test_what_is_refused_in_the_dry_run_makes_it_fail(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
-    cluster.refused.add("Deployment")
-    assert main(["k8s", "deploy", "--dry-run"]) == 8
-    said = capfd.readouterr().err
-    assert "Deployment violates PodSecurity" in said
-    assert "GBE705" in said
-
-
-@pytest.mark.slow
-@needs_kubectl
 def test_with_yes_everything_is_applied_and_the_rollout_awaited(
     cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,18 +85,6 @@ def test_another_image_takes_the_place_and_the_folder_stays_as_it_is(cluster: Cl
     assert {path: path.read_bytes() for path in (place / "k8s").iterdir()} == before
 
 
-@pytest.mark.slow
-@needs_kubectl
-def test_a_deployment_that_does_not_become_ready_fails_and_says_where_to_look(
-    cluster: Cluster, capfd: pytest.CaptureFixture[str]
-) -> None:
-    cluster.is_stuck = True
-    assert main(["k8s", "deploy", "--yes", "--timeout", "1s"]) == 8
-    said = capfd.readouterr().err
-    assert "Look at it: kubectl --context testing --namespace production describe deployment/graphbus-orders; " in said
-    assert "GBE705" in said
-
-
 @needs_kubectl
 def test_without_a_terminal_nothing_is_applied_unless_yes_is_said(
     cluster: Cluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -115,7 +92,7 @@ def test_without_a_terminal_nothing_is_applied_unless_yes_is_said(
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         assert main(["k8s", "deploy"]) == 8
-    assert "Nobody is at a terminal to say yes to testing. [GBE732]" in capfd.readouterr().err
+    assert "Nobody is at a terminal to say yes to context testing, http://127.0.0.1:" in capfd.readouterr().err
     assert cluster.writes == []
 
 
@@ -139,8 +116,6 @@ def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: i
         (["--context", "other"], "GBE731", "kubectl knows no cluster to deploy to: "),
         (["--image", "orders:latest"], "GBE720", "may be another one tomorrow"),
         (["--timeout", "soon"], "GBE703", "'soon' is no time: it is one or more numbers"),
-        (["--timeout", "0m0s"], "GBE703", "'0m0s' is no time: it is one or more numbers"),
-        (["--context", "--token=x"], "GBE731", "kubectl knows no cluster to deploy to: "),
         (["--namespace", "staging"], "GBE729", "not for the namespace staging, but for production"),
     ],
 )
@@ -155,79 +130,19 @@ def test_refusals(
 
 
 @needs_kubectl
-def test_without_a_current_context_nothing_is_guessed(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["k8s", "deploy", "--yes"]) == 8
-    assert "kubectl knows no cluster to deploy to: current-context is not set. [GBE731]" in capfd.readouterr().err
-
-
-@needs_kubectl
-def test_inside_of_a_cluster_it_is_that_one(
-    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    with open(os.devnull) as nothing:
-        monkeypatch.setattr(sys, "stdin", nothing)
-        assert main(["k8s", "deploy"]) == 8
-    said = capfd.readouterr().err
-    assert "To the cluster around this container, https://127.0.0.1:" in said
-
-
-def lose_a_file(folder: Path) -> None:
-    (folder / "service.yaml").unlink()
-
-
-def misspell(folder: Path) -> None:
-    path = folder / "kustomization.yaml"
-    path.write_text(f"{path.read_text()}resource: [service.yaml]\n")
-
-
-@needs_kubectl
-@pytest.mark.parametrize(("breaking", "said"), [(lose_a_file, "service.yaml"), (misspell, 'unknown field "resource"')])
 def test_a_folder_that_kustomize_does_not_understand(
-    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], breaking: Callable[[Path], None], said: str
+    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    breaking(place / "k8s")
+    (place / "k8s/service.yaml").unlink()
     assert main(["k8s", "deploy", "--yes"]) == 8
     error = capfd.readouterr().err
     assert "k8s: error: kustomize cannot make manifests of this folder: " in error
-    assert said in error
-
-
-@needs_kubectl
-def test_which_of_several_images_is_meant_is_not_guessed(
-    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    path = place / "k8s/deployment.yaml"
-    path.write_text(
-        path.read_text().replace(
-            "      containers:\n", "      containers:\n        - image: side:1\n          name: side\n"
-        )
-    )
-    assert main(["k8s", "deploy", "--yes", "--image", "new:2"]) == 8
-    assert "the manifests name graphbus-orders, side. [GBE734]" in capfd.readouterr().err
+    assert "service.yaml" in error
 
 
 def ask_for_two(folder: Path) -> None:
     path = folder / "deployment.yaml"
     path.write_text(path.read_text().replace("  replicas: 1", "  replicas: 2"))
-
-
-def ask_for_two_under_another_manager(folder: Path) -> None:
-    ask_for_two(folder)
-    path = folder / "deployment.yaml"
-    path.write_text(path.read_text().replace("managed-by: graphbus", "managed-by: somebody"))
-
-
-def patch(folder: Path) -> None:
-    """As an overlay does; this spelling is known to every kustomize."""
-    path = folder / "kustomization.yaml"
-    path.write_text(f"{path.read_text()}patchesStrategicMerge: [two.yaml]\n")
-    two = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "graphbus-orders", "namespace": "production"},
-    }
-    (folder / "two.yaml").write_text(json.dumps({**two, "spec": {"replicas": 2}}))
 
 
 def scale(folder: Path) -> None:
@@ -240,18 +155,7 @@ def scale(folder: Path) -> None:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("strategy", ["type: RollingUpdate", "rollingUpdate: {maxSurge: 0}"])
-def test_a_pod_that_begins_before_the_old_one_has_ended_is_refused(
-    cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], strategy: str
-) -> None:
-    path = place / "k8s/deployment.yaml"
-    path.write_text(path.read_text().replace("type: Recreate", strategy))
-    assert main(["k8s", "deploy", "--yes"]) == 8
-    assert "graphbus-orders would begin anew before the old pod has ended" in capfd.readouterr().err
-
-
-@needs_kubectl
-@pytest.mark.parametrize("crowding", [ask_for_two, ask_for_two_under_another_manager, patch, scale])
+@pytest.mark.parametrize("crowding", [ask_for_two, scale])
 def test_what_makes_two_buses_of_one_is_refused(
     cluster: Cluster, place: Path, capfd: pytest.CaptureFixture[str], crowding: Callable[[Path], None]
 ) -> None:
@@ -275,15 +179,6 @@ def test_what_was_shown_is_applied_whatever_becomes_of_the_folder_meanwhile(clus
 
 @pytest.mark.slow
 @needs_kubectl
-def test_a_folder_may_be_called_like_an_option(cluster: Cluster, place: Path) -> None:
-    (place / "k8s").rename(place / "--help")
-    (place / "--help/kustomization.yaml").rename(place / "--help/kustomization.yml")
-    assert main(["k8s", "deploy", "--yes", "--", "--help"]) == 0
-    assert cluster.named("Deployment")
-
-
-@pytest.mark.slow
-@needs_kubectl
 def test_what_names_no_namespace_goes_to_the_one_that_is_given(cluster: Cluster, place: Path) -> None:
     path = place / "k8s/kustomization.yaml"
     path.write_text(path.read_text().replace("namespace: production\n", ""))
@@ -291,18 +186,6 @@ def test_what_names_no_namespace_goes_to_the_one_that_is_given(cluster: Cluster,
     path.write_text(path.read_text().replace("  namespace: production\n", ""))
     assert main(["k8s", "deploy", "--yes", "--namespace", "production"]) == 0
     assert {each["metadata"]["namespace"] for each in cluster.objects.values()} == {"production"}
-
-
-@pytest.mark.parametrize("text", ["", "#!/nowhere/sh\n"])
-def test_a_kubectl_that_cannot_be_started(
-    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    stand_in(place, monkeypatch, "apply) ;;")
-    (place / "bin/kubectl").write_text(text)
-    assert main(["k8s", "deploy", "--yes"]) == 8
-    error = capfd.readouterr().err
-    assert "kubectl knows no cluster to deploy to: it cannot be started: " in error
-    assert "GBE731" in error
 
 
 def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
@@ -323,9 +206,8 @@ runpy.run_module("graphbus_core", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["kustomize", "apply"])
-def test_a_kubectl_that_hangs_ends_with_the_command(place: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
-    stand_in(place, monkeypatch, f"{stage}) echo $$ > hangs; exec sleep 600;;")
+def test_a_kubectl_that_hangs_ends_with_the_command(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(place, monkeypatch, "apply) echo $$ > hangs; exec sleep 600;;")
     monkeypatch.setenv("TMPDIR", str(place / "tmp"))
     (place / "tmp").mkdir()
     command = [sys.executable, "-c", HEARING, "k8s", "deploy", "--yes"]
@@ -375,18 +257,3 @@ def test_without_kubectl_the_folder_is_for_somebody_else(
     error = capfd.readouterr().err
     assert "kubectl was not found. [GBE704]" in error
     assert "give k8s to what applies it in your place" in error
-
-
-@needs_kubectl
-@pytest.mark.parametrize("case", ["orders-served", "stations-per-agent-served"])
-def test_what_kustomize_writes_is_understood(case: str, tmp_path: Path) -> None:
-    write_case(case, tmp_path)
-    rendered = subprocess.run(["kubectl", "kustomize", tmp_path], capture_output=True, text=True, check=True).stdout
-    objects = list(_read_objects(rendered))
-    assert len(objects) == len(generated(case)) - 1
-    namespace = "production" if case.startswith("orders") else "weather"
-    assert Applied("Namespace", namespace, "") in objects
-    assert {each.namespace for each in objects} == {namespace, ""}
-    assert all(each.name for each in objects)
-    image = "ghcr.io/acme/orders:1.4.2" if case.startswith("orders") else "stations:2.1.0"
-    assert _read_images(rendered) == [image]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from graphbus_core import store
 from graphbus_core.cli import main
 from graphbus_core.model.artifacts import SCHEMA_VERSION
 from tests.fakes.frozen_artifacts import contents, thaw
-from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -83,23 +80,6 @@ def test_an_artifact_folder_that_is_a_link_is_read_and_not_written_through(
     assert sorted((path, path.stat().st_mtime_ns) for path in elsewhere.rglob("*")) == before
 
 
-@pytest.mark.parametrize("command", [["migrate"], ["migrate", "--dry-run"], ["diff", "{there}"]])
-def test_a_folder_that_nobody_may_look_into_is_a_refusal(
-    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A name that is too long is refused by the system for everybody, root included."""
-    hidden = str(tmp_path / ("x" * 300))
-    arguments = [each.format(there=tmp_path) for each in command]
-    assert main([*arguments, hidden]) in {2, 6}
-    assert "[GBE" in capsys.readouterr().err
-
-
-def test_a_project_stands_for_the_artifacts_in_it(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["migrate", str(shop.parent)]) == 0
-    assert f"Brought {shop} from" in capsys.readouterr().out
-    assert store.load_manifest(shop).schema_version == SCHEMA_VERSION
-
-
 def test_a_migration_says_what_it_did(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate"]) == 0
     streams = capsys.readouterr()
@@ -135,26 +115,6 @@ def test_json_tells_all_of_it(shop: Path, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)["changed"] == []
 
 
-def test_packages_of_others_are_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop.parent / "agents" / "orders.py").write_text("import numpy, yaml")
-    assert main(["migrate", "--dry-run"]) == 0
-    assert "  the agents import 2 files of the project, and numpy, yaml" in capsys.readouterr().out.splitlines()
-
-
-def test_the_state_of_a_negotiation_beside_the_artifacts_stays_as_it_is(shop: Path) -> None:
-    others = {
-        "negotiation.lock": b"{}",
-        "sessions/S001/record.json": b"{}",
-        "state/state.db": b"SQLite",
-        "cache/x": b"1",
-    }
-    for path, data in others.items():
-        (shop / path).parent.mkdir(parents=True, exist_ok=True)
-        (shop / path).write_bytes(data)
-    assert main(["migrate"]) == 0
-    assert others.items() <= contents(shop).items()
-
-
 def test_a_committed_lock_holds_after_a_migration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The lock is of the same commit as the artifacts; sessions and caches are not there, as in a fresh clone."""
     folder = thaw("format_1/negotiated", tmp_path)
@@ -170,23 +130,6 @@ def test_a_committed_lock_holds_after_a_migration(tmp_path: Path, capsys: pytest
     assert main(["-C", str(tmp_path), "build", "agents", "--frozen"]) != 0
 
 
-def test_sources_that_have_changed_are_a_refusal_with_a_place(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (shop.parent / "agents" / "arbiter.py").write_text("")
-    assert main(["migrate"]) == 6
-    refusal = capsys.readouterr().err
-    assert "GBE512" in refusal
-    assert "agents/arbiter.py" in refusal
-    assert "graphbus build" in refusal
-
-
-def test_a_build_after_an_upgrade_writes_the_new_format_though_no_source_has_changed(
-    shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["build", "agents"]) == 0
-    assert main(["migrate"]) == 0
-    assert "already" in capsys.readouterr().out
-
-
 def test_a_build_instead_of_a_migration_keeps_the_last_negotiation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,15 +143,3 @@ def test_a_build_instead_of_a_migration_keeps_the_last_negotiation(
         before["modified_files.json"],
     )
     assert store.load_manifest(folder).schema_version == SCHEMA_VERSION
-
-
-@pytest.mark.slow
-def test_through_a_pipe_without_colour_and_with_a_status(shop: Path) -> None:
-    def graphbus(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "graphbus_core", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-
-    done = graphbus("migrate", "--diff")
-    assert (done.returncode, done.stderr, "\033" in done.stdout) == (0, "", False)
-    missing = graphbus("migrate", "nowhere", "--json")
-    assert (missing.returncode, json.loads(missing.stdout)["errors"][0]["code"]) == (6, "GBE501")

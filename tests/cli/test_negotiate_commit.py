@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from graphbus_core.cli import main
-from tests.unit.editing.git_project import commit_files, git, make_repository
+from tests.unit.editing.git_project import git, make_repository
 
 FILES = {
     ".gitignore": ".graphbus/\n__pycache__/\n",
@@ -44,14 +43,6 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_program_reads_the_commits_in_the_document(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main((*COMMAND, "--json")) == 0
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["git_commits"] == {"P001": git(shop, "rev-parse", "HEAD").strip()}
-    assert "Warning" not in captured.err  # a clean tree
-
-
-@pytest.mark.slow
 def test_what_was_agreed_is_written_committed_and_explained(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(COMMAND) == 0
     said = capsys.readouterr().out
@@ -71,24 +62,6 @@ def test_what_was_agreed_is_written_committed_and_explained(shop: Path, capsys: 
     assert commit in capsys.readouterr().out
     git(shop, "revert", "--no-edit", commit)
     assert 'event["skuu"]' in (shop / "agents/report.py").read_text()
-
-
-@pytest.mark.slow
-def test_a_file_with_changes_of_its_own_is_improved_and_left_to_its_author(
-    shop: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = shop / "agents/report.py"
-    path.write_text(f"# mine\n{path.read_text()}")
-    assert main(COMMAND) == 5
-    captured = capsys.readouterr()
-    assert "[GBE435]" in captured.err
-    warning = captured.out.index(
-        "Warning: agents/report.py has changes that are not committed. If an accepted proposal"
-    )
-    assert warning < captured.out.index("[AGENT]")  # said when it can still be mended, and nothing refused
-    assert 'event["sku"]' in path.read_text()
-    assert git(shop, "log", "--format=%s").splitlines() == ["begin"]
-    commit_files(shop, {}, "by hand")
 
 
 def test_without_a_name_no_agent_is_asked(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

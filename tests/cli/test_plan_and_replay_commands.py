@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import console, main
-from graphbus_core.cli.live import Live, spent_so_far
+from graphbus_core.cli.live import Live
 from graphbus_core.cli.plan import show_plan
 from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
@@ -103,28 +103,6 @@ def test_a_session_of_rules_is_locked_frozen_and_replayed(zoo: Path, capsys: Cap
     assert "The replay of session S001 differs from its record" in captured.err
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("field", "value", "told"),
-    [
-        ("before", {"../elsewhere.py": "eJwDAAAAAAE="}, "'../elsewhere.py' is no place in the project"),
-        ("record", "no base64!", "The lock cannot be read"),
-        ("record", "eJyrrgUAAXUA+Q==", "its record cannot be read"),
-    ],
-)
-def test_a_lock_that_somebody_has_bent_is_refused(
-    zoo: Path, capsys: Captured, field: str, value: object, told: str
-) -> None:
-    negotiate(zoo, GoodModel(), settings=Settings(safety=SafetyConfig(max_negotiation_rounds=1)))
-    lock = zoo / ".graphbus/negotiation.lock"
-    document = json.loads(lock.read_text(encoding="utf-8"))
-    document["session"][field] = value
-    lock.write_text(json.dumps(document), encoding="utf-8")
-    assert main(["replay"]) != 0
-    assert told in capsys.readouterr().err
-    assert not (zoo.parent / "elsewhere.py").exists()
-
-
 def test_there_is_nothing_to_resume_or_to_replay_in_a_new_project(zoo: Path, capsys: Captured) -> None:
     assert main(["negotiate", "agents", "--resume"]) == 5
     assert "There is no session to go on with" in capsys.readouterr().err
@@ -150,18 +128,6 @@ def test_a_session_that_a_person_or_the_limit_of_rounds_ended_is_told_apart(zoo:
 AMOUNTS = {"calls": 2, "requests": 2, "cached": 0, "tokens": 1234, "cost_usd": 0.25, "unpriced": 0, "of_usd": 5.0}
 
 
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({}, "2 calls, 1,234 tokens, $0.25"),
-        ({"calls": 1, "cost_usd": 0.0123}, "1 call, 1,234 tokens, $0.0123"),
-        ({"cost_usd": 0.0, "unpriced": 2}, "2 calls, 1,234 tokens"),
-    ],
-)
-def test_what_was_spent_so_far_is_told_in_a_line(changes: dict[str, object], told: str) -> None:
-    assert spent_so_far({**AMOUNTS, **changes}) == told
-
-
 def test_the_status_shows_calls_tokens_and_dollars_and_an_unknown_price_is_said_once() -> None:
     live = Live()
     assert live.lines("/Negotiation/Spent", AMOUNTS) == []
@@ -170,13 +136,6 @@ def test_the_status_shows_calls_tokens_and_dollars_and_an_unknown_price_is_said_
     said = [line for _ in range(3) for line in live.lines("/Negotiation/Spent", unpriced)]
     assert len(said) == 1
     assert "price of this model is not known" in said[0]
-
-
-def test_who_has_settled_is_named_and_why_no_model_negotiates() -> None:
-    started = {"session": "S002", "backend": "rules", "agents": ["Order"], "arbiters": [], "intent": ""}
-    lines = Live().lines("/Negotiation/Started", {**started, "note": "there is no key", "at_rest": ["Order"]})
-    assert any("That is because there is no key." in line for line in lines)
-    assert any("Order: settled" in line or "settled, nothing new since" in line for line in lines)
 
 
 @pytest.mark.parametrize("limit", ["nan", "inf"])
@@ -188,7 +147,7 @@ def test_a_limit_that_limits_nothing_is_refused(zoo: Path, capsys: Captured, lim
 
 
 @pytest.mark.slow
-def test_a_plan_is_near_what_then_happens_and_nothing_once_all_have_settled(
+def test_a_plan_bounds_what_then_happens_and_is_nothing_once_all_have_settled(
     zoo: Path, capsys: Captured, figure: Callable[[str, object], None]
 ) -> None:
     planned(GoodModel(), as_json=True)
@@ -197,33 +156,13 @@ def test_a_plan_is_near_what_then_happens_and_nothing_once_all_have_settled(
     assert spent.calls <= before["bound"]["calls"]
     assert spent.usage.total_tokens <= before["bound"]["tokens"]
     assert spent.cost_usd <= before["bound"]["cost_usd"]
-    expected = sum(phase["expected_tokens"] for phase in before["plan"]["phases"])
-    assert spent.usage.total_tokens / 2 <= expected <= spent.usage.total_tokens * 2.5
     figure("calls of a session against the printed bound", f"{spent.calls} of {before['bound']['calls']}")
-    figure("tokens of a session against what was to be expected", f"{spent.usage.total_tokens:,} and {expected:,}")
     planned(GoodModel())
     assert "Never more than 0 questions. Worst case $0 and 0 tokens." in capsys.readouterr().out
     again = GoodModel()
     negotiate(zoo, again)
     assert again.asked == []
     figure("model calls of a build in which nothing has changed", len(again.asked))
-
-
-def test_who_has_settled_counts_in_the_worst_case_for_he_still_votes(zoo: Path, capsys: Captured) -> None:
-    negotiate(zoo, GoodModel())
-    mail, stock = zoo / "agents/mail.py", zoo / "agents/stock.py"
-    mail.write_text(mail.read_text(encoding="utf-8").replace('"""', f'"""{"Long. " * 3000}', 1), encoding="utf-8")
-    planned(GoodModel(), as_json=True, force=True)
-    forced = json.loads(capsys.readouterr().out)
-    negotiate(zoo, GoodModel())
-    stock.write_text(stock.read_text(encoding="utf-8").replace("Counts what", "Adds up what"), encoding="utf-8")
-    planned(GoodModel(), as_json=True)
-    one = json.loads(capsys.readouterr().out)
-    assert one["plan"]["asked"] < forced["plan"]["asked"]
-    votes = [
-        next(each["tokens"] for each in done["plan"]["phases"] if each["task"] == "evaluate") for done in (one, forced)
-    ]
-    assert votes[0] > votes[1] * 0.9
 
 
 @pytest.mark.slow
@@ -256,14 +195,3 @@ def test_a_plan_needs_no_key(zoo: Path, capsys: Captured) -> None:
     assert "for a million tokens in" in out
     assert main(["negotiate", "agents", "--model", "openai"]) == 5
     assert "GBE440" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_a_replay_says_which_files_were_edited_since(zoo: Path, capsys: Captured) -> None:
-    changed = negotiate(zoo, GoodModel()).applied[0].path
-    assert main(["replay", "--verify"]) == 0
-    assert "edited since" not in capsys.readouterr().out
-    with (zoo / changed).open("a", encoding="utf-8") as file:
-        file.write("# mine\n")
-    assert main(["replay", "--verify"]) == 0
-    assert f"{changed}, edited since: compared as the session left it" in capsys.readouterr().out

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from graphbus_core import build_graph, runtime
-from graphbus_core.model.config import RuntimeConfig
+from graphbus_core import build_graph
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
@@ -46,8 +44,7 @@ def clock(root: Path, way: str, kind: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["def", "async def"])
-@pytest.mark.parametrize(("way", "status"), [("exit", 5), ("interrupt", 130)])
+@pytest.mark.parametrize(("way", "status", "kind"), [("exit", 5, "def"), ("interrupt", 130, "async def")])
 def test_a_graph_that_stays_up_ends_in_good_order(tmp_path: Path, way: str, status: int, kind: str) -> None:
     command = [sys.executable, "-m", "graphbus_core", "run"]
     done = subprocess.run(
@@ -64,19 +61,3 @@ def test_a_graph_that_stays_up_ends_in_good_order(tmp_path: Path, way: str, stat
     assert done.stderr.count("Traceback") == 1  # that of the handler, in the log
     assert "in on_struck" in done.stderr
     assert "graphbus_core" not in done.stderr
-
-
-def test_one_dispatcher_delivers_in_a_graph_that_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = write_project(
-        tmp_path,
-        {
-            "pyproject.toml": "[tool.graphbus]\n",
-            "agents/a.py": "from graphbus_core import GraphBusNode\nclass A(GraphBusNode): pass\n",
-        },
-    )
-    build_graph(root / "agents")
-    monkeypatch.chdir(root)
-    names: list[str] = []
-    work = lambda _graph: names.extend(thread.name for thread in threading.enumerate())  # noqa: E731
-    runtime.run_runtime_pipeline(RuntimeConfig(is_serving=True), work=work)
-    assert names.count("graphbus-dispatcher") == 1

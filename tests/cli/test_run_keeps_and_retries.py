@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 from graphbus_core import build_graph
 from graphbus_core.cli import main
 from tests.conftest import Project
-from tests.patience import PATIENCE_S
 
 FILES = {
     "pyproject.toml": """
@@ -77,23 +74,16 @@ def test_so_does_a_run_with_an_entry_point(shop: Path, capsys: pytest.CaptureFix
     assert count(capsys) == {"attempts": 3, "done": 1}
 
 
-@pytest.mark.slow
-def test_so_does_the_bare_runtime(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-m", "graphbus_core.runtime", "--entrypoint", "main:place"]
-    assert subprocess.run(command, cwd=shop, check=False, capture_output=True, timeout=PATIENCE_S).returncode == 0
-    assert count(capsys) == {"attempts": 3, "done": 1}
-
-
 # --- files that cannot be used ---
 
 
 @pytest.mark.parametrize(
     ("name", "what"), [("dead_letters", "The file of dead letters"), ("state", "The state of the agents")]
 )
-@pytest.mark.parametrize("content", ["x\n", "no database, whatever its name says" * 99])
 def test_a_graph_does_not_start_on_a_damaged_file_and_says_which_one_to_move_away(
-    shop: Path, capsys: pytest.CaptureFixture[str], name: str, what: str, content: str
+    shop: Path, capsys: pytest.CaptureFixture[str], name: str, what: str
 ) -> None:
+    content = "no database, whatever its name says" * 99
     with (shop / "pyproject.toml").open("a") as file:
         file.write("keep_dead_letters = true\n")
     path = shop / f"kept/{name}.sqlite3"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -11,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core import build_graph, run_graph
+from graphbus_core import build_graph
 from graphbus_core.cli import main
-from graphbus_core.errors import RunError
-from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.model.config import RuntimeConfig
-from graphbus_core.runtime import PIPELINE
 from tests.conftest import Project
 from tests.patience import PATIENCE_S
 
@@ -55,10 +50,6 @@ def root(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
     build_graph(folder / "agents")
     monkeypatch.chdir(folder)
     return folder
-
-
-def start_only(*names: str) -> LiveGraph:
-    return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(RuntimeConfig(only=names))[LiveGraph]
 
 
 @pytest.fixture
@@ -109,13 +100,6 @@ def test_what_the_others_hear_is_not_heard(root: Path, capsys: pytest.CaptureFix
     assert "Left out" not in written.err
 
 
-def test_both_may_be_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--only", "Weather", "--only", "Stocks", "--call", "Stocks.who", "{}"]) == 0
-    out = capsys.readouterr().out
-    assert "Loaded 2 agents" in out
-    assert json.loads(out.splitlines()[-1]) == {"name": "Stocks"}
-
-
 def test_a_call_of_one_that_runs_elsewhere_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--only", "Weather", "--call", "Stocks.who", "{}"]) == 7
     assert (
@@ -136,19 +120,3 @@ def test_an_unknown_name_is_refused_before_anything_is_imported(
     err = capsys.readouterr().err
     assert "The graph has no agent Wether to run alone. Did you mean 'Weather'? [GBE695]" in err
     assert "Its agents are: Stocks, Weather." in err
-
-
-def test_the_module_of_another_agent_need_not_even_import(root: Path) -> None:
-    (root / "agents/stocks.py").write_text("import surely_not_installed\n")
-    request = RuntimeConfig(only=("Weather",), allow_drift=True)
-    with PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph] as graph:
-        assert list(graph.nodes) == ["Weather"]
-        assert graph.call("Weather", "who") == {"name": "Weather"}
-        with pytest.raises(RunError) as refusal:
-            graph.node("Stocks")
-        assert refusal.value.code == "GBE696"
-
-
-def test_without_the_option_all_run(root: Path) -> None:
-    with run_graph() as graph:
-        assert set(graph.nodes) == {"Weather", "Stocks"}

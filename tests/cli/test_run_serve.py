@@ -7,17 +7,17 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from graphbus_core.cli import main
 from tests.fakes.http_site import AGENTS, TOKEN, build_site
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
@@ -57,11 +57,9 @@ class Process(NamedTuple):
 
 
 @contextmanager
-def running(root: Path, *options: str, token: str = TOKEN, before: str = "") -> Iterator[Process]:
-    environment = os.environ | {"GRAPHBUS_TOKEN": token}
+def running(root: Path, *options: str) -> Iterator[Process]:
+    environment = os.environ | {"GRAPHBUS_TOKEN": TOKEN}
     command = [sys.executable, "-m", "graphbus_core", "run", ".graphbus", *options]
-    if before:
-        command = ["sh", "-c", f'{before}; exec "$@"', "sh", *command]
     with subprocess.Popen(
         command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as popen:
@@ -112,53 +110,24 @@ def test_sigterm_lets_requests_end_refuses_new_ones_and_exits_with_0(tmp_path: P
         ask(port, "GET", "/livez")
 
 
-def test_work_of_the_command_line_is_done_before_and_the_graph_stays_up(tmp_path: Path) -> None:
-    root = build_site(tmp_path)
-    with running(root, "--serve", "--port", "0", "--call", "Till.add", '{"amount": 7}') as process:
-        port = process.port("Listening")
-        assert ask(port, "POST", "/call/Till/read", {}) == (200, {"total": 7})
-        assert process.end() == 0
-    assert '{"total":7}' in process.text
-
-
-def test_a_keep_alive_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    with running(build_site(tmp_path), "--serve", "--port", "0") as process:
-        connection = http.client.HTTPConnection("127.0.0.1", process.port("Listening"), timeout=PATIENCE_S)
-        connection.request("GET", "/livez")
-        assert connection.getresponse().read()
-        assert process.end() == 0
-        connection.close()
-
-
-def ask_on_300_connections(port: int) -> list[bytes]:
-    """The statuses that they get while all of them are open; a connection that is hung up on gives nothing."""
-    statuses: list[bytes] = []
-    with ExitStack() as stack:
-        address = ("127.0.0.1", port)
-        connections = [stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S)) for _ in range(300)]
-        for connection in connections:
-            with suppress(ConnectionError):
-                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with suppress(ConnectionError):
-                statuses.append(connection.recv(4096)[9:12])
-    return statuses
-
-
 @pytest.mark.parametrize(
-    ("options", "token", "status", "code"),
+    ("line", "token", "refused"),
     [
-        (("--serve", "--host", "0.0.0.0"), "", 2, "GBE155"),
-        (("--serve",), "short", 2, "GBE156"),
-        (("--health", "nowhere"), TOKEN, 2, "GBE157"),
-        (("--port", "80"), TOKEN, 2, "GBE131"),
-        (("--host", "::1"), TOKEN, 2, "GBE131"),
-        (("--serve", "--port", "0", "--host", "192.0.2.1"), TOKEN, 7, "GBE672"),
+        ("--serve --host 0.0.0.0", "", (2, "GBE155")),
+        ("--serve", "short", (2, "GBE156")),
+        ("--health nowhere", TOKEN, (2, "GBE157")),
+        ("--port 80", TOKEN, (2, "GBE131")),
+        ("--serve --port 0 --host 192.0.2.1", TOKEN, (7, "GBE672")),
     ],
 )
 def test_what_cannot_be_served_is_refused_before_the_graph_starts(
-    options: tuple[str, ...], token: str, status: int, code: str, tmp_path: Path
+    line: str, token: str, refused: tuple[int, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with running(build_site(tmp_path), *options, token=token) as process:
-        assert process.popen.wait(PATIENCE_S) == status
-    assert code in process.text
-    assert "Ready" not in process.text
+    root = build_site(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHBUS_TOKEN", token)
+        status = main(["-C", str(root), "run", *line.split()])
+    streams = capsys.readouterr()
+    assert status == refused[0]
+    assert refused[1] in streams.err
+    assert "Ready" not in streams.out

@@ -9,7 +9,7 @@ import pytest
 
 from graphbus_core.cli import main
 from graphbus_core.editing.journal import COMMITTING
-from graphbus_core.editing.workspace import promote
+from graphbus_core.editing.promotion import promote
 from graphbus_core.model.config import ResolvedBuild
 from tests.fakes.landed_sessions import FILES, LOG, PRICE, Agreed
 from tests.unit.editing.git_project import git, make_repository
@@ -54,16 +54,6 @@ def test_json_is_one_document(promoted: Path, capsys: pytest.CaptureFixture[str]
     assert [file["path"] for file in document["files"]] == ["agents/a.py"]
 
 
-def test_a_file_that_was_changed_since_is_named(promoted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (promoted / "agents/a.py").write_bytes(b"a = 'mine'\n")
-
-    assert main(["undo"]) == 4
-
-    said = capsys.readouterr().err
-    assert "[GBE326]" in said
-    assert "agents/a.py" in said
-
-
 def test_nothing_to_undo_is_told(promoted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["undo"])
 
@@ -98,14 +88,3 @@ def test_the_git_commits_of_a_session_are_named_and_stay(
     assert main(["undo"]) == 0
     assert f"git revert {ids[0][:10]} {ids[1][:10]}" in capsys.readouterr().err
     assert git(shop, "rev-parse", "HEAD").strip() == ids[0]
-
-
-def test_commits_that_are_not_in_the_history_are_not_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shop = make_repository(tmp_path / "shop", FILES)
-    Agreed(shop).accept(PRICE).land()
-    git(shop, "update-ref", "HEAD", "HEAD~1")
-    monkeypatch.chdir(shop)
-    assert main(["undo"]) == 0
-    assert "git revert" not in capsys.readouterr().err

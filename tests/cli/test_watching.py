@@ -23,7 +23,7 @@ class Watched:
         self.root = root
         self.excluded: tuple[str, ...] = ()
         self.told: SimpleQueue[tuple[str, ...] | UsageError] = SimpleQueue()
-        self.watcher = Watcher(root, self.told.put, self.told.put, exclude=lambda: self.excluded)
+        self.watcher = Watcher(str(root), self.told.put, lambda: self.excluded)
 
     def saves(self, path: str) -> None:
         """Write a file."""
@@ -117,8 +117,9 @@ def test_what_is_excluded_is_asked_after_each_save(watched: Watched) -> None:
     assert watched.is_told("agents/inner/hidden.py")
 
 
-def test_a_project_that_is_gone_is_told_once(watched: Watched) -> None:
-    shutil.rmtree(watched.root)
-    while not isinstance(found := watched.told.get(timeout=PATIENCE_S), UsageError):
-        pass
-    assert found.code == "GBE164"
+def test_a_machine_that_refuses_to_watch_is_reported(tmp_path: Path) -> None:
+    told: SimpleQueue[object] = SimpleQueue()
+    with Watcher(str(tmp_path / "nowhere"), told.put):
+        refused = told.get(timeout=PATIENCE_S)
+    assert isinstance(refused, UsageError)
+    assert refused.code == "GBE164"

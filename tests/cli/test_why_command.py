@@ -12,8 +12,7 @@ import pytest
 from graphbus_core.cli import main
 from graphbus_core.editing.promotion import undo
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.negotiation import provenance
-from tests.fakes.landed_sessions import FILES, LOG, ORDER, PRICE, REBATE, Agreed
+from tests.fakes.landed_sessions import FILES, LOG, PRICE, REBATE, Agreed
 from tests.project_files import write_project
 from tests.unit.editing.git_project import commit_files, git, make_repository
 
@@ -96,24 +95,6 @@ def test_a_line_is_followed_when_others_move_it(here: Path, capsys: pytest.Captu
     assert "somebody did by hand after session S002" in out
 
 
-@pytest.mark.parametrize("has_sessions", [True, False])
-def test_a_line_that_a_person_has_put_elsewhere_is_still_the_same(
-    here: Path, capsys: pytest.CaptureFixture[str], has_sessions: bool
-) -> None:
-    make_repository(here, FILES)
-    land(here, PRICE, REBATE, makes_commits=True)
-    path = here / ORDER_PY
-    moved = PRICE[2]
-    path.write_text(f"{path.read_text().replace(moved, '')}\n    def cost(self, price):\n{moved}        return 1\n")
-    commit_files(here, {}, "by hand")
-    if not has_sessions:
-        shutil.rmtree(here / ".graphbus")
-    assert decision_of(capsys, "total = max(price, 0)") == "S001 P001"
-    last = len(path.read_text().splitlines())  # a line that there was once and is twice now is nobody's
-    document = json.loads(why(capsys, f"{ORDER_PY}:{last}", "--json")[1])
-    assert document["decisions"] == []
-
-
 def test_decisions_of_one_session_are_told_apart(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = Agreed(here, makes_commits=False).accept(PRICE)
     session.accept((ORDER_PY, "max(price, 0)", "max(price, 1)"), title="At least one")
@@ -141,14 +122,6 @@ def test_a_session_whose_record_is_gone_is_still_named(here: Path, capsys: pytes
     assert "the record of its session is gone" in out
 
 
-def test_a_diff_that_does_not_fit_is_not_guessed_from(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Agreed(here, makes_commits=False).accept(PRICE).accept(REBATE, title="Give a rebate").land()
-    monkeypatch.setattr(provenance, "_patched", lambda *_: None)
-    assert decision_of(capsys, "max(price, 0)") == "S001 P001+P002"
-
-
 def test_without_sessions_git_remembers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_repository(here, FILES)
     land(here, PRICE, makes_commits=True)
@@ -172,15 +145,6 @@ def test_without_sessions_git_remembers(here: Path, capsys: pytest.CaptureFixtur
     )
     assert decision_of(capsys, "# by hand", "agents/stock.py") == "before"
     assert decision_of(capsys, "class Order") == "before"
-
-
-def test_without_the_journal_the_record_tells_what_git_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_repository(here, FILES)
-    land(here, PRICE, makes_commits=True)
-    shutil.rmtree(here / ".graphbus/journal")
-    _, out, _ = why(capsys, f"{ORDER_PY}:6")
-    assert "P001  Refuse negative prices" in out
-    assert "said:       Stock accept" in out
 
 
 def test_another_session_of_the_same_name_is_not_mistaken(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,18 +209,3 @@ def test_a_place_is_found_from_a_folder_below(
     monkeypatch.chdir(here / "agents")
     for place in ("order.py:6", "agents/order.py:6", "order.py:6:9"):
         assert "P001  Refuse negative prices" in why(capsys, place)[1]
-
-
-def test_a_name_with_a_colon_is_a_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_project(here, {"a:1": "x\n"})
-    assert "wrote a line of a:1" in why(capsys, "a:1")[1]
-    assert "it was here before" in why(capsys, "a:1:1")[1]
-
-
-def test_line_ends_and_a_missing_last_one_are_followed_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / ORDER_PY).write_bytes(ORDER.rstrip("\n").replace("\n", "\r\n").encode())
-    session = Agreed(here, makes_commits=False).accept((ORDER_PY, "return 0", "return 1"))
-    session.accept((ORDER_PY, PRICE[1].strip(), PRICE[2].strip()), title="other")
-    session.land()
-    assert decision_of(capsys, "return 1") == "S001 P001"
-    assert decision_of(capsys, "max(price, 0)") == "S001 P002"

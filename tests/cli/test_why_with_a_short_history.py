@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -66,25 +65,6 @@ def test_the_first_commit_of_a_shallow_clone_has_not_written_everything(
     assert (found["total = max(price, 0)"], found["return 1"]) == ("P001", "P002")
 
 
-def test_a_shallow_clone_knows_the_decisions_that_it_holds(
-    origin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clone(origin, monkeypatch, "--depth", "2")
-    found = origins(capsys)
-    assert found["return 1"] == "P002"
-    assert found["total = max(price, 0)"] == "unknown"
-
-
-def test_what_a_session_here_has_written_is_known_in_a_shallow_clone_too(
-    origin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = clone(origin, monkeypatch, "--depth", "1")
-    Agreed(root, makes_commits=False).accept((ORDER_PY, "return 1\n", "return 2\n")).land()
-    found = origins(capsys)
-    assert found["return 2"] == "P001"
-    assert found["class Order(GraphBusNode):"] == "unknown"
-
-
 def test_a_history_whose_files_were_not_fetched_is_not_taken_for_none(
     origin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,14 +74,6 @@ def test_a_history_whose_files_were_not_fetched_is_not_taken_for_none(
     captured = capsys.readouterr()
     assert "No decision of GraphBus wrote a line" not in captured.out
     assert "git's history here does not reach back" in captured.out + captured.err
-
-
-def test_a_git_blame_that_fails_is_not_taken_for_no_decision(
-    origin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = clone(origin, monkeypatch)
-    git(root, "config", "blame.ignoreRevsFile", ".there-is-none")
-    assert set(origins(capsys).values()) == {"unknown"}
 
 
 def test_a_squashed_commit_names_all_its_decisions(
@@ -120,16 +92,6 @@ def test_a_squashed_commit_names_all_its_decisions(
     assert "One of these decisions" in said
     assert "P001  fix(Order): refuse negative prices" in said
     assert "P002  fix(Order): give a rebate" in said
-
-
-def test_trailers_that_a_person_added_below_do_not_hide_ours(
-    origin: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    message = git(origin, "log", "-1", "--format=%B")
-    git(origin, "commit", "--amend", "-q", "-m", f"{message}\nTested-by: A Person <person@example.com>\n")
-    shutil.rmtree(origin / ".graphbus")
-    monkeypatch.chdir(origin)
-    assert origins(capsys)["return 1"] == "P002"
 
 
 @pytest.mark.parametrize("session", ["S\0001", "../" * 30 + "S001", "x" * 3000, "S001\x1b[31m"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -42,13 +43,14 @@ def needed(name: str, seen: set[str]) -> Iterator[str]:
             yield from needed(other, seen)
 
 
-def link_dependencies(folder: Path) -> None:
-    """Fill `folder` with what the wheel declares that it needs, and nothing else of this environment."""
-    folder.mkdir()
+def copy_dependencies(packages: Path) -> None:
+    """Install what the wheel declares that it needs, and nothing else of this environment; copies, which a jail shows."""
     for name in needed("graphbus", set()):
         files = distribution(name).files or []
         for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
-            (folder / top).symlink_to(Path(str(distribution(name).locate_file(top))))
+            place = Path(str(distribution(name).locate_file(top)))
+            copy = shutil.copytree if place.is_dir() else shutil.copy
+            copy(place, packages / top)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +69,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = home / "env" / "bin" / "python"
     install = ("install", "--quiet", "--no-index", "--no-deps", "--no-warn-script-location")
     run(sys.executable, "-m", "pip", "--python", python, *install, wheel, cwd=home)
-    link_dependencies(home / "dependencies")
     (packages,) = (home / "env" / "lib").glob("python*/site-packages")
-    (packages / "dependencies.pth").write_text(f"{home / 'dependencies'}\n", encoding="utf-8")
+    copy_dependencies(packages)
     return python
 
 
@@ -98,11 +99,14 @@ def test_the_command_shows_its_help(python: Path, tmp_path: Path) -> None:
     assert "negotiate" in run(python.parent / "graphbus", "--help", cwd=tmp_path)
 
 
-def test_a_new_project_is_made_built_negotiated_and_run(python: Path, tmp_path: Path) -> None:
+def test_a_new_project_is_made_and_built_and_a_change_of_it_is_judged(python: Path, tmp_path: Path) -> None:
     graphbus = python.parent / "graphbus"
     run(graphbus, "init", "my-shop", cwd=tmp_path)
     shop = tmp_path / "my-shop"
     run(graphbus, "build", "agents/", cwd=shop)
     assert {path.name for path in (shop / ".graphbus").glob("*.json")} >= {"graph.json", "agents.json", "topics.json"}
-    run(graphbus, "negotiate", "agents/", "--dry-run", cwd=shop)
+    shutil.rmtree(shop / "tests")  # there is no pytest
+    agent = shop / "agents" / "inventory.py"
+    (tmp_path / "new.py").write_text(agent.read_text() + "# A remark.\n")
+    assert "G5 import" in run(graphbus, "gate", agent, "--new", tmp_path / "new.py", cwd=shop)
     assert "graphbus" in run(python, "-m", "graphbus_core", "--version", cwd=shop)

@@ -48,7 +48,8 @@ class Steps:
             raise OSError(errno.EIO, "Input/output error")
 
     def hook(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event in STEPS and arguments and self._is_ours(event, arguments[0]):
+        is_way = event == "open" and isinstance(arguments[2], int) and bool(arguments[2] & os.O_PATH)
+        if event in STEPS and arguments and not is_way and self._is_ours(event, arguments[0]):
             self.step()
         if self._saved_at and event == "os.rename" and str(arguments[0]).endswith(".graphbus-new"):
             self._exchanges += 1

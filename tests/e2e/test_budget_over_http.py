@@ -65,7 +65,7 @@ def negotiated(root: Path, server: ModelServer, budget: Budget, **settings: obje
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(KEY_VARIABLE, KEY)
-    monkeypatch.setattr(attempts, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(attempts, "_FIRST_WAIT_S", 0.01)
     return write_zoo(tmp_path)
 
 

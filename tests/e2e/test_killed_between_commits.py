@@ -13,13 +13,12 @@ import pytest
 
 from graphbus_core.cli import main
 from graphbus_core.editing import commits
-from graphbus_core.editing.git import Repository
 from graphbus_core.errors import GraphBusError
 from graphbus_core.negotiation.apply import load_commits
 from tests.fakes.landed_sessions import FILES, PRICE, Agreed
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
-from tests.unit.editing.git_project import commit_files, git, make_repository
+from tests.unit.editing.git_project import git, make_repository
 
 pytestmark = pytest.mark.slow
 CHECKOUT = Path(__file__).parents[2]
@@ -132,16 +131,6 @@ def wait_for_git(shop: Path) -> None:
     assert comes_true(lambda: len(subjects(shop)) > 1)
 
 
-def test_a_lock_that_goes_away_is_waited_for(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "LOCK_WAIT_S", 20)
-    session = Agreed(shop).accept(PRICE)
-    (shop / ".git" / "index.lock").touch()
-    process = subprocess.Popen(["sh", "-c", f"sleep 0.5; rm {shop}/.git/index.lock"])
-    session.land()
-    process.wait()
-    assert len(subjects(shop)) == 2
-
-
 def test_commits_in_a_partial_and_sparse_clone_fetch_nothing(tmp_path: Path) -> None:
     origin = make_repository(tmp_path / "origin", {**FILES, "agents/data.txt": "data\n", "big/more.txt": "more\n"})
     git(origin, "config", "uploadpack.allowFilter", "true")
@@ -175,17 +164,3 @@ def test_commits_that_head_has_are_not_denied(shop: Path, monkeypatch: pytest.Mo
     assert made is not None
     assert list(made.commits.values()) == [git(shop, "rev-parse", "HEAD").strip()]
     assert not (shop / ".git" / "index.lock").exists()
-
-
-def test_a_reset_makes_the_list_say_that_commits_are_gone(
-    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Agreed(shop).accept(PRICE).land()
-    git(shop, "reset", "-q", "--soft", "HEAD~1")
-    monkeypatch.chdir(shop)
-    assert main(["inspect-negotiation"]) == 0
-    assert "1 git commit, not in the history of HEAD" in capsys.readouterr().out
-    commit_files(shop, {}, "by hand")
-    repository = Repository.find(shop)
-    assert repository is not None
-    assert repository.head()

@@ -25,7 +25,6 @@ from graphbus_core.editing import sandboxes
 from graphbus_core.editing.sandboxes.process import Finished, Sandbox
 from graphbus_core.errors import (
     BuildError,
-    GraphBusError,
     ModelError,
     NegotiationError,
     NotJudgedError,
@@ -40,6 +39,7 @@ from graphbus_core.negotiation.replay import replay
 from graphbus_core.negotiation.session_workspace import Outcome
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.settings import resolve_build
+from tests import thoroughness
 from tests.fakes.model_sessions import GoodModel, negotiate, result_of, sources, write_zoo
 from tests.fakes.negotiating_agents import OpenGate
 from tests.fakes.pausing import comes_true
@@ -80,7 +80,7 @@ def test_answers_in_any_order_give_the_same_files_record_and_artifacts(
     finished: Path, tmp_path: Path, figure: Figure
 ) -> None:
     chance = random.Random(7)
-    widths = (1, 3, 16)
+    widths = (1, 16)
     for width in widths:
         root = write_zoo(tmp_path / str(width) / "zoo")
         model = GoodModel(lambda _prompt: time.sleep(chance.random() * 0.03))
@@ -89,7 +89,7 @@ def test_answers_in_any_order_give_the_same_files_record_and_artifacts(
     figure("shuffled latencies and other numbers of threads with other bytes", f"0 of {len(widths)}")
 
 
-@pytest.mark.parametrize(("stop", "after"), [(signal.SIGKILL, 2), (signal.SIGKILL, 9), (signal.SIGINT, 6)])
+@pytest.mark.parametrize(("stop", "after"), [(signal.SIGKILL, 9), (signal.SIGINT, 2)])
 def test_a_session_that_was_killed_goes_on_and_comes_to_the_same_result(
     finished: Path, tmp_path: Path, stop: signal.Signals, after: int
 ) -> None:
@@ -129,12 +129,11 @@ class BusyMachine:
 def test_a_busy_machine_judges_nothing_and_the_session_goes_on_to_the_same_result(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each place where code is tried: nothing is refused for it, nothing is written, and no answer is paid for twice."""
+    """At each place where code is tried, in a quick run at every third: nothing is refused or written, no answer paid twice."""
     inner = sandboxes.choose("jail")
     assert inner is not None
-    number = 0
+    number, step = 1, 1 if thoroughness.is_thorough else 3
     while True:
-        number += 1
         root, machine, model = write_zoo(tmp_path / str(number) / "zoo"), BusyMachine(inner, number), GoodModel()
         before = sources(root)
         with monkeypatch.context() as patch:
@@ -151,6 +150,7 @@ def test_a_busy_machine_judges_nothing_and_the_session_goes_on_to_the_same_resul
         negotiate(root, again, is_resumed=True)
         assert len(model.asked) + len(again.asked) == 13
         assert result_of(root) == result_of(finished)
+        number += step
     assert number > 3
     assert result_of(root) == result_of(finished)
 
@@ -228,24 +228,14 @@ def test_a_replay_gives_the_same_bytes_from_the_session_and_from_the_lock_alone(
     shutil.copytree(finished, clone, ignore=shutil.ignore_patterns(".graphbus"))
     (clone / ".graphbus").mkdir()
     shutil.copy(finished / ".graphbus/negotiation.lock", clone / ".graphbus")
-    for root, session in ((finished, "S001"), (finished, ""), (clone, "")):
+    for root, session in ((finished, "S001"), (clone, "")):
         before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
         done = replay(config_of(root), session)
         assert (done.session, done.requests, done.differences) == ("S001", 13, ())
         assert done.files == ("agents/mail.py", "agents/orders.py", "agents/stock.py")
         assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
-    figure("replays with other bytes than their session", "0 of 3")
+    figure("replays with other bytes than their session", "0 of 2")
     assert run_build_pipeline(BuildConfig(paths=(str(clone / "agents"),), is_frozen=True)).built
-
-
-def test_a_replay_on_a_busy_machine_finds_no_difference_that_is_none(
-    finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inner = sandboxes.choose("jail")
-    assert inner is not None
-    monkeypatch.setattr("graphbus_core.negotiation.replay.choose", lambda *_: BusyMachine(inner, 1))
-    with pytest.raises(NotJudgedError):
-        replay(config_of(finished), "S001")
 
 
 def test_a_replay_names_what_is_not_as_it_was(finished: Path, tmp_path: Path) -> None:
@@ -254,7 +244,7 @@ def test_a_replay_names_what_is_not_as_it_was(finished: Path, tmp_path: Path) ->
     record = root / ".graphbus/sessions/S001/record.json"
     record.write_text(record.read_text(encoding="utf-8").replace('"convergence"', '"max_rounds"'), encoding="utf-8")
     (difference,) = replay(config_of(root), "S001").differences
-    assert difference == "the record at negotiations.ending.reason"
+    assert 'which was "reason": "max_rounds"' in difference
     answers = root / ".graphbus/sessions/S001/answers.jsonl"
     answers.write_bytes(b"".join(answers.read_bytes().splitlines(keepends=True)[:-1]))
     (difference,) = replay(config_of(root), "S001").differences
@@ -395,14 +385,3 @@ def test_no_prompt_and_no_place_is_in_anything_that_is_kept(finished: Path) -> N
     kept = b"".join(path.read_bytes() for path in sorted((finished / ".graphbus").rglob("*")) if path.is_file())
     assert b"# Your task" not in kept
     assert os.fsencode(str(finished)) not in kept
-
-
-def test_errors_of_the_lock_are_errors_of_graphbus(finished: Path, tmp_path: Path) -> None:
-    root = tmp_path / "zoo"
-    shutil.copytree(finished, root)
-    path = root / ".graphbus/negotiation.lock"
-    path.write_text(
-        path.read_text(encoding="utf-8").replace('"schema_version": 1', '"schema_version": 9'), encoding="utf-8"
-    )
-    with pytest.raises(GraphBusError, match="it has version 9"):
-        replay(config_of(root))

@@ -23,9 +23,7 @@ from tests.fakes.model_texts import (
     diff_edit,
     edit,
     evaluation,
-    nothing,
     proposal,
-    without_data,
 )
 from tests.project_files import write_project
 
@@ -112,19 +110,6 @@ def test_what_the_gate_refuses_goes_back_with_code_and_place_and_is_mended(root:
     assert result.applied
 
 
-def test_a_proposer_that_gives_up_leaves_the_file_as_it_was(root: Path) -> None:
-    before = (root / "agents/order.py").read_bytes()
-
-    def speak(asked: AskedOf, prompt: Prompt) -> str | None:
-        is_first = asked.task == "propose" and asked.agent == "Order" and "What was decided" not in prompt.task
-        return _total(GREEDY) if is_first else None
-
-    result, _ = _build(root, speak)
-    assert result.negotiations
-    assert [record.status for record in result.negotiations.records] == ["refused"]
-    assert (root / "agents/order.py").read_bytes() == before
-
-
 @pytest.mark.parametrize(("word", "is_changed"), [("accept", True), ("reject", False)])
 def test_a_dispute_goes_to_the_arbiter_who_sees_everything(word: str, is_changed: bool, root: Path) -> None:
     def speak(asked: AskedOf, prompt: Prompt) -> str | None:
@@ -146,20 +131,6 @@ def test_a_dispute_goes_to_the_arbiter_who_sees_everything(word: str, is_changed
     assert bool(result.applied) is is_changed
 
 
-def test_two_unusable_answers_are_an_abstention(root: Path) -> None:
-    def speak(asked: AskedOf, prompt: Prompt) -> str | None:
-        if asked.task == "propose" and asked.agent == "Order" and "What was decided" not in prompt.task:
-            return _total(GOOD)
-        return "I accept everything!" if asked.task == "evaluate" and asked.agent == "Mail" else None
-
-    result, model = _build(root, speak)
-    assert result.negotiations
-    (record,) = result.negotiations.records
-    votes = {vote.evaluator: vote.decision for vote in record.evaluations}
-    assert votes == {"Mail": "abstain", "Stock": "accept"}
-    assert [asked_in(prompt).attempt for prompt in model.of("evaluate", "Mail")] == [1, 2]
-
-
 def test_a_diff_of_a_model_is_applied_by_its_content(root: Path) -> None:
     diff = "@@ -1,2 +1,2 @@\n     def total(self, prices: list) -> float:\n-        return sum(prices)\n+        return 0.0\n"
 
@@ -170,16 +141,3 @@ def test_a_diff_of_a_model_is_applied_by_its_content(root: Path) -> None:
 
     _build(root, speak)
     assert "return 0.0" in (root / "agents/order.py").read_text()
-
-
-def test_an_intent_that_concerns_nobody_changes_nothing(root: Path) -> None:
-    def speak(asked: AskedOf, prompt: Prompt) -> str | None:
-        if asked.task != "propose":
-            return None
-        assert "Totals are floats" in without_data(prompt.task)
-        assert "answer `## nothing`" in without_data(prompt.task)
-        return nothing()
-
-    result, model = _build(root, speak)
-    assert not result.applied
-    assert {asked_in(prompt).agent for prompt in model.of("propose")} == {"Order", "Stock", "Mail"}

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.project_files import NO_PLUGINS
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +29,11 @@ class Shop:
         self.folder = folder
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV_"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTEST_PLUGINS", "PYTEST_ADDOPTS", "COV_"))
+        }
         return subprocess.run(
             [sys.executable, "-m", *command],
             cwd=self.folder,
@@ -56,8 +59,6 @@ class Shop:
 def new_shop(folder: Path) -> Shop:
     done = Shop(folder).graphbus("init", "my-shop")
     assert done.returncode == 0, done.stderr
-    settings = folder / "my-shop" / "pyproject.toml"
-    settings.write_text(settings.read_text().replace("addopts = [", f'addopts = ["{NO_PLUGINS}", '))
     return Shop(folder / "my-shop")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from graphbus_core import build_graph
-from graphbus_core.confinement import calls, landlock
+from graphbus_core.confinement import calls, kernel
 from tests.conftest import Figure
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -69,7 +69,7 @@ POWERS: dict[str, tuple[str, Expected]] = {
 
 def test_this_kernel_can_enforce_powers() -> None:
     assert calls.knows(os.uname().machine)
-    assert landlock.version() >= 4, (
+    assert kernel.landlock_version() >= 4, (
         "these tests need Linux 6.7 or newer with Landlock; nothing here is skipped without it"
     )
 
@@ -154,7 +154,7 @@ def judge(declared: str, allows: Expected, found: dict[str, str]) -> Iterator[st
         if (
             "signal_to_the_parent" in deed
             and "processes = true" in declared
-            and landlock.version() < landlock.SCOPES_SINCE
+            and kernel.landlock_version() < kernel.SCOPES_SINCE
         ):
             continue  # the start says that it is not enforced here
         is_right = deed.startswith("always") or (not deed.startswith("never") and allows(deed))

@@ -90,20 +90,3 @@ def test_the_shared_part_is_written_once_and_read_by_all_agents_roles_and_rounds
         f"{read / total:.0%} of {total} tokens in {len(sent)} requests of {len(known)} agents",
     )
     assert read / total > 0.6
-
-
-def test_each_model_of_several_roles_fills_its_own_cache_once(
-    project: Project, monkeypatch: pytest.MonkeyPatch, figure: Figure
-) -> None:
-    monkeypatch.setenv(KEY_VARIABLE, KEY)
-    with CountingServer() as server:
-        sent = negotiated(server, project, 1, evaluator="stub:small", arbiter="stub:large")
-    by_model: dict[str, list[Sent]] = defaultdict(list)
-    for one in sent:
-        by_model[one.model].append(one)
-    assert set(by_model) == {"test-model", "small", "large"}
-    for asked in by_model.values():
-        assert asked[0].counted.read == 0
-        assert all(one.counted.read >= one.shared for one in asked[1:])
-    read, total = sum(one.counted.read for one in sent), sum(one.counted.total for one in sent)
-    figure("input read from the provider's cache, a model for each role", f"{read / total:.0%} of {total} tokens")

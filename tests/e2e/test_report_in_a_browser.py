@@ -154,15 +154,6 @@ def test_every_text_stands_out_from_its_ground(visit: Any, scheme: str, chosen: 
     assert poor == []
 
 
-def test_the_choice_of_a_scheme_is_remembered_nowhere(visit: Any) -> None:
-    met = visit(color_scheme="light").page
-    met.get_by_role("button", name="Dark").click()
-    assert met.evaluate("() => document.documentElement.dataset.theme") == "dark"
-    met.reload()
-    assert met.evaluate("() => document.documentElement.dataset.theme") is None
-    assert met.evaluate("() => document.cookie") == ""
-
-
 def test_tab_reaches_every_proposal_and_the_focus_shows(visit: Any) -> None:
     went = visit()
     reached, hidden = [], []
@@ -189,19 +180,6 @@ def test_j_and_k_walk_and_enter_and_space_open(visit: Any) -> None:
         assert went.page.evaluate("() => document.activeElement.parentElement.open") is is_open
 
 
-def test_a_question_mark_shows_the_keys_and_escape_closes_them(visit: Any) -> None:
-    went = visit()
-    went.page.keyboard.press("?")
-    assert went.page.get_by_role("dialog", name="Keys").is_visible()
-    went.page.keyboard.press("j")
-    assert went.focused() == ""
-    went.page.keyboard.press("Escape")
-    assert not went.page.get_by_role("dialog").is_visible()
-    went.page.get_by_role("button", name="Keys").click()
-    went.page.get_by_role("button", name="Close").click()
-    assert not went.page.get_by_role("dialog").is_visible()
-
-
 @pytest.mark.parametrize(
     ("choice", "value", "left"),
     [
@@ -225,14 +203,6 @@ def test_the_filter_leaves_what_was_asked_for(visit: Any, choice: str, value: st
     went.page.get_by_role("button", name="Clear").click()
     went.page.wait_for_function(f"() => document.querySelector('#count').textContent === '{EVENTFUL} proposals'")
     assert went.shown() == EVENTFUL
-
-
-def test_filters_that_leave_nothing_say_so(visit: Any) -> None:
-    went = visit()
-    went.page.get_by_label("Status", exact=True).select_option(label="Pending")
-    went.page.get_by_label("Round", exact=True).select_option(label="1")
-    assert went.shown() == 0
-    assert went.page.get_by_text("No proposal is like that.").is_visible()
 
 
 def test_a_link_opens_its_proposal_even_if_the_filter_hid_it(visit: Any) -> None:
@@ -294,9 +264,3 @@ def test_differences_stand_side_by_side_where_there_is_room_and_in_one_column_el
     assert new[0] == old[0]
     assert new[1] > old[1]
     assert met.locator("#P001 .diff .new.same").first.is_hidden()
-
-
-def test_whoever_wants_no_motion_has_none(visit: Any) -> None:
-    met = visit(reduced_motion="reduce").page
-    moving = "() => [...document.querySelectorAll('*')].filter((e) => parseFloat(getComputedStyle(e).transitionDuration) > 0 || getComputedStyle(e).animationName !== 'none' || getComputedStyle(e).scrollBehavior === 'smooth').length"  # noqa: E501
-    assert met.evaluate(moving) == 0

@@ -17,7 +17,6 @@ from graphbus_core.build import run_build_pipeline
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.runtime import run_graph
-from tests.conftest import Figure
 from tests.project_files import write_project
 
 AGENT = """
@@ -250,12 +249,6 @@ def test_the_four_commands_agree_that_it_is_what_was_built(built: Path, tmp_path
     said.pop("build" if said["validate"] else "")  # it may be made again, with the same result
     said.pop("frozen")
     assert said == {"validate": True, "run": True}
-
-
-def test_how_many_kinds_of_change_were_tried(figure: Figure) -> None:
-    figure(
-        "changes of files that agents import, each with run, build, validate and --frozen", f"{len(CHANGES)}, 0 started"
-    )
 
 
 def test_who_knows_the_change_may_start_all_the_same(built: Path, tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ import msgspec
 
 from graphbus_core.cli import main
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, JournalFile, Kind
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, Kind
 from graphbus_core.llm.recorded import Tape
 from graphbus_core.model.config import BuildConfig, ResolvedBuild
+from graphbus_core.model.proposals import FileChange
 from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.sessions import Keeper, load_start
 from graphbus_core.settings import resolve_build
@@ -35,7 +36,7 @@ class Farm(GraphBusNode):
 BROKEN = SOURCE.replace("def sow(self, rye: int)", "def sow(self, rye: int").encode()
 SENTINEL = b"what lies outside of the project\n"
 OUTSIDE = ("secret.py", "secret.json", "state.sqlite3", ".a.py.graphbus-new", "deep/secret.py", "deep/journal.json")
-FOLDERS = ("", "cache", "journal", "sessions", "state", "before-migration", "sessions/S001", "state/deep")
+FOLDERS = ("", "cache", "journal", "sessions", "state", "sessions/S001", "state/deep")
 FILES = (
     *("manifest.json", "graph.json", "agents.json", ".graph.json.tmp", ".manifest.json.tmp", "negotiation.lock"),
     *(
@@ -120,8 +121,8 @@ def digest(data: bytes) -> str:
 def entry_of(path: str, kind: Kind = "promote", number: int = 1) -> Entry:
     """One that finds what is there as its new text, and would bring `b"forged"` back."""
     now = SOURCE.encode() if path.endswith("farm.py") and "test" not in path else SENTINEL
-    file = JournalFile(path=path, sha256_before=digest(b"forged\n"), sha256_after=digest(now))
-    other = JournalFile(path="agents/none.py", sha256_before=digest(b"1"), sha256_after=digest(b"2"))
+    file = FileChange(path=path, sha256_before=digest(b"forged\n"), sha256_after=digest(now))
+    other = FileChange(path="agents/none.py", sha256_before=digest(b"1"), sha256_after=digest(b"2"))
     return Entry(number=number, session=f"S00{number}", kind=kind, files=(file, other))
 
 

@@ -50,7 +50,7 @@ _SERVED = [
     "--serve",
     *("--allow-from", "monitoring", "--allow-from", "ingress-nginx"),
     *("--allow-egress", "10.20.0.0/16:5432", "--allow-egress", "database:5432", "--allow-egress", "fd00::/8"),
-    *("--pull-secret", "registry", "--cpu-limit", "1", "--create-namespace"),
+    *("--pull-secret", "registry"),
 ]
 CASES: Mapping[str, tuple[str, list[str]]] = {
     "orders": ("orders", ["--namespace", "production"]),

@@ -24,7 +24,7 @@ from graphbus_core.model.proposals import (
     RungResult,
 )
 from graphbus_core.negotiation.apply import land
-from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, next_session, save_session
+from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, claim_session, save_session
 
 ORDER = """from graphbus_core import GraphBusNode
 
@@ -67,7 +67,7 @@ class Agreed:
         config.setdefault("makes_commits", True)
         self.config = ResolvedBuild(root=str(root), paths=(str(root / "agents"),), **config)
         self.workspace = Workspace(Project.read(self.config, cache=False))
-        self.session = next_session(self.config.artifacts_dir)
+        self.session = claim_session(self.config.artifacts_dir, is_kept=False)
         self.models: dict[str, str] = {}
         self.costs: dict[str, float] = {}
         self.records: list[ProposalRecord] = []

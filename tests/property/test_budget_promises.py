@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.attempts import NANO, Amount, RetryingClient, current_tab, watch
+from graphbus_core.llm.attempts import RetryingClient
+from graphbus_core.llm.budget import NANO, Amount, Bill, Meter, current_bill
 from graphbus_core.llm.client import Completion, Prompt
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import Price, Usage
-from graphbus_core.negotiation.budget import Bill, Meter
 
 PRICE = Price(3.0, 15.0)
 
@@ -54,7 +54,7 @@ class Unsteady:
 )
 def test_no_limit_is_ever_passed(seed: int, max_usd: float, max_tokens: int, held: int, questions: int) -> None:
     provider = Unsteady(seed)
-    client = RetryingClient(provider, 1, 0, 8, on_attempt=watch(PRICE))
+    client = RetryingClient(provider, 1, 0, 8)
     meter = Meter(Budget(max_usd=max_usd, max_tokens=max_tokens))
 
     def ask(number: int) -> None:
@@ -64,7 +64,7 @@ def test_no_limit_is_ever_passed(seed: int, max_usd: float, max_tokens: int, hel
         with Bill(meter, reserved).running():
             for _ in range(1 + number % 3):
                 try:
-                    current_tab().take(client.complete(Prompt(shared="", task="x" * (100 * number)), 200))
+                    current_bill().take(client.complete(Prompt(shared="", task="x" * (100 * number)), 200))
                 except ModelError:
                     continue
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.compiler import rules
+from graphbus_core.compiler.discover import ModuleIndex
+from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.contracts.changes import differences, field_samples, samples
+from graphbus_core.contracts.changes import differences
 from graphbus_core.contracts.compare import compare
-from graphbus_core.contracts.edges import Recorded, Validation, validate
+from graphbus_core.contracts.edges import Validation, validate
 from graphbus_core.contracts.surface import Surface
+from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import (
     AgentDefinition,
     Call,
@@ -28,12 +31,15 @@ from graphbus_core.model.agent import (
     Topic,
 )
 from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, GraphArtifact, TopicsArtifact
-from graphbus_core.schema.compatibility import Side, fit_of, why_not
+from graphbus_core.model.config import ResolvedBuild, Settings
+from graphbus_core.model.findings import Finding
+from graphbus_core.schema.compatibility import Side
 from graphbus_core.schema.types import (
     ANY,
     BOOL,
     BYTES,
     DICT,
+    EXAMPLES,
     FLOAT,
     INT,
     LIST,
@@ -45,14 +51,20 @@ from graphbus_core.schema.types import (
     Type,
     union,
 )
-from graphbus_core.schema.validation import problems_in, problems_of
+from graphbus_core.schema.validation import problems_of
 from tests.thoroughness import examples
 
-
-def witness_of_fields(takes: Schema, sent: Schema, *, is_closed: bool) -> tuple[dict[str, Any], ...]:
-    """Give, as the one item of a tuple, a value of `sent` that `takes` refuses; an empty tuple if none was found."""
-    values = islice(field_samples(sent.fields), 400)
-    return tuple(islice((value for value in values if problems_of(takes, value, is_closed=is_closed)), 1))
+PLAIN_SAMPLES: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("unknown", "any"), (None, True, 1, 0.5, "text", [], {})),
+    "null": (None,),
+    "bool": (True, False),
+    "int": (1, 0, -1, 1_000_003),
+    "float": (0.5, 1, -0.25),
+    "str": ("text", "", "another text"),
+    "bytes": (b"bytes",),
+    **dict.fromkeys(("list", "tuple", "set"), ([], [1])),
+    "dict": ({}, {"a": 1}),
+}
 
 
 LITERALS = st.lists(st.sampled_from(["a", "b", 1, 2, True, None]), min_size=1, max_size=3, unique_by=repr)
@@ -136,7 +148,11 @@ def value_of(kind: Type, draw: st.DrawFn) -> Any:
         return [value_of(part, draw) for part in kind.args]
     if kind.kind == "dict" and kind.args:
         return {name: value_of(kind.args[1], draw) for name in draw(st.lists(NAMES, max_size=2, unique=True))}
-    return draw(st.sampled_from([*islice(samples(kind), 20)]))
+    if kind.kind == "literal":
+        return draw(st.sampled_from(kind.values))
+    if kind.kind == "str" and kind.name:
+        return draw(st.sampled_from(EXAMPLES[kind.name]))
+    return draw(st.sampled_from(PLAIN_SAMPLES[kind.kind]))
 
 
 @pytest.mark.slow
@@ -151,45 +167,14 @@ def test_a_compatible_change_refuses_no_value_that_was_fine_before(
         return
     takes, gives = (after, before) if side == "input" else (before, after)
     check = partial(problems_of, takes, is_closed=is_closed)
-    assert witness_of_fields(takes, gives, is_closed=is_closed) == ()
-    for _ in range(5):
+    for _ in range(10):
         value = sent(gives.fields, data.draw(st.just(data.draw)))
         assert check(value) == ()
-
-
-@pytest.mark.slow
-@examples(40)
-@given(PAIRS, st.sampled_from(["input", "output"]))
-def test_what_is_called_breaking_refuses_a_value_that_was_fine_before(pair: tuple[Schema, Schema], side: Side) -> None:
-    """Only sets of what cannot be in a set, whose values nobody can make, may be called breaking without a witness."""
-    before, after = pair
-    found = differences(before, after, side, is_closed=side == "input")
-    takes, gives = (after, before) if side == "input" else (before, after)
-    witness = witness_of_fields(takes, gives, is_closed=side == "input")
-    has_set = "set[" in f"{before}{after}"
-    assert has_set or bool(witness) == any(each.is_breaking for each in found)
-    for each in found:
-        assert each.is_breaking or not each.example
 
 
 @given(SCHEMAS, st.sampled_from(["input", "output"]), st.booleans())
 def test_a_schema_does_not_differ_from_itself(schema: Schema, side: Side, is_closed: bool) -> None:
     assert differences(schema, schema, side, is_closed=is_closed) == ()
-
-
-@examples(40)
-@given(TYPES, TYPES)
-def test_the_strict_relation_is_never_more_lenient_than_that_of_the_rules(takes: Type, gives: Type) -> None:
-    """What `graphbus check` finds unfit is unfit here as well: one truth, though here also doubt counts."""
-    if fit_of(takes, gives).verdict == "fits":
-        assert why_not(takes, gives) is None
-        assert all(problems_in(takes, value) == () for value in islice(samples(gives), 60))
-
-
-@given(SCHEMAS)
-def test_samples_are_values_of_their_schema(schema: Schema) -> None:
-    for value in islice(field_samples(schema.fields), 60):
-        assert problems_of(schema, value) == ()
 
 
 # --- whole graphs ------------------------------------------------------------------------------
@@ -224,6 +209,24 @@ def graph(says: Schema, needs: Schema, takes: Schema, gives: Schema) -> BuildArt
 def _agent(name: str, line: int, **promises: Any) -> AgentDefinition:
     span = SourceSpan("agents/a.py", line, 0, line + 9, 5)
     return AgentDefinition(name=name, module="agents.a", path="agents/a.py", span=span, name_span=at(line), **promises)
+
+
+class Recorded:
+    """Artifacts as evidence for the rules; what only the text of a handler can show is not known."""
+
+    def __init__(self, artifacts: BuildArtifacts) -> None:
+        self.config = ResolvedBuild(root="", paths=(), settings=Settings())
+        self.index = ModuleIndex("", (), (), ())
+        self.definitions = artifacts.agents.agents
+        self.errors: tuple[BuildError, ...] = ()
+        self.local_findings: tuple[Finding, ...] = ()
+        self.digests: dict[str, str] = {}
+
+    def source(self, path: str) -> SourceFile:
+        return SourceFile(path, "", b"")
+
+    def ignores(self, _path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
+        return ()
 
 
 def validated(artifacts: BuildArtifacts) -> Validation:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from graphbus_core.editing.edits import find_symbol
 from graphbus_core.editing.merge import merge, merge_lines
 from graphbus_core.editing.text.source_text import Definition, SourceText, definitions
 from graphbus_core.errors import EditError
 from tests.property.test_edits_on_the_standard_library import FILES
+from tests.symbols import find_symbol
 from tests.thoroughness import examples
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.hosting.state import States
-from graphbus_core.hosting.state_file import Snapshot, StateFile, parse, plan_import, plan_reset, render
+from graphbus_core.cli.state import parse, render
+from graphbus_core.hosting.state import Snapshot, States
 
 AGENTS = st.sampled_from(["A", "B", "Ä b"])
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -45,48 +45,34 @@ def texts(snapshot: Snapshot) -> dict[str, dict[str, str]]:
     return {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in snapshot.agents.items() if keys}
 
 
-@given(before=STATES, wanted=STATES)
-def test_what_was_exported_comes_back_byte_for_byte(
-    before: dict[str, dict[str, Any]], wanted: dict[str, dict[str, Any]]
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        one, other = Path(folder, "one"), Path(folder, "other")
-        fill(one, wanted)
-        fill(other, before)
-        with closing(StateFile(str(one))) as here, closing(StateFile(str(other))) as there:
-            exported = here.snapshot()
-            document = render(exported)
-            read = parse(document, "export")
-            assert (texts(read), read.version) == (texts(exported), exported.version)
-            there.change(None, plan_reset(None), lambda _before: None)
-            there.change(
-                None, plan_import(read.agents, is_merge=False), lambda _before: None, after_version=read.version
-            )
-            after = there.snapshot()
-            assert texts(after) == texts(exported)
-            newest = [kept.version for keys in after.agents.values() for kept in keys.values()]
-            assert all(version > exported.version for version in newest)
+def wish(snapshot: Snapshot) -> dict[str, dict[str, str]]:
+    return {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in snapshot.agents.items()}
 
 
-@given(before=STATES, wanted=STATES, more=st.booleans())
-def test_an_import_does_what_its_plan_says_and_the_backup_takes_it_back(
-    before: dict[str, dict[str, Any]], wanted: dict[str, dict[str, Any]], more: bool
+@given(before=STATES, wanted=STATES, is_merge=st.booleans())
+def test_what_was_exported_comes_back_byte_for_byte_and_the_backup_takes_it_back(
+    before: dict[str, dict[str, Any]], wanted: dict[str, dict[str, Any]], is_merge: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         one, other = Path(folder, "one"), Path(folder, "other")
         fill(one, before)
         fill(other, wanted)
-        with closing(StateFile(str(one))) as here, closing(StateFile(str(other))) as there:
-            was, imported = here.snapshot(), there.snapshot(wanted)
+        with closing(States(str(one))) as here, closing(States(str(other))) as there:
+            was, exported = here.snapshot(), there.snapshot(wanted)
+            read = parse(render(exported), "export")
+            assert (wish(read), read.version) == (wish(exported), exported.version)
             backups: list[bytes] = []
-            plan = plan_import(imported.agents, is_merge=more)
-            changes = here.change(imported.agents, plan, lambda seen: backups.append(render(seen)))
-            expected = {agent: dict(keys) for agent, keys in texts(was).items()}
-            for agent, keys in imported.agents.items():
-                kept = expected.get(agent, {}) if more else {}
-                expected[agent] = {**kept, **{key: each.text for key, each in keys.items()}}
-            assert texts(here.snapshot()) == {agent: keys for agent, keys in expected.items() if keys}
+            changes = here.change(
+                wish(read), lambda seen: backups.append(render(seen)), is_merge=is_merge, after_version=read.version
+            )
+            expected = texts(was)
+            for agent, keys in wish(exported).items():
+                expected[agent] = {**(expected.get(agent, {}) if is_merge else {}), **keys}
+            after = here.snapshot()
+            assert texts(after) == {agent: keys for agent, keys in expected.items() if keys}
             assert bool(changes) == bool(backups)
+            for change in changes:
+                assert change.after is None or after.agents[change.agent][change.key].version > exported.version
             for backup in backups:
-                here.change(None, plan_import(parse(backup, "backup").agents, is_merge=False), lambda _seen: None)
+                here.change(wish(parse(backup, "backup")), lambda _seen: None, is_merge=False)
             assert texts(here.snapshot()) == texts(was)

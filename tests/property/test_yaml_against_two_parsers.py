@@ -51,11 +51,6 @@ def test_what_is_filled_in_is_read_as_it_was_by_both(value: object) -> None:
     assert_both_read(value)
 
 
-@pytest.mark.parametrize("text", TRAPS)
-def test_traps(text: str) -> None:
-    assert_both_read(text)
-
-
 @pytest.mark.parametrize(
     ("line", "values", "filled"),
     [

@@ -189,7 +189,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.abandon_stdout()
         status = BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the last resort: an output that takes nothing more, or a bug of ours
-        status = _give_up(error, as_json=_wants_json(arguments))
+        lost = console.lost_output(error)
+        if lost:
+            return _report(lost, as_json=False)
+        console.bug()
+        status = _end(OUR_BUG, f"This is a bug of GraphBus: {type(error).__name__}.", as_json=_wants_json(arguments))
     return status
 
 
@@ -214,17 +218,8 @@ def _invoke(arguments: list[str]) -> int:
     except click.ClickException as refusal:
         from graphbus_core.cli.suggestions import as_usage_error
 
-        raise as_usage_error(refusal, graphbus, arguments) from refusal
+        raise as_usage_error(refusal, graphbus) from refusal
     return status if isinstance(status, int) else 0
-
-
-def _give_up(error: Exception, *, as_json: bool) -> int:
-    """Say why the exception that is being handled has ended the command."""
-    lost = console.lost_output(error)
-    if lost:
-        return _report(lost, as_json=False)
-    console.bug()
-    return _end(OUR_BUG, f"This is a bug of GraphBus: {type(error).__name__}.", as_json=as_json)
 
 
 def _end(status: int, sentence: str, *, as_json: bool) -> int:

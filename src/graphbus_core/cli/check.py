@@ -19,7 +19,7 @@ from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 
-FAILED = BuildError.exit_status
+_FAILED = BuildError.exit_status
 
 
 class Wanted(NamedTuple):
@@ -32,7 +32,6 @@ class Wanted(NamedTuple):
     diff: bool = False
     strict: bool = False
     exit_zero: bool = False
-    statistics: bool = False
 
 
 @click.command("check", short_help="Find what does not fit together, and mend what is safe.")
@@ -50,7 +49,6 @@ class Wanted(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--strict", is_flag=True, help="Fail for notes as well.")
 @click.option("--exit-zero", is_flag=True, help="Never fail for what was found.")
-@click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of showing them.")
 def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str, ...], **wished: Any) -> int:
     """Read the agents in PATH and report what does not fit together; no code of yours is run.
 
@@ -83,15 +81,26 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
         console.say(console.plain(told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
-    if only is None:
-        _refuse_nothing(project)
+    if (
+        only is None and not project.definitions and not project.errors
+    ):  # in the wrong folder, CI would stay green for ever
+        roots = ", ".join("this folder" if root == "." else root for root in project.index.roots)
+        raise BuildError("GBE213", paths=roots)
+    if only is not None:
+        read = {file.path for file in project.index.files}
+        for path in only.keys() - read:
+            console.say(f"{console.plain(path)}: not read, for it is a test or excluded.")
+        only = {path: None for path in only if path in read}
+        if not only:
+            return 0
+    mended = mend(project, wanted, only) if wanted.fix or wanted.diff else _Mended(project)
     if wanted.diff:
-        return _show_diff(project, wanted, only)
-    mended = mend(project, wanted, only) if wanted.fix else _Mended(project)
+        return _show_diff(mended, wanted)
     write(mended)
     report = _report(mended, wanted, only)
     _show(report, wanted)
-    return _status(report, wanted)
+    counted = report.count("error") + report.count("warning") + (report.count("info") if wanted.strict else 0)
+    return _FAILED if counted and not wanted.exit_zero else 0
 
 
 # --- what is read ---------------------------------------------------------------------------
@@ -108,44 +117,27 @@ def _to_read(path: str) -> str:
     return str(folder)
 
 
-def _only(paths: tuple[str, ...], root: Path) -> Collection[str] | None:
+def _only(paths: tuple[str, ...], root: Path) -> dict[str, None] | None:
     """The files whose findings are reported, relative to the root; None: all."""
     if not paths or not all(Path(path).is_file() for path in paths):
         return None
     return dict.fromkeys(Path(path).resolve().relative_to(root.resolve()).as_posix() for path in paths)
 
 
-def _refuse_nothing(project: Project) -> None:
-    """A check of no agents finds nothing: in the wrong folder, CI would stay green for ever.
-
-    Raises:
-        BuildError: GBE213, as a build says it.
-    """
-    if not project.definitions and not project.errors:
-        roots = project.index.roots
-        raise BuildError("GBE213", paths=", ".join("this folder" if root == "." else root for root in roots))
-
-
 def _report(mended: _Mended, wanted: Wanted, only: Collection[str] | None) -> formats.Report:
     project = mended.project
     found = rules.check(project, select=wanted.select, ignore=wanted.ignore)
-    shown = tuple(finding for finding in found if only is None or finding.span.path in only)
-    uncovered = _uncovered(project)
-    errors = tuple(error for error in uncovered if only is None or error.where is None or error.where.path in only)
-    read = {file.path for file in project.index.files}
-    elsewhere = [each for each in found if each not in shown], [each for each in uncovered if each not in errors]
+    errors = _uncovered(project)
     return formats.Report(
-        findings=shown,
-        errors=errors,
+        findings=tuple(each for each in found if only is None or each.span.path in only),
+        errors=tuple(each for each in errors if only is None or each.where is None or each.where.path in only),
         root=project.config.root,
         source=project.source,
         fix_of=lambda finding: rules.fix_for(finding, project),
         fixed=mended.fixed,
         files=len(project.index.files),
         agents=len(project.definitions),
-        asked=tuple(path for path in only or () if path in read),
-        unread=tuple(path for path in only or () if path not in read),
-        elsewhere=formats.counts(*elsewhere),
+        only=tuple(only or ()),
     )
 
 
@@ -161,25 +153,26 @@ def _show(report: formats.Report, wanted: Wanted) -> None:
     if wanted.form == "json":
         console.emit_json(formats.as_json(report))
     elif wanted.form == "sarif":
-        console.emit_json(formats.as_sarif(report))
+        about = {code: rule.summary for code, rule in rules.REGISTER.items()}
+        remarks = [*formats.remarks_of(report)]
+        console.emit_json(formats.as_sarif("GraphBus", report.root, remarks, report.errors, about))
     elif wanted.form == "github":
-        console.out_all(formats.as_github(report))
+        remarks = [*map(formats.remark_of, report.errors), *formats.remarks_of(report)]
+        console.out_all(formats.as_github(report.root, remarks))
     else:
         for finding, fix in report.fixed:
             path = console.plain(report.shown(finding.span.path))
             console.out(f"{console.paint('✓', 'good')} {path}: {finding.code} {console.plain(fix.title)}")
         for error in report.errors:
             console.error(error)
-        lines = formats.statistics(report.findings) if wanted.statistics else formats.as_text(report)
-        console.out_all(lines)
+        console.out_all(formats.as_text(report))
 
 
-def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -> int:
+def _show_diff(mended: _Mended, wanted: Wanted) -> int:
     """What `--fix` would do, as a diff on stdout; fails when there is something to do, like `ruff --diff`."""
     from graphbus_core.editing.edits import unified_diff
 
-    mended = mend(project, wanted, only)
-    errors = _uncovered(project)
+    errors = _uncovered(mended.project)
     diffs = {path: unified_diff(path, before, after) for path, (before, after) in mended.files.items()}
     if wanted.form == "json":
         console.emit_json({"diffs": diffs, "errors": [console.describe(error) for error in errors]})
@@ -189,12 +182,7 @@ def _show_diff(project: Project, wanted: Wanted, only: Collection[str] | None) -
         for error in errors:
             console.error(error)
         console.say(f"{len(mended.fixed)} to mend in {console.counted(len(diffs), 'file')}; nothing was written.")
-    return FAILED if (diffs or errors) and not wanted.exit_zero else 0
-
-
-def _status(report: formats.Report, wanted: Wanted) -> int:
-    counted = report.count("error") + report.count("warning") + (report.count("info") if wanted.strict else 0)
-    return FAILED if counted and not wanted.exit_zero else 0
+    return _FAILED if (diffs or errors) and not wanted.exit_zero else 0
 
 
 # --- safe changes only, pass after pass until nothing is left to mend --------------------------
@@ -228,47 +216,41 @@ def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) 
     for _ in range(_MOST_PASSES):
         found = rules.check(state, select=wanted.select, ignore=wanted.ignore)
         safe = [each for each in found if each.is_fix_safe and (only is None or each.span.path in only)]
-        step = _Pass(state)
-        fixed += [(finding, fix) for finding in safe if (fix := step.take(finding)) is not None]
-        if not step.files:
+        taken, changed_files = _one_pass(state, safe)
+        if not changed_files:
             break
-        state = state.with_files(step.files)
+        fixed += taken
+        state = state.with_files(changed_files)
     changed = sorted({change.file_path for _, fix in fixed for change in fix.changes})
     files = {path: (project.source(path).data, state.source(path).data) for path in changed}
     return _Mended(state, tuple(fixed), files)
 
 
-class _Pass:
-    """The fixes of one round, each symbol changed by one of them at most: all were made for the same text."""
+def _one_pass(state: Project, findings: Iterable[Finding]) -> tuple[list[tuple[Finding, Fix]], dict[str, bytes]]:
+    """Apply fixes that were all made for the same text: each symbol is changed by one of them at most."""
+    from graphbus_core.editing.edits import apply_change
 
-    def __init__(self, state: Project) -> None:
-        self.files: dict[str, bytes] = {}
-        self._state = state
-        self._touched: set[tuple[str, str]] = set()
-
-    def take(self, finding: Finding) -> Fix | None:
-        """Apply the fix of a finding, unless its place was changed in this round already."""
-        from graphbus_core.editing.edits import apply_change
-
-        fix = rules.fix_for(finding, self._state)
-        if fix is None or any(self._is_touched(change) for change in fix.changes):
-            return None
+    files: dict[str, bytes] = {}
+    taken: list[tuple[Finding, Fix]] = []
+    touched: set[tuple[str, str]] = set()
+    for finding in findings:
+        fix = rules.fix_for(finding, state)
+        if fix is None or any(_is_touched(change, touched) for change in fix.changes):
+            continue
         for change in fix.changes:
-            if change.operation == "add_import" and (change.file_path, change.new_code) in self._touched:
-                continue
-            data = self.files.get(change.file_path) or self._state.source(change.file_path).data
-            self.files[change.file_path] = apply_change(data, change)
-            self._touched.add((change.file_path, change.target or change.new_code))
-        return fix
-
-    def _is_touched(self, change: CodeChange) -> bool:
-        return bool(change.target) and any(
-            path == change.file_path and _is_around(name, change.target) for path, name in self._touched
-        )
+            place = change.file_path, change.target or change.new_code
+            if place not in touched:  # two fixes may add the same import
+                data = files.get(change.file_path) or state.source(change.file_path).data
+                files[change.file_path] = apply_change(data, change)
+                touched.add(place)
+        taken.append((finding, fix))
+    return taken, files
 
 
-def _is_around(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+def _is_touched(change: CodeChange, touched: Collection[tuple[str, str]]) -> bool:
+    target = f"{change.target}."
+    names = [f"{name}." for path, name in touched if change.target and path == change.file_path]
+    return any(name.startswith(target) or target.startswith(name) for name in names)
 
 
 def write(mended: _Mended) -> None:
@@ -277,35 +259,25 @@ def write(mended: _Mended) -> None:
     Raises:
         EditError: A file cannot be written, or has changed since it was read; the others are written.
     """
-    root = Path(mended.project.config.root)
+    root = Path(mended.project.config.root).resolve()
     failures: list[EditError] = []
     for path, (before, after) in mended.files.items():
+        place = (root / path).resolve()  # a link inside of the project leads to the file itself
         try:
-            _write_one(root, path, before, after)
-        except EditError as error:
-            failures.append(EditError("GBE330", where=Place(path)) if error.code == "GBE320" else error)
+            if not place.is_relative_to(root):
+                failures.append(EditError("GBE322", where=Place(path)))
+            elif not _replaced(place, before, after):
+                failures.append(EditError("GBE330", where=Place(path)))
         except OSError as error:
             failures.append(EditError("GBE321", where=Place(path), reason=error.strerror or str(error)))
     raise_all(failures)
 
 
-def _write_one(root: Path, path: str, before: bytes, after: bytes) -> None:
-    """Write a file; of one that a link inside the project leads to, the file itself."""
-    from graphbus_core.editing.journal import JournalFile, Target
-    from graphbus_core.model.digests import sha256_hex
+def _replaced(place: Path, before: bytes, after: bytes) -> bool:
     from graphbus_core.store.beneath import Folder
 
-    place = (root / path).resolve()
-    if not place.is_relative_to(root.resolve()):
-        raise EditError("GBE322", where=Place(path))
-    file = JournalFile(path=path, sha256_before=sha256_hex(before), sha256_after=sha256_hex(after))
     with Folder.at(place.parent) as folder:
-        target = Target(folder, place.name, file)
-        if folder.read(place.name) != before:
-            raise EditError("GBE330", where=Place(path))
-        try:
-            target.put_beside(after)
-            target.take_new()
-            target.clear()
-        finally:
-            target.remove_temporary()
+        is_as_read = folder.read(place.name) == before
+        if is_as_read:
+            folder.put(place.name, after)
+    return is_as_read

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -28,7 +26,9 @@ SHELLS = ("bash", "zsh", "fish")
 _SAFE = re.compile(r"[\w./:@+%,-]+")
 """What every shell takes as one word and as nothing else: artifacts may come from anybody."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-_MOST = 100
+
+Words = Iterable[tuple[str, str]]
+"""Words and what they mean."""
 
 
 @click.command("completion", short_help="Print the script that completes words in your shell.")
@@ -37,7 +37,7 @@ def completion(*, shell: str) -> None:
     """Print a script for SHELL: bash, zsh or fish. Nothing is installed or changed; load it where the shell begins.
 
     It completes commands, options, their values and files, and words of the project: agents, methods, topics,
-    sessions, dead letters. They are read from the artifacts of the last build; your code is not run.
+    sessions. They are read from the artifacts of the last build; your code is not run.
 
     \b
     bash, in ~/.bashrc:
@@ -101,24 +101,6 @@ def _teach(command: click.Command | None, words: list[str]) -> None:
             parameter.shell_complete = partial(_fitting, names, words)  # type: ignore[method-assign]
 
 
-def _fitting(names: list[str], given: list[str], ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    asked = Asked(incomplete, ctx.params, given)
-    found: list[CompletionItem[str]] = []
-    for name in names:
-        if name in FILES:
-            found.append(CompletionItem(incomplete, type=FILES[name]))
-        words, _ = attempt(partial(_listed, name, asked))
-        fitting = (word for word in words or () if word[0].startswith(incomplete) and _SAFE.fullmatch(word[0]))
-        found += [
-            CompletionItem(word, help=_CONTROL.sub(" ", help.strip().partition("\n")[0])) for word, help in fitting
-        ]
-    return found
-
-
-def _listed(name: str, asked: Asked) -> list[tuple[str, str]]:
-    return list(SOURCES[name](asked)) if name in SOURCES else []
-
-
 def names_of(parameter: click.Parameter) -> list[str]:
     """Give what the help calls a value, if its words are known: `[ID]... [ARTIFACTS]` is an ID or ARTIFACTS."""
     shown = parameter.metavar or (parameter.name or "").upper()
@@ -128,158 +110,72 @@ def names_of(parameter: click.Parameter) -> list[str]:
     return [name for name in names if name in SOURCES or name in FILES]
 
 
+def _fitting(names: list[str], given: list[str], _ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+    found = [CompletionItem(incomplete, type=FILES[name]) for name in names if name in FILES]
+    words, _ = attempt(lambda: [word for name in names if name in SOURCES for word in SOURCES[name](_folder(given))])
+    for word, meaning in words or ():
+        if word.startswith(incomplete) and _SAFE.fullmatch(word):
+            found.append(CompletionItem(word, help=_CONTROL.sub(" ", meaning.strip().partition("\n")[0])))
+    return found
+
+
 # --- where words come from ------------------------------------------------------------------
 
 
-Words = Iterable[tuple[str, str]]
-"""Words and what they mean."""
+def _folder(given: list[str]) -> Path:
+    """The artifact folder that is meant: the one that was typed, else that of the project."""
+    for word in given:
+        if os.path.isfile(os.path.join(word, "agents.json")):
+            return Path(word)
+    from graphbus_core import settings
+
+    root = settings.find_root([Path()])
+    return Path(root, settings.load(root).artifacts)
 
 
-class Asked(NamedTuple):
-    """The value as far as it is typed; before it the parameters of the command by name, and all words."""
+def _read(folder: Path, name: str) -> Any:
+    import json
 
-    typed: str
-    given: Mapping[str, Any]
-    words: list[str]
-
-    @property
-    def artifacts(self) -> str:
-        """The artifact folder that is meant: the one that was typed, else that of the project."""
-        from graphbus_core import settings
-
-        for word in reversed(self.words):
-            if os.path.isfile(os.path.join(word, "agents.json")):
-                return word
-        root = settings.find_root([Path()])
-        return os.path.join(root, settings.load(root).artifacts)
-
-    def read(self, *name: str) -> Any:
-        """Read an artifact."""
-        import json
-
-        return json.loads(Path(self.artifacts, *name).read_bytes())
-
-    def state(self, file: str) -> Path:
-        """Where what a graph keeps is; it must be there."""
-        from graphbus_core import settings
-        from graphbus_core.model.config import RuntimeConfig
-
-        return Path(settings.resolve_run(RuntimeConfig(artifacts=self.artifacts)).state_dir, file).resolve(strict=True)
+    return json.loads((folder / name).read_bytes())
 
 
-def _agents(asked: Asked) -> Words:
-    return ((agent["name"], agent.get("doc", "")) for agent in asked.read("agents.json")["agents"])
+def _agents(folder: Path) -> Words:
+    return ((agent["name"], agent.get("doc", "")) for agent in _read(folder, "agents.json")["agents"])
 
 
-def _methods(asked: Asked) -> Words:
-    for agent in asked.read("agents.json")["agents"]:
+def _methods(folder: Path) -> Words:
+    for agent in _read(folder, "agents.json")["agents"]:
         for method in agent.get("methods", ()):
             if method.get("has_schema"):
                 yield f"{agent['name']}.{method['name']}", method.get("doc", "")
 
 
-def _stops(asked: Asked) -> Words:
+def _stops(folder: Path) -> Words:
     """Methods that can be called, and handlers."""
-    yield from _methods(asked)
-    for agent in asked.read("agents.json")["agents"]:
+    yield from _methods(folder)
+    for agent in _read(folder, "agents.json")["agents"]:
         for subscription in agent.get("subscriptions", ()):
             yield f"{agent['name']}.{subscription['method']}", f"gets {subscription['topic']}"
 
 
-def _topics(asked: Asked) -> Words:
-    for topic in asked.read("topics.json")["topics"]:
+def _topics(folder: Path) -> Words:
+    for topic in _read(folder, "topics.json")["topics"]:
         heard = ", ".join(topic.get("subscribers", ()))
         yield topic["name"], f"heard by {heard}" if heard else ""
 
 
-def _sessions(asked: Asked) -> Words:
-    records = Path(asked.artifacts, "sessions").glob("*/record.json")
-    return ((name, "") for name in sorted((path.parent.name for path in records), reverse=True))
+def _sessions(folder: Path) -> Words:
+    """The newest first."""
+    return ((path.parent.name, "") for path in sorted(folder.glob("sessions/*/record.json"), reverse=True))
 
 
-def _proposals(asked: Asked) -> Words:
-    session = asked.given.get("session") or next(iter(_sessions(asked)))[0]
-    for record in asked.read("sessions", session, "record.json")["negotiations"]["records"]:
-        proposal = record["proposal"]
-        yield proposal["proposal_id"], proposal.get("title") or proposal["intent"]
-
-
-def _letters(asked: Asked) -> Words:
-    from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile
-
-    with closing(DeadLetterFile(str(asked.state(FILE)), timeout_s=0.2)) as file:
-        for letter in file.letters(limit=_MOST, is_short=True):
-            yield str(letter.id), f"{letter.letter.event.topic} > {letter.letter.subscription}"
-
-
-def _events(asked: Asked) -> Words:
-    from graphbus_core.hosting.instruments.trace import FILE, SHORT, read, roots
-
-    yield "last", "the last event from outside"
-    found, _ = attempt(lambda: roots(read(asked.state(FILE).parent), _MOST))
-    yield from ((root.event_id[:SHORT], root.topic) for root in found or ())
-
-
-def _keys(asked: Asked) -> Words:
-    """The keys in the state of the agent that was named."""
-    from graphbus_core.hosting.state import FILE
-    from graphbus_core.hosting.state_file import StateFile
-
-    given = asked.given["agent"]
-    agent = given if isinstance(given, str) else given[0]
-    with closing(StateFile(str(asked.state(FILE)))) as file:
-        yield from ((key, "") for key in file.snapshot([agent]).agents.get(agent, ()))
-
-
-def _rules(asked: Asked) -> Words:
-    """One of several with commas between them."""
-    from graphbus_core.compiler.rules import REGISTER
-
-    before = asked.typed[: asked.typed.rfind(",") + 1]
-    return ((before + rule.code, rule.summary) for rule in REGISTER.values())
-
-
-def _models(_asked: Asked) -> Words:
-    from graphbus_core import settings
-    from graphbus_core.llm.providers import providers_of
-
-    yield "rules", "no model is asked"
-    for provider in providers_of(settings.load(settings.find_root([Path()])).llm).values():
-        yield f"{provider.name}:{provider.default_model}", provider.key_env and f"needs {provider.key_env}"
-
-
-def _revisions(_asked: Asked) -> Words:
-    yield from _output_of("git for-each-ref --format=%(refname:short) refs/heads refs/tags refs/remotes")
-    yield "HEAD", ""
-
-
-def _output_of(command: str) -> Iterator[tuple[str, str]]:
-    """The lines that a program writes within a second, if it succeeds."""
-    found, _ = attempt(
-        lambda: subprocess.run(
-            command.split(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1, check=True
-        )
-    )
-    return ((line, "") for line in (found.stdout.splitlines() if found else ()))
-
-
-SOURCES: Mapping[str, Callable[[Asked], Words]] = {
+SOURCES: Mapping[str, Callable[[Path], Words]] = {
     "AGENT": _agents,
     "AGENT.METHOD": _stops,
     "AGENT.METHOD JSON": _methods,
     "TOPIC JSON": _topics,
     "TOPIC": _topics,
     "SESSION": _sessions,
-    "PROPOSAL": _proposals,
-    "ID": _letters,
-    "EVENT_ID": _events,
-    "KEY": _keys,
-    "CODES": _rules,
-    "MODEL": _models,
-    "REV": _revisions,
-    "OLD": _revisions,
-    "NEW": _revisions,
-    "CONTEXT": lambda _: _output_of("kubectl config get-contexts --output=name"),
 }
 """What the help calls a value -> the words for it."""
 

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType
+from traceback import walk_tb
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
@@ -19,7 +19,6 @@ from graphbus_core.errors import GraphBusError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
 Role = Literal["good", "bad", "warn", "gone", "name", "accent", "strong", "dim"]
 
@@ -35,7 +34,6 @@ _STYLES: dict[Role, dict[str, Any]] = {
 }
 _WIDTH_WITHOUT_TERMINAL = 1000
 _GAP = 2
-_LONGEST_WORD = 20
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 _documents: list[None] = []
@@ -53,7 +51,7 @@ def begin() -> None:
     if sys.stderr is None:  # closed: talk goes nowhere
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is open to the end, as every stderr
     if sys.stdout is None:
-        raise _unwritable("stdout is closed")
+        raise UsageError("GBE119", reason="stdout is closed")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -96,9 +94,9 @@ def one_line(text: str) -> str:
     return plain(" ".join(text.split()))
 
 
-def counted(number: int, noun: str) -> str:
-    """Give a number with its noun: `1 file`, `2 files`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, several: str = "") -> str:
+    """Give a number with its noun: `1 file`, `2 files`, `3 deliveries`."""
+    return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def out(text: str = "", *, end: str = "\n") -> None:
@@ -132,12 +130,6 @@ def form_of(wished: dict[str, Any]) -> str:
         command = click.get_current_context().command_path
         raise UsageError("GBE110", message=f"--json and --format {form} contradict each other.", command=command)
     return "json" if as_json else form or "text"
-
-
-def clear() -> None:
-    """Clear the terminal, if stdout is one that can."""
-    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        click.clear()
 
 
 def say(text: str = "", *, end: str = "\n") -> None:
@@ -186,12 +178,18 @@ def has_emitted_json() -> bool:
 
 
 def error(refusal: GraphBusError) -> None:
-    """Show a refusal on stderr: `place: error: sentence [code]`, then the hint."""
+    """Show a refusal on stderr."""
+    for line in error_lines(refusal):
+        say(line)
+
+
+def error_lines(refusal: GraphBusError) -> Iterator[str]:
+    """Give a refusal as people read it: `place: error: sentence [code]`, then the hint."""
     place = f"{plain(str(refusal.where))}: " if refusal.where else ""
     code = paint(f"[{refusal.code}]", "dim")
-    say(f"{paint(place, 'strong')}{paint('error:', 'bad')} {plain(refusal.sentence)} {code}")
+    yield f"{paint(place, 'strong')}{paint('error:', 'bad')} {plain(refusal.sentence)} {code}"
     if refusal.hint:
-        say(f"  {paint('hint:', 'name')} {plain(refusal.hint)}")
+        yield f"  {paint('hint:', 'name')} {plain(refusal.hint)}"
 
 
 def describe(refusal: GraphBusError) -> dict[str, object]:
@@ -240,8 +238,6 @@ def table(
 ) -> None:
     """Write aligned columns; cells may be painted. To stdout, unless it is talk.
 
-    On a terminal that is too narrow to read columns, each row is a list of its cells, one below the other.
-
     Args:
         headers: The names of the columns.
         rows: The cells.
@@ -256,60 +252,16 @@ def table(
     widths = {
         name: max([len(name), *(row[index].cell_len for row in cells)]) + _GAP for index, name in enumerate(headers)
     }
-    left_out: set[str] = set()
     for name in optional:
-        if sum(width for name, width in widths.items() if name not in left_out) - _GAP <= _width(write):
-            break
-        left_out.add(name)
-    kept = [index for index, name in enumerate(headers) if name not in left_out]
+        if sum(widths.values()) - _GAP > _width(write):
+            del widths[name]
     shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    wanted, least = _needs([headers[index] for index in kept], [[row[index] for row in cells] for index in kept], right)
-    given = _share(wanted, least, _width(write) - _GAP * len(kept))
-    if given:
-        for index, width in zip(kept, given, strict=True):
-            justify: Literal["right", "left"] = "right" if headers[index] in right else "left"
-            shown.add_column(Text(headers[index]), justify=justify, overflow="fold", width=width)
-        for row in cells:
-            shown.add_row(*(row[index] for index in kept))
-    else:
-        shown.show_header = False
-        shown.add_column(style="dim")
-        shown.add_column(overflow="fold")
-        for row in cells:
-            if shown.rows:
-                shown.add_row()
-            for index in filter(lambda index: row[index].plain, kept):
-                shown.add_row(headers[index], row[index])
+    for name in widths:
+        is_right = name in right
+        shown.add_column(Text(name), justify="right" if is_right else "left", overflow="fold", no_wrap=is_right)
+    for row in cells:
+        shown.add_row(*(cell for name, cell in zip(headers, row, strict=True) if name in widths))
     _draw(shown, write)
-
-
-def _needs(
-    headers: Sequence[str], columns: Sequence[Sequence[Text]], right: Sequence[str]
-) -> tuple[list[int], list[int]]:
-    """How wide each column wants to be, and how wide it must be: no word of it is broken but very long ones, and no number."""
-    wanted = [
-        max([len(header), *(cell.cell_len for cell in cells)]) for header, cells in zip(headers, columns, strict=True)
-    ]
-    words = [max((len(word) for cell in cells for word in cell.plain.split()), default=1) for cells in columns]
-    least = [
-        whole if header in right else max(len(header), min(word, _LONGEST_WORD))
-        for header, whole, word in zip(headers, wanted, words, strict=True)
-    ]
-    return wanted, least
-
-
-def _share(wanted: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Give the columns what room there is, the one that lacks most first; nothing when it is too little for what they need."""
-    widths = list(least)
-    spare = room - sum(widths)
-    if spare < 0 and len(widths) > 1:
-        return []
-    for _ in range(spare):
-        lacking = [want - width for want, width in zip(wanted, widths, strict=True)]
-        if max(lacking) <= 0:
-            break
-        widths[lacking.index(max(lacking))] += 1
-    return widths
 
 
 def tree(label: str, branches: Mapping[str, Any]) -> None:
@@ -364,22 +316,11 @@ def flush() -> None:
 
 def lost_output(error: Exception) -> UsageError | None:
     """Give the refusal for an error that comes from writing to stdout; what is still buffered goes nowhere then."""
-    writers = {click.echo.__code__, flush.__code__}
-    if not isinstance(error, OSError) or writers.isdisjoint(_codes_of(error)):
+    codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
+    if not isinstance(error, OSError) or codes.isdisjoint({click.echo.__code__, flush.__code__}):
         return None
     abandon_stdout()
-    return _unwritable((error.strerror or str(error)).lower())
-
-
-def _codes_of(error: Exception) -> Iterator[CodeType]:
-    step = error.__traceback__
-    while step:
-        yield step.tb_frame.f_code
-        step = step.tb_next
-
-
-def _unwritable(reason: str) -> UsageError:
-    return UsageError("GBE119", reason=reason)
+    return UsageError("GBE119", reason=(error.strerror or str(error)).lower())
 
 
 def abandon_stdout() -> None:

@@ -1,6 +1,6 @@
 """`graphbus contract`: whether what agents promise each other holds, what a change breaks, and the promises as documents.
 
-contract [PATH]...   every method and edge, validated; with --against, what has changed since a revision
+contract validate    every method and edge; with --against, what has changed since a revision
 contract diff        two states of the graph, compared
 contract export      the promises in formats that others read
 
@@ -26,18 +26,22 @@ from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts import compare, versions
-from graphbus_core.contracts.edges import Recorded, Validation, surely
+from graphbus_core.contracts.edges import Validation
 from graphbus_core.contracts.edges import validate as validate_edges
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository, repository_of, tree_at
-from graphbus_core.errors import BuildError, DeployError, GraphBusError, UsageError, did_you_mean, raise_all
-from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
+from graphbus_core.errors import ArtifactError, BuildError, DeployError, GraphBusError, Place, UsageError, raise_all
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
 from graphbus_core.store.migration import load_any
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-FAILED = BuildError.exit_status
+_FAILED = BuildError.exit_status
+_FORMS = {
+    "text": contract_report.as_text,
+    "markdown": contract_report.as_markdown,
+    "github": contract_report.for_github,
+}
 _REVISION = "rev:"
 _PYPROJECT = "pyproject.toml"
 _WHY_NO_REVISION = {
@@ -46,81 +50,41 @@ _WHY_NO_REVISION = {
 }
 
 
-class _PathsOrPart(click.Group):
-    """A command with subcommands: the first word decides. `diff` is the subcommand, `./diff` a folder."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Leave out [PATH]... where a subcommand takes the words."""
-        found = super().get_params(ctx)
-        return [each for each in found if isinstance(each, click.Option)] if ctx.meta.get(__name__) else found
+class _ValidatesByDefault(click.Group):
+    """`contract agents/` is `contract validate agents/`; a folder that is called like a subcommand is `./diff`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give the words to the subcommand that the first one names, else to this command."""
-        word = args[0] if args else ""
-        is_part = ctx.meta[__name__] = word in self.commands
-        is_path = is_part or word.startswith("-") or os.path.exists(word)
-        if not is_path and (near := did_you_mean(word, self.commands)):
-            raise _refusal(f"There is no folder and no command {word!r}.{near}", ctx.command_path)
-        ctx.allow_interspersed_args = not is_part
-        return super().parse_args(ctx, args)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The subcommands stand below the options; the line of usage is about the command itself."""
-        return click.Command.collect_usage_pieces(self, ctx)
+        """Put `validate` before words that no subcommand begins."""
+        is_named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else ["validate", *args])
 
 
-def _options(command: Function) -> Function:
-    """Add what `contract --against` and `contract diff` have in common."""
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
-        click.option(
-            "--format",
-            "form",
-            type=click.Choice(["text", "json", "github", "markdown"]),
-            help="How to report: text (default), json, github or markdown.",
-        ),
-        click.option(
-            "--check-version", is_flag=True, help="Fail if the version is lower than what has changed asks for."
-        ),
-        click.option(
-            "--current", default="", metavar="VERSION", help="The version before (that of pyproject.toml there)."
-        ),
-        click.option(
-            "--allow-announced",
-            is_flag=True,
-            help="Do not fail for what breaks somebody if the version was raised as far as it asks for.",
-        ),
-        click.option("--allow-breaking", is_flag=True, help="Do not fail for what breaks somebody."),
-    ):
+_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
+    click.option(
+        "--format", "form", type=click.Choice(["text", "json", "github", "markdown"]), help="How to report (text)."
+    ),
+    click.option("--check-version", is_flag=True, help="Fail if the version is lower than what has changed asks for."),
+    click.option("--current", default="", metavar="VERSION", help="The version before (that of pyproject.toml there)."),
+    click.option("--allow-announced", is_flag=True, help="Do not fail for what the raised version announces."),
+    click.option("--allow-breaking", is_flag=True, help="Do not fail for what breaks somebody."),
+)
+
+
+def _options(command: _Function) -> _Function:
+    """Add what `contract validate --against` and `contract diff` have in common."""
+    for option in _OPTIONS:
         command = option(command)
     return command
 
 
-def _refusal(message: str, command: str = "graphbus contract") -> UsageError:
-    return UsageError("GBE110", message=message, command=command)
+def _refusal(message: str, command: str) -> UsageError:
+    return UsageError("GBE110", message=message, command=f"graphbus contract {command}")
 
 
-@click.group(
-    "contract",
-    cls=_PathsOrPart,
-    invoke_without_command=True,
-    short_help="Validate, compare and export what agents promise.",
-)
-@click.argument("paths", metavar="[PATH]...", nargs=-1)
-@click.option("--against", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks.")
-@_options
-@click.pass_context
-def contract(context: click.Context, /, *, against: str | None, paths: tuple[str, ...] = (), **wished: Any) -> int:
-    """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
-
-    PATH is a folder or file with agents, or a folder with artifacts; without PATH it is what the artifacts here describe,
-    else the project. Every edge is shown with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
-    `graphbus check`, by edge. A folder that is called like a subcommand is written ./diff.
-
-    With --against the changes since then are shown as well, for pull requests: REV is a branch, tag or commit, and
-    origin/REV stands in for a branch that is not here.
-
-    Exit status: 0 everything holds; 3 it does not, or a change breaks somebody; 2 wrong usage.
+@click.group("contract", cls=_ValidatesByDefault, short_help="Validate, compare and export what agents promise.")
+def contract() -> None:
+    """Validate, compare and export what agents promise each other. `contract agents/` is short for `contract validate agents/`.
 
     \b
     Examples:
@@ -129,19 +93,41 @@ def contract(context: click.Context, /, *, against: str | None, paths: tuple[str
       graphbus contract diff v1.2
       graphbus contract export --format jsonschema
     """
-    if context.invoked_subcommand:
-        return 0
+
+
+@contract.command("validate", short_help="Validate every contract and every edge.")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option("--against", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks.")
+@_options
+def validate(*, against: str | None, paths: tuple[str, ...], **wished: Any) -> int:
+    """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
+
+    PATH is a folder or file with agents, or a folder with artifacts, which stands for the sources that were built; without PATH
+    it is the project. Every edge is shown with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
+    `graphbus check`, by edge.
+
+    With --against the changes since then are shown as well, for pull requests: REV is a branch, tag or commit, and
+    origin/REV stands in for a branch that is not here.
+
+    Exit status: 0 everything holds; 3 it does not, or a change breaks somebody; 2 wrong usage.
+
+    \b
+    Examples:
+      graphbus contract validate agents/
+      graphbus contract validate agents/ --against main --format github
+    """
     form = console.form_of(wished)
     if against is not None and not against.strip():
-        raise _refusal("--against is empty: there is nothing to compare with.")
+        raise _refusal("--against is empty: there is nothing to compare with.", "validate")
     if not against and any(wished.values()):
-        raise _refusal("There is nothing to compare with: give --against.")
-    is_built = len(paths) == 1 and _is_artifacts(paths[0])
-    state = _of_artifacts(paths[0]) if is_built else _of_sources(paths or _default_paths())
-    if not against:
-        return _show(state, None, form)
-    old = _read_revision(against, () if is_built else paths, is_merge_base=True)
-    return _show(state, _compared(old, state, **wished), form)
+        raise _refusal("There is nothing to compare with: give --against.", "validate")
+    paths = _roots_of(paths[0]) if len(paths) == 1 and _is_artifacts(paths[0]) else paths
+    project = _read(paths)
+    validation = validate_edges(Wiring(project), rules.check(project))
+    old = _read_revision(against, paths, is_merge_base=True) if against else None
+    new = _state("the working tree", project, project.config.root)
+    comparison = _compared(old, new, **wished) if old else None
+    return _show(comparison, form, validation, new.root, _unreadable(project))
 
 
 @contract.command("diff", short_help="Compare two states of the contracts.")
@@ -154,7 +140,7 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
 
     Each is a folder with sources, a folder with artifacts, or a git revision; a folder that exists comes first, and
     `rev:NAME` is a revision in any case. A revision is read from git; nothing is checked out and no code of yours is run.
-    Without --path the agents are where the artifacts here say, else anywhere in the project.
+    Without --path the agents are anywhere in the project.
 
     A change is breaking if those who relied on the contract can fail: agents of the graph that did not change with it, or
     others, for methods and for external_topics. The next version follows from that.
@@ -170,11 +156,11 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
     """
     form = console.form_of(wished)
     if not old.strip():
-        raise _refusal("OLD is empty: there is nothing to compare with.", "graphbus contract diff")
-    return _show(None, _compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
+        raise _refusal("OLD is empty: there is nothing to compare with.", "diff")
+    return _show(_compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
 
 
-class State(NamedTuple):
+class _State(NamedTuple):
     """One state of a graph.
 
     Attributes:
@@ -182,20 +168,16 @@ class State(NamedTuple):
         surface: Its promises.
         version: The version of its project, empty if none is known.
         root: The project root on disk; empty for a revision.
-        validation: Whether its edges hold, where that was asked.
-        errors: What could not be read.
     """
 
     label: str
     surface: Surface
     version: str
     root: str = ""
-    validation: Validation | None = None
-    errors: tuple[GraphBusError, ...] = ()
 
 
 def _compared(
-    old: State, new: State, *, current: str, allow_breaking: bool, allow_announced: bool, check_version: bool
+    old: _State, new: _State, *, current: str, allow_breaking: bool, allow_announced: bool, check_version: bool
 ) -> Comparison:
     """Compare two states; the version of the old one counts, unless another is given."""
     changes = compare.compare(old.surface, new.surface)
@@ -212,49 +194,45 @@ def _compared(
     )
 
 
-def _show(state: State | None, comparison: Comparison | None, form: str) -> int:
+def _show(
+    comparison: Comparison | None,
+    form: str,
+    validation: Validation | None = None,
+    root: str = "",
+    errors: Sequence[GraphBusError] = (),
+) -> int:
     """Write what was found, and give the exit status."""
-    validation, errors, root = (state.validation, state.errors, state.root) if state else (None, (), "")
+    if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
+        raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
     if form == "json":
         console.emit_json(contract_report.document(comparison, validation, root, errors))
     else:
         for error in errors:
             console.error(error)
-        console.out_all(contract_report.FORMS[form](comparison, validation, root))
-    if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
-        raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
-    if comparison and form == "text":
-        console.out_all(contract_report.conclusion(comparison))
+        console.out_all(_FORMS[form](comparison, validation, root))
     is_broken = bool(errors) or (validation is not None and not validation.holds)
-    return FAILED if is_broken or (comparison and comparison.fails) else 0
+    return _FAILED if is_broken or (comparison and comparison.fails) else 0
 
 
 # --- states of a graph ----------------------------------------------------------------------
 
 
-def _of_sources(paths: tuple[str, ...]) -> State:
-    """Read sources and validate their edges."""
-    project = Project.read(settings.resolve_build(BuildConfig(paths=paths)))
+def _read(paths: tuple[str, ...]) -> Project:
+    """Read sources, those of the whole project by default."""
+    project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _default_paths())))
     if not project.definitions and not project.errors:
-        raise DeployError("GBE746", path="this folder" if paths == (".",) else ", ".join(paths))
-    validation = validate_edges(Wiring(project), rules.check(project))
-    state = _state("the working tree", project, project.config.root)
-    return state._replace(validation=validation, errors=tuple(_unreadable(project)))
+        raise DeployError("GBE746", path=", ".join(paths) or "the working tree")
+    return project
 
 
-def _of_artifacts(folder: str) -> State:
-    """By their sources, if these are as they were when they were built; else by what the artifacts alone can show."""
-    artifacts, _, unsaid = load_any(Path(folder))
-    look = store.verify_sources if unsaid else store.find_drift
-    manifest = artifacts.manifest
-    if manifest and not look(folder, manifest):
-        root = store.project_root(folder, manifest)
-        found = _of_sources(tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots))
-        return found._replace(label=folder)
-    console.say(f"The sources of {console.plain(folder)} are not as they were: what only they can show is left out.")
-    evidence = Recorded(artifacts)
-    validation = validate_edges(Wiring(evidence), surely(rules.check(evidence, has_text=False)))
-    return _built(folder, artifacts)._replace(root="", validation=validation)
+def _roots_of(folder: str) -> tuple[str, ...]:
+    """The sources that artifacts were built from, which must be as they were then."""
+    manifest = load_any(Path(folder))[0].manifest
+    if manifest is None:
+        raise TypeError("artifacts that are loaded have a manifest")
+    raise_all([ArtifactError("GBE508", where=Place(path)) for path in store.verify_sources(folder, manifest)])
+    root = store.project_root(folder, manifest)
+    return tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots)
 
 
 def _is_artifacts(path: str) -> bool:
@@ -262,12 +240,12 @@ def _is_artifacts(path: str) -> bool:
     return os.path.isfile(os.path.join(path, store.MANIFEST))
 
 
-def _read_state(name: str, paths: Sequence[str]) -> State:
+def _read_state(name: str, paths: Sequence[str]) -> _State:
     """Read what a person calls so; without a name the working tree. Nothing is run and nothing written.
 
     Args:
         name: A folder or a revision.
-        paths: What to read of the working tree or of a revision; none: what the artifacts here describe, else all.
+        paths: What to read of the working tree or of a revision; none: all of the project.
 
     Raises:
         UsageError: GBE171, it is neither.
@@ -275,31 +253,23 @@ def _read_state(name: str, paths: Sequence[str]) -> State:
     if name.startswith(_REVISION) or (name and not os.path.exists(name)):
         return _read_revision(name.removeprefix(_REVISION), paths)
     if name and _is_artifacts(name):
-        return _built(name, load_any(Path(name))[0])
-    project = Project.read(
-        settings.resolve_build(BuildConfig(paths=(name,) if name else tuple(paths or _default_paths())))
-    )
+        manifest = (artifacts := load_any(Path(name))[0]).manifest
+        root = store.project_root(name, manifest) if manifest else name
+        return _State(name, Surface.of(artifacts), _version_of(root), root)
+    project = _read((name,) if name else tuple(paths))
     raise_all(_unreadable(project))
-    if not project.definitions:
-        raise DeployError("GBE746", path=name or "the working tree")
     return _state(name or "the working tree", project, project.config.root)
 
 
-def _built(folder: str, artifacts: BuildArtifacts) -> State:
-    """The version is that of the project around the folder, if it is there."""
-    root = store.project_root(folder, artifacts.manifest) if artifacts.manifest else folder
-    return State(folder, Surface.of(artifacts), _version_of(root), root)
-
-
-def _state(label: str, project: Project, root: str = "") -> State:
-    return State(label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root)
+def _state(label: str, project: Project, root: str = "") -> _State:
+    return _State(label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root)
 
 
 def _unreadable(project: Project) -> list[BuildError]:
     return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
 
 
-def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> State:
+def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> _State:
     """Read the project as it is in a commit, without checking it out.
 
     Args:
@@ -320,7 +290,7 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
         wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _default_paths()]
         present = tuple(str(path) for path in wanted if path.exists())
         if not present:  # the agents came later
-            return State(label, Surface((), ()), _version_of(tree))
+            return _State(label, Surface((), ()), _version_of(tree))
         config = ResolvedBuild(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
         project = Project.read(config, cache=False)
         if unreadable := _unreadable(project):
@@ -351,16 +321,8 @@ def _find(repository: Repository, name: str) -> str:
 
 
 def _default_paths() -> tuple[str, ...]:
-    """What the artifacts of the project here describe, if there are any, else all of it."""
-    root = settings.find_root([Path.cwd()])
-    folder = os.path.join(root, settings.load(root).artifacts)
-    if _is_artifacts(folder):
-        is_old = store.read_version(folder) < SCHEMA_VERSION
-        manifest = load_any(Path(folder))[0].manifest if is_old else store.load_manifest(folder)
-        built = [os.path.join(root, path) for path in (manifest.roots if manifest else ())]
-        if built and all(map(os.path.exists, built)):
-            return tuple(map(os.path.relpath, built))
-    return (os.path.relpath(root),)
+    """All of the project."""
+    return (os.path.relpath(settings.find_root([Path.cwd()])),)
 
 
 def _version_of(root: str | Path) -> str:
@@ -415,9 +377,8 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
     wish = writing.Wish(**wished)
-    given = {"--force": wish.is_forced, "--check": wish.is_check, "--diff": wish.is_diff}
-    if not output and any(given.values()):
-        option = next(option for option, is_given in given.items() if is_given)
+    if not output and (wish.is_forced or wish.is_check or wish.is_diff):
+        option = "--force" if wish.is_forced else "--check" if wish.is_check else "--diff"
         raise UsageError("GBE131", option=option, needed="--output")
     place = Path(output)
     is_folder = output.endswith(("/", os.sep)) or (bool(output) and place.is_dir())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import counted, fact, paint, plain
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.negotiation.provenance import Decided, Origin, Vote, decided_files, lines_of, trace
+from graphbus_core.negotiation.provenance import Decided, Origin, decided_files, lines_of, trace
 
 
 @click.command("replay", short_help="Run a session again on its record, and compare.")
@@ -42,9 +43,7 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
     done = run_again(_config(), session)
     answers = counted(done.requests, "recorded answer")
     lines = [f"Replayed {plain(done.session)} from {done.source}: {answers}, no model asked."]
-    for path in done.files:
-        since = ", edited since: compared as the session left it" if path in done.edited else ""
-        lines.append(f"  {plain(path)}{since}")
+    lines += [f"  {plain(path)}" for path in done.files]
     lines += [paint(f"  different: {plain(difference)}", "warn") for difference in done.differences]
     if not done.differences:
         lines.append(f"{paint('✓', 'good')} Record, files and artifacts are the same, byte for byte.")
@@ -76,13 +75,13 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
       graphbus undo S001 --dry-run
     """
     from graphbus_core.build import end_interrupted
-    from graphbus_core.editing import workspace
+    from graphbus_core.editing import promotion
 
     config = _config()
     for told in () if dry_run else end_interrupted(config, writes_sources=True):
         console.say(plain(told))
-    session = workspace.last_session(config, session)
-    files = workspace.undo(config, session, dry_run=dry_run)
+    session = promotion.last_session(config, session)
+    files = promotion.undo(config, session, dry_run=dry_run)
     commits = _commits(config, session)
     done = "Would restore" if dry_run else f"{paint('✓', 'good')} Restored"
     document = {"session": session, "dry_run": dry_run, "files": files, "git_commits": commits}
@@ -90,7 +89,9 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
     if not (dry_run or as_json):
         console.say(f"{plain(session)} is undone. The artifacts are those from before: run `graphbus build`.")
         if commits:
-            console.say(_advice(commits))
+            ids = " ".join(commit[:10] for commit in commits.values())
+            console.say("Its git commits stay in the history. Commit the restored files;")
+            console.say(f"or put them back with `git restore` and let git take it back: git revert {ids}")
 
 
 def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
@@ -106,22 +107,9 @@ def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
     return {}
 
 
-def _advice(commits: Mapping[str, str]) -> str:
-    known = ", ".join(f"{commit[:10]} ({plain(name)})" for name, commit in commits.items())
-    reverted = " ".join(commit[:10] for commit in commits.values())
-    return (
-        f"Its git commits stay in the history: {known}. Commit the restored files;\n"
-        f"or put them back with `git restore` and let git take it back: git revert {reverted}"
-    )
-
-
-_LABEL_WIDTH = 11
 _OUT_OF_REACH = "git's history here does not reach back to it"
-_ADVICE = (
-    "In a shallow clone `git fetch --unshallow` gets the rest of the history; in a partial one `git blame FILE` does."
-)
-
-_NUMBER = re.compile(r"[0-9]{1,18}")
+_ADVICE = "In a shallow clone `git fetch --unshallow` gets the rest; in a partial one `git blame FILE` does."
+_PLACE = re.compile(r"(.+?):([0-9]{1,9})(?::[0-9]{1,9})?", re.DOTALL)
 
 
 @click.command("why", short_help="Tell which decision wrote a line.")
@@ -140,10 +128,16 @@ def why(place: str, as_json: bool) -> None:
       graphbus why agents/order_processor.py:42
       graphbus why agents/order_processor.py
     """
-    written, number = _split_place(place)
+    match = None if _exists(place) else _PLACE.fullmatch(place)  # a file may be called so
+    written, number = (match[1], int(match[2])) if match else (place, None)
     config = _config()
     path = _in_project(config, written)
-    lines, origins = _read(config, path, written)
+    try:
+        lines, origins = lines_of(Path(config.root, path).read_bytes()), trace(config, path)
+    except (EditError, OSError) as refused:
+        if isinstance(refused, EditError) and refused.code != "GBE312":  # it is no text
+            raise
+        raise _unknown(config, written) from None
     if number is None:
         _show_file(path, written, origins, as_json=as_json)
     elif 1 <= number <= len(lines):
@@ -153,17 +147,6 @@ def why(place: str, as_json: bool) -> None:
         raise NegotiationError("GBE437", where=Place(written), path=written, line=number, count=count)
 
 
-def _split_place(place: str) -> tuple[str, int | None]:
-    """Split `FILE:LINE` or `FILE:LINE:COLUMN`; a file that is called so is taken as it is."""
-    path, _, number = place.rpartition(":")
-    if _exists(place) or not _NUMBER.fullmatch(number):
-        return place, None
-    outer, _, line = path.rpartition(":")
-    if outer and _NUMBER.fullmatch(line) and not _exists(path):
-        return outer, int(line)
-    return path, int(number)
-
-
 def _exists(name: str) -> bool:
     with suppress(OSError, ValueError):  # longer than a name can be, or with a NUL in it
         return Path(name).exists()
@@ -171,11 +154,9 @@ def _exists(name: str) -> bool:
 
 
 def _in_project(config: ResolvedBuild, written: str) -> str:
-    path = Path(written)
-    for candidate in (Path.cwd() / path, Path(config.root) / path):
-        if not _exists(str(candidate)):
-            continue
-        found, root = candidate.resolve(), Path(config.root).resolve()
+    root = Path(config.root).resolve()
+    for candidate in (Path.cwd() / written, root / written):
+        found = candidate.resolve() if _exists(str(candidate)) else root
         if found.is_file() and found.is_relative_to(root):
             return found.relative_to(root).as_posix()
     raise _unknown(config, written)
@@ -186,22 +167,13 @@ def _unknown(config: ResolvedBuild, written: str) -> NegotiationError:
     return NegotiationError("GBE436", where=Place(written), path=written, suggestion=suggestion, root=config.root)
 
 
-def _read(config: ResolvedBuild, path: str, written: str) -> tuple[Sequence[str], Sequence[Origin]]:
-    try:
-        return lines_of(Path(config.root, path).read_bytes()), trace(config, path)
-    except (EditError, OSError) as refused:
-        if isinstance(refused, EditError) and refused.code != "GBE312":  # it is no text
-            raise
-        raise _unknown(config, written) from None
-
-
 # --- one line ----------------------------------------------------------------------------------
 
 
 def _show_line(path: str, number: int, text: str, origin: Origin, *, as_json: bool) -> None:
     document = {"path": path, "line": number, "text": text, "origin": origin.kind, "session": origin.session}
     head = (f"{paint(f'{plain(path)}:{number}', 'name')}  {plain(text.strip())}", "")
-    lines = (*head, *_nobody(origin), *(line for decided in origin.decisions for line in describe(decided)))
+    lines = (*head, *_nobody(origin), *(line for decided in origin.decisions for line in _describe(decided)))
     console.result({**document, "decisions": origin.decisions}, lines, as_json=as_json)
     if origin.kind == "unknown" and not as_json:
         console.say(paint(_ADVICE, "dim"))
@@ -220,16 +192,22 @@ def _nobody(origin: Origin) -> Iterator[str]:
         yield "One of these decisions; which of them is not known any more."
 
 
-def describe(decided: Decided) -> Iterator[str]:
+def _describe(decided: Decided) -> Iterator[str]:
     """Give a decision as lines to read."""
     yield f"{paint(decided.proposal, 'strong')}  {plain(decided.title or 'the record of its session is gone')}"
+    votes = (
+        f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''} {vote.decision}: {vote.reasoning}".removesuffix(
+            ": "
+        )
+        for vote in decided.votes
+    )
     facts = [
         ("session", decided.session),
         ("by", decided.agent),
         ("intent", decided.intent),
         ("mends", decided.finding),
         ("why", decided.reason),
-        *(("said", _vote(vote)) for vote in decided.votes),
+        *(("said", vote) for vote in votes),
         ("consensus", decided.consensus),
         ("gate", decided.gate),
         ("model", decided.model),
@@ -237,12 +215,7 @@ def describe(decided: Decided) -> Iterator[str]:
     ]
     for label, value in facts:
         if value:
-            yield from fact(label, plain(value), _LABEL_WIDTH)
-
-
-def _vote(vote: Vote) -> str:
-    role = " (ARBITER)" if vote.is_arbiter else ""
-    return f"{vote.evaluator}{role} {vote.decision}{f': {vote.reasoning}' if vote.reasoning else ''}"
+            yield from fact(label, plain(value), 11)
 
 
 # --- a whole file ------------------------------------------------------------------------------
@@ -250,12 +223,10 @@ def _vote(vote: Vote) -> str:
 
 def _ranges_of(origins: Sequence[Origin]) -> Iterator[tuple[int, int, Origin]]:
     """Join neighbouring lines of one decision, both ends included, and leave out what no decision wrote."""
-    first = 1
-    for origin, same in groupby(origins):
-        count = len(tuple(same))
+    for origin, same in groupby(enumerate(origins, 1), key=itemgetter(1)):
+        numbers = [number for number, _ in same]
         if origin.kind == "decision":
-            yield first, first + count - 1, origin
-        first += count
+            yield numbers[0], numbers[-1], origin
 
 
 def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: bool) -> None:
@@ -266,8 +237,9 @@ def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: b
         return
     unknown = sum(origin.kind == "unknown" for origin in origins)
     if unknown:
-        lines = f"{unknown} of {len(origins)} lines" if unknown < len(origins) else "the lines"
-        console.say(f"It is not known which decisions wrote {lines} of {plain(path)}: {_OUT_OF_REACH}.")
+        console.say(
+            f"It is not known which decisions wrote {counted(unknown, 'line')} of {plain(path)}: {_OUT_OF_REACH}."
+        )
         console.say(paint(_ADVICE, "dim"))
     elif not ranges:
         console.out(f"No decision of GraphBus wrote a line of {plain(path)}.")

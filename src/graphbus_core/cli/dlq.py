@@ -10,26 +10,15 @@ from typing import Any
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted
-from graphbus_core.cli.state import (
-    ARTIFACTS,
-    AS_JSON,
-    LONGEST_CELL,
-    OF_ARTIFACTS,
-    YES,
-    ask,
-    opened,
-    resolved,
-)
+from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.state import AS_JSON, OF_ARTIFACTS, YES, ask, opened, runtime_settings, short
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
-from graphbus_core.schema.values import clipped
 
 _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
-_LAST_MOMENT = 253_402_214_400.0
-"""The last day of the year 9999."""
-_MOST_DIGITS = 18
-"""No letter has a longer number."""
+_NUMBER = click.IntRange(min=1, max=(1 << 63) - 1)  # of SQLite
+_NUMBERS = click.argument("numbers", nargs=-1, type=_NUMBER, metavar="[ID]...")
+_ALL = click.option("--all", "is_all", is_flag=True, help="All of them.")
 
 
 @click.group("dlq", short_help="Look at dead letters, replay or drop them.")
@@ -50,7 +39,7 @@ def dlq() -> None:
 
 @dlq.command("ls", short_help="List the dead letters, the last one at the end.")
 @click.option("--topic", default="", metavar="TOPIC", help="Only of this topic.")
-@click.option("--limit", default=50, type=click.IntRange(min=0), metavar="N", help="The last so many (50); 0: all.")
+@click.option("--limit", default=50, type=click.IntRange(0, 10**6), metavar="N", help="The last so many (50); 0: all.")
 @OF_ARTIFACTS
 @AS_JSON
 def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
@@ -64,19 +53,19 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
       graphbus dlq ls --topic /Order/Placed --limit 10 --json
     """
     with opened(artifacts, FILE, DeadLetterFile) as file:
-        letters = [] if file is None else file.letters(topic=topic, limit=limit, is_short=True)
-        count = 0 if file is None else file.count(topic=topic)
+        letters = [] if file is None else file.letters(topic=topic, limit=limit)
+        count = 0 if file is None else len(file.numbers(topic=topic))
         dropped = 0 if file is None else file.dropped
     if as_json:
-        console.emit_json({"dead_letters": [_facts(each) for each in letters], "count": count, "dropped": dropped})
+        facts = [_facts(each) for each in letters]
+        console.emit_json({"dead_letters": facts, "count": count, "dropped": dropped})
         return
     if letters:
-        console.table(
-            ("ID", "AGE", "TOPIC", "HANDLER", "ATTEMPTS", "ERROR"), map(_row, letters), right=("ID", "ATTEMPTS")
-        )
+        headers = ("ID", "AGE", "TOPIC", "HANDLER", "ATTEMPTS", "ERROR")
+        console.table(headers, map(_row, letters), right=("ID", "ATTEMPTS"))
     else:
         console.say(f"No dead letters{f' of {topic}' if topic else ''} are kept here.")
-        if not resolved(artifacts).settings.keep_dead_letters:
+        if not runtime_settings(artifacts).keep_dead_letters:
             console.say(_HINT)
     if count > len(letters):
         console.say(f"{count - len(letters)} older ones are not shown; `--limit 0` shows all.")
@@ -85,7 +74,7 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
 
 
 @dlq.command("show", short_help="Show everything that is known of one.")
-@click.argument("number", type=click.IntRange(min=1), metavar="ID")
+@click.argument("number", type=_NUMBER, metavar="ID")
 @OF_ARTIFACTS
 @AS_JSON
 def show(*, number: int, artifacts: str, as_json: bool) -> None:
@@ -100,25 +89,23 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
     """
     with opened(artifacts, FILE, DeadLetterFile) as file:
         kept = _find(file, number)
+    letter, event = kept.letter, kept.letter.event
     if as_json:
-        console.emit_json(_facts(kept, is_whole=True))
+        more = {name: getattr(event, name) for name in ("causation_id", "correlation_id", "src", "hops", "trail")}
+        more |= {"has_payload": kept.has_payload, "traceback": letter.traceback, "published": event.timestamp}
+        console.emit_json(_facts(kept) | more | {"payload": event.payload})
         return
     for label, text in _lines(kept):
-        console.out(f"{console.paint(f'{label:<12}', 'dim')} {console.plain(text)}")
-    letter = kept.letter
+        console.out(f"{paint(f'{label:<12}', 'dim')} {plain(text)}")
     if letter.traceback:
-        console.out(f"\n{console.plain(letter.traceback.rstrip())}")
-    console.out()
-    console.out(
-        console.plain(dumps(letter.event.payload, indent=2, ensure_ascii=False))
-        if kept.has_payload
-        else "The payload was no JSON."
-    )
+        console.out(f"\n{plain(letter.traceback.rstrip())}")
+    payload = plain(dumps(event.payload, indent=2, ensure_ascii=False))
+    console.out(f"\n{payload if kept.has_payload else 'The payload was no JSON.'}")
 
 
 @dlq.command("drop", short_help="Forget dead letters.")
-@click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[ID]...")
-@click.option("--all", "is_all", is_flag=True, help="All of them.")
+@_NUMBERS
+@_ALL
 @YES
 @OF_ARTIFACTS
 @AS_JSON
@@ -137,53 +124,38 @@ def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: st
         if chosen and not is_sure:
             ask(f"Drop {counted(len(chosen), 'dead letter')}?", UsageError("GBE153"))
         removed = file.remove(chosen) if file is not None else 0
-    if as_json:
-        console.emit_json({"dropped": chosen})
-    else:
-        console.out(f"Dropped {counted(removed, 'dead letter')}.")
+    console.result({"dropped": chosen}, [f"Dropped {counted(removed, 'dead letter')}."], as_json=as_json)
 
 
 @dlq.command("replay", short_help="Deliver dead letters once more.")
-@click.argument("words", nargs=-1, metavar="[ID]... [ARTIFACTS]")
-@click.option("--all", "is_all", is_flag=True, help="All of them.")
+@_NUMBERS
+@_ALL
 @click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
+@OF_ARTIFACTS
 @AS_JSON
-def replay(*, words: tuple[str, ...], is_all: bool, allow_drift: bool, as_json: bool) -> int:
+def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifacts: str, as_json: bool) -> int:
     """Deliver dead letters once more: those with the given IDs, or all, the oldest first.
 
-    Starts the graph that a build has written to ARTIFACTS, a folder (.graphbus by default), and ends it afterwards. Each
-    event goes with its old ids to the handler that could not handle it, or to all handlers when it had reached none.
-    What is handled now is removed; what fails again stays, with its attempts counted. A letter is removed after it was
-    handled: when the process is killed in between, it is delivered again the next time.
+    Starts the graph that was built, and ends it afterwards. Each event goes with its old ids to the handler that could not handle
+    it, or to all handlers when it had reached none. What is handled now is removed; what fails again stays, with its attempts
+    counted. A letter is removed after it was handled: when the process is killed in between, it is delivered again the next time.
 
     Exit status: 0 all were handled; 6 and 7 as `graphbus run`, 7 also when some were not.
 
     \b
     Examples:
       graphbus dlq replay 3 4
-      graphbus dlq replay --all .graphbus/
+      graphbus dlq replay --all
     """
-    from graphbus_core.cli.running.dlq_replay import replay_letters
-
-    folders = [word for word in words if not word.isdecimal()]
-    if len(folders) > 1:
-        raise UsageError(
-            "GBE110", message="Only one folder with artifacts can be given.", command="graphbus dlq replay"
-        )
-    artifacts = folders[0] if folders else ARTIFACTS
     with opened(artifacts, FILE, DeadLetterFile) as file:
-        chosen = _choose(file, [_number(word) for word in words if word.isdecimal()], is_all=is_all)
+        chosen = _choose(file, numbers, is_all=is_all)
         if file is None or not chosen:
             console.say("No dead letters are kept here.")
             return 0
+        from graphbus_core.cli.running.dlq_replay import Replay  # a graph costs as much again to import
+
         with file.replaying():
-            return replay_letters(file, chosen, artifacts, allow_drift=allow_drift, as_json=as_json)
-
-
-def _number(word: str) -> int:
-    if len(word) > _MOST_DIGITS:
-        raise UsageError("GBE151", number=clipped(word, LONGEST_CELL))
-    return int(word)
+            return Replay(file, chosen, as_json=as_json).run(artifacts, allow_drift=allow_drift)
 
 
 def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[int]:
@@ -206,15 +178,12 @@ def _find(file: DeadLetterFile | None, number: int) -> KeptLetter:
 
 def _row(kept: KeptLetter) -> tuple[str, ...]:
     letter = kept.letter
-    error = letter.error if len(letter.error) <= LONGEST_CELL else f"{letter.error[: LONGEST_CELL - 1]}…"
-    cells = (letter.event.topic, letter.subscription or "(none reached)", str(letter.attempts), error)
-    return str(kept.id), _age(letter.timestamp), *(console.plain(cell).replace("\n", " ") for cell in cells)
+    cells = (letter.event.topic, letter.subscription or "(none reached)", str(letter.attempts), letter.error)
+    return str(kept.id), _age(letter.timestamp), *map(short, cells)
 
 
 def _age(moment: float) -> str:
-    """How long ago it was, in the largest unit that gives at least one."""
-    if not _is_moment(moment):
-        return "?"
+    """Give how long ago it was, in the largest unit that gives at least one."""
     seconds = max(0, int(time.time() - moment))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
@@ -223,22 +192,12 @@ def _age(moment: float) -> str:
 
 
 def _moment(moment: float) -> str:
-    if not _is_moment(moment):
-        return f"{moment:g}"
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(moment))
-
-
-def _is_moment(moment: float) -> bool:
-    """False for what no calendar has; the clock of a graph may be anybody's."""
-    return 0 <= moment <= _LAST_MOMENT
 
 
 def _lines(kept: KeptLetter) -> Iterator[tuple[str, str]]:
     letter, event = kept.letter, kept.letter.event
-    yield (
-        "dead letter",
-        f"{kept.id}{', being replayed, or the process that did so has ended' if kept.is_replaying else ''}",
-    )
+    yield "dead letter", str(kept.id)
     yield "topic", event.topic
     yield "handler", letter.subscription or "it had reached none"
     yield "error", letter.error
@@ -256,19 +215,9 @@ def _lines(kept: KeptLetter) -> Iterator[tuple[str, str]]:
         yield "came from", " > ".join(f"{topic} > {handler}" for topic, handler in event.trail)
 
 
-def _facts(kept: KeptLetter, *, is_whole: bool = False) -> dict[str, Any]:
-    """A letter as JSON data: with `is_whole` everything that is known, else what a list tells."""
+def _facts(kept: KeptLetter) -> dict[str, Any]:
+    """Give what a list tells of a letter, as JSON data."""
     letter, event = kept.letter, kept.letter.event
-    of_kept = ["id", "replays"]
-    of_letter = ["subscription", "reason", "error", "place", "attempts", "first_timestamp", "timestamp"]
-    of_event = ["topic", "event_id"]
-    if is_whole:
-        of_kept += ["has_payload", "is_replaying"]
-        of_letter += ["traceback"]
-        of_event += ["causation_id", "correlation_id", "src", "hops", "trail", "payload"]
-    facts = {
-        name: getattr(of, name)
-        for of, names in ((kept, of_kept), (letter, of_letter), (event, of_event))
-        for name in names
-    }
-    return facts | ({"published": event.timestamp} if is_whole else {})
+    facts: dict[str, Any] = {"id": kept.id, "replays": kept.replays, "topic": event.topic, "event_id": event.event_id}
+    names = ("subscription", "reason", "error", "place", "attempts", "first_timestamp", "timestamp")
+    return facts | {name: getattr(letter, name) for name in names}

@@ -5,25 +5,46 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files as package_files
+from io import BytesIO
 from math import ceil
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import click
 
+import graphbus_core
+from graphbus_core import store
 from graphbus_core.cli import console
 from graphbus_core.cli.shipping import programs, writing
-from graphbus_core.cli.shipping.image import Image, Wanted, plan_image
-from graphbus_core.cli.shipping.programs import name_image
-from graphbus_core.deploy.image import start_arguments
-from graphbus_core.deploy.names import HEALTH_PORT, SERVE_PORT, STATE, USER_ID, as_label, check_image, refusal
+from graphbus_core.cli.shipping.programs import Project, name_image, read_project, text_of
+from graphbus_core.deploy.image import ImagePlan, check_base, generate, join, read_hashed, start_arguments
+from graphbus_core.deploy.names import (
+    BASES,
+    HEALTH_PORT,
+    SERVE_PORT,
+    STATE,
+    USER_ID,
+    as_label,
+    check_image,
+    choose_python,
+    folders_to_write,
+    parts_of_image,
+    refusal,
+)
+from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, UsageError
 from graphbus_core.model.config import RuntimeConfig
-from graphbus_core.settings import find_root, resolve_run
+from graphbus_core.settings import PROJECT_FILE, find_root, resolve_run
 
 Name = Literal["docker", "podman"]
-ENGINES: tuple[Name, ...] = ("docker", "podman")
+_ENGINES: tuple[Name, ...] = ("docker", "podman")
 _PATIENCE_S = 15.0
 _MARGIN_S = 5
 _QUESTIONS: dict[Name, tuple[str, ...]] = {
@@ -40,72 +61,54 @@ class Engine(NamedTuple):
     missing: str = ""
 
 
-def _find_engine(wanted: Name | None) -> Engine:
-    """Look for the engine that was asked for, else for docker, then podman."""
-    installed = [name for name in ((wanted,) if wanted else ENGINES) if shutil.which(name)]
+def _find_engine(wanted: Name | None, otherwise: str = "") -> Engine:
+    """Look for the engine that was asked for, else for docker, then podman.
+
+    Raises:
+        DeployError: With `otherwise`, what the user can do instead: GBE704 none is installed, GBE715 it does not answer.
+    """
+    names = (wanted,) if wanted else _ENGINES
     silent: list[Engine] = []
-    for name in installed:
+    for name in filter(shutil.which, names):
         answer = programs.ask([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
         if not answer.status:
             return Engine(name)
         silent.append(Engine(name, answer.reason.partition(". ")[0].rstrip(".?!")))
-    return silent[0] if silent else Engine(wanted or "docker", "not found")
-
-
-def _demand_engine(wanted: Name | None, *, otherwise: str) -> Engine:
-    """The same for a caller that cannot go on without one.
-
-    Raises:
-        DeployError: GBE704 none is installed, GBE715 it does not answer.
-    """
-    engine = _find_engine(wanted)
-    if engine.missing == "not found":
-        raise DeployError("GBE704", program=wanted or " or ".join(ENGINES), otherwise=otherwise)
-    if engine.missing:
-        raise DeployError("GBE715", program=engine.name, reason=engine.missing, otherwise=otherwise)
-    return engine
-
-
-def _build_command(engine: Name, tag: str, dockerfile: str) -> list[str]:
-    """Return the command that builds the image, in the folder of the project."""
-    elsewhere = [] if dockerfile == "Dockerfile" else ["--file", dockerfile]
-    as_docker = ["--format", "docker"] if engine == "podman" else []  # else podman drops HEALTHCHECK
-    return [engine, "build", *as_docker, *elsewhere, "--tag", tag, "."]
+    if otherwise and silent:
+        raise DeployError("GBE715", program=silent[0].name, reason=silent[0].missing, otherwise=otherwise)
+    if otherwise:
+        raise DeployError("GBE704", program=" or ".join(names), otherwise=otherwise)
+    return silent[0] if silent else Engine(names[0], "not found")
 
 
 def _run_command(
-    engine: Name, image: str, root: Path, *, port: int, serve_port: int | None, arguments: tuple[str, ...] = ()
+    engine: Name, image: str, root: Path, *, port: int, is_served: bool, arguments: tuple[str, ...] = ()
 ) -> list[str]:
     """Return the command that runs the image with as few rights as it needs, reachable from this machine alone.
 
     Args:
         root: The project, whose settings are read.
         port: Of this machine, for probes and metrics.
-        serve_port: Of this machine, for calls and events; None: the image does not take any.
         arguments: On top of those of the image.
     """
     settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
-    name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
-    served: list[str] = []
-    if serve_port is not None:
-        served = ["--publish", f"127.0.0.1:{serve_port}:{SERVE_PORT}", "--env", settings.serve.token_env]
+    name = parts_of_image(image)[0].rpartition("/")[2]
+    served = ["--publish", f"127.0.0.1:{SERVE_PORT}:{SERVE_PORT}", "--env", settings.serve.token_env]
     # One word is enough for an engine to leave out what the image says; then nobody would answer its HEALTHCHECK.
-    given = (*start_arguments(is_served=bool(served)), *arguments) if arguments else ()
+    given = (*start_arguments(is_served=is_served), *arguments) if arguments else ()
     return [
         *(engine, "run", "--rm", "--init"),
         *("--read-only", "--tmpfs", "/tmp:rw,noexec,nosuid,nodev,size=64m"),  # noqa: S108 - of the container
         *("--user", f"{USER_ID}:{USER_ID}", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--volume", f"{as_label(name)}-state:{STATE}"),
-        *("--publish", f"127.0.0.1:{port}:{HEALTH_PORT}", *served),
+        *("--publish", f"127.0.0.1:{port}:{HEALTH_PORT}", *(served if is_served else ())),
         *("--stop-timeout", str(ceil(settings.grace_s) + _MARGIN_S)),
         *(image, *given),
     ]
 
 
-_MOST_LEFT_OUT = 10
-_SEE_DRY = "see what would be run with --dry-run"
 _engine = click.option(
-    "--engine", type=click.Choice(ENGINES), help="What builds and runs images (the first that answers)."
+    "--engine", type=click.Choice(_ENGINES), help="What builds and runs images (the first that answers)."
 )
 _serve = click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
 
@@ -149,9 +152,6 @@ def docker() -> None:
     "--base", default="", metavar="IMAGE", help="Build on this image instead; it needs Python, pip and a shell."
 )
 @click.option("--allow-unpinned", "may_float", is_flag=True, help="Let --base go without a digest.")
-@click.option(
-    "--output", "-o", default="", metavar="DIR", help="Where to write, below the project (the project itself)."
-)
 @writing.options
 def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
@@ -174,37 +174,31 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
     """
     wanted = Wanted(**{name: given[name] for name in Wanted._fields})
     wish = writing.Wish(**{name: given[name] for name in writing.Wish._fields})
-    if runs:
-        _refuse_run(
-            {"--no-build": writes_only, "--check": wish.is_check, "--diff": wish.is_diff, "--json": wish.as_json}
-        )
+    if runs and (writes_only or wish != writing.Wish(is_forced=wish.is_forced)):
+        reason = "what is not built cannot be run, and the graph talks on stdout"
+        raise UsageError("GBE132", option="--run", other="--no-build, --check, --diff or --json", reason=reason)
     if wanted.base and wanted.python:
         raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
-    image = plan_image(wanted)
-    tag = _check_tag(tag) if tag else name_image(image.root)
+    root, files = plan_image(wanted)
+    tag = _check_tag(tag) if tag else name_image(root)
     builds = not (writes_only or wish.is_check or wish.is_diff)
-    if runs or (builds and engine):  # nothing is written if the command is useless without one
-        found = _demand_engine(engine, otherwise="write the files alone with --no-build")
-    else:
-        found = _find_engine(None) if builds else Engine(engine or "docker")
-    states = writing.write(Path(os.path.relpath(image.root)), image.files, wish)
-    if not wish.is_check:
-        _say_left_out(image)
-    command = _build_command(found.name, tag, image.dockerfile)
+    found = Engine(engine or "docker")
+    if builds:  # nothing is written if the command is useless without one
+        found = _find_engine(engine, "write the files alone with --no-build" if runs or engine else "")
+    states = writing.write(Path(os.path.relpath(root)), files, wish)
+    as_docker = ["--format", "docker"] if found.name == "podman" else []  # else podman drops HEALTHCHECK
+    command = [found.name, "build", *as_docker, "--tag", tag, "."]
     is_built = builds and not found.missing
     if is_built:
-        programs.run(command, image.root)
+        programs.run(command, root)
     elif builds:
-        _say_no_engine(found, command, image)
+        _say_no_engine(found, command, root)
     if wish.as_json:
-        left_out = [each.path for each in image.left_out]
-        facts = {"files": states, "image": tag, "command": command, "is_built": is_built, "left_out": left_out}
-        console.emit_json(facts)
+        console.emit_json({"files": states, "image": tag, "command": command, "is_built": is_built})
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
     if runs:
-        serve_port = SERVE_PORT if wanted.is_served else None
-        programs.become(_run_command(found.name, tag, image.root, port=HEALTH_PORT, serve_port=serve_port), image.root)
+        programs.become(_run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root)
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -219,9 +213,6 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
     metavar="PORT",
     help="Of this machine, for probes (8080).",
 )
-@click.option(
-    "--serve-port", type=click.IntRange(1, 65535), metavar="PORT", help="Of this machine, for calls and events (8765)."
-)
 @click.option("--dry-run", "is_dry", is_flag=True, help="Show the command alone.")
 def run(
     *,
@@ -230,7 +221,6 @@ def run(
     engine: Name | None,
     is_served: bool,
     port: int,
-    serve_port: int | None,
     is_dry: bool,
 ) -> None:
     """Run the image of the project that this folder is in: read-only, without capabilities, and reachable from here alone.
@@ -248,24 +238,14 @@ def run(
       graphbus docker run --tag ghcr.io/acme/shop:1.4.2 --port 9090
       graphbus docker run -- --entrypoint my_shop.main:run
     """
-    if serve_port is not None and not is_served:
-        raise UsageError("GBE131", option="--serve-port", needed="--serve")
     root = find_root([Path()])
     image = check_image(tag) if tag else name_image(root)
-    served = (serve_port or SERVE_PORT) if is_served else None
-    name = _find_engine(engine).name if is_dry else _demand_engine(engine, otherwise=_SEE_DRY).name
-    command = _run_command(name, image, root, port=port, serve_port=served, arguments=arguments)
+    name = _find_engine(engine, "" if is_dry else "see what would be run with --dry-run").name
+    command = _run_command(name, image, root, port=port, is_served=is_served, arguments=arguments)
     if is_dry:
         console.out(shlex.join(command))
         return
     programs.become(command, root)
-
-
-def _refuse_run(others: Mapping[str, bool]) -> None:
-    for option, is_given in others.items():
-        if is_given:
-            reason = "the graph talks on stdout" if option == "--json" else "what is not built cannot be run"
-            raise UsageError("GBE132", option="--run", other=option, reason=reason)
 
 
 def _check_tag(tag: str) -> str:
@@ -276,19 +256,174 @@ def _check_tag(tag: str) -> str:
     return tag
 
 
-def _say_left_out(image: Image) -> None:
-    """Warn of what would only be missed when the graph runs; whether it is needed, only the user knows."""
-    for path, source, line in image.left_out[:_MOST_LEFT_OUT]:
-        said = f"{source}:{line} names {path}, which does not go into the image without --include {path}"
-        console.say(console.plain(said))
-    if len(image.left_out) > _MOST_LEFT_OUT:
-        console.say(f"and {len(image.left_out) - _MOST_LEFT_OUT} more; --json has them all")
-
-
-def _say_no_engine(engine: Engine, command: list[str], image: Image) -> None:
+def _say_no_engine(engine: Engine, command: list[str], root: Path) -> None:
     silent = f"The engine of {engine.name} does not answer ({engine.missing})"
     why = "There is neither docker nor podman" if engine.missing == "not found" else silent
-    where = os.path.relpath(image.root)
+    where = os.path.relpath(root)
     there = "" if where == "." else f"cd {shlex.quote(where)} && "
     console.say(f"{console.plain(why)}: nothing was built. To build it:")
     console.say(f"  {console.plain(f'{there}{shlex.join(command)}')}")
+
+
+# --- What goes into the image ---------------------------------------------------------------------------------------
+
+DOORS = ("graphbus_core.runtime", "graphbus_core.hosting.serving.health")
+"""The two commands of a container. The names that agents import come with the package itself."""
+LEFT_BEHIND = "graphbus_core.build"
+"""The package names `build_graph` as well, for those who have it."""
+_NAME = "graphbus_runtime"
+WHEEL_NAME = f"{_NAME}-{graphbus_core.__version__}-py3-none-any.whl"
+_ABOUT = f"{_NAME}-{graphbus_core.__version__}.dist-info"
+_METADATA = f"""\
+Metadata-Version: 2.4
+Name: {_NAME.replace("_", "-")}
+Version: {graphbus_core.__version__}
+Summary: Runtime Mode of GraphBus, without what builds.
+License-Expression: MIT
+Requires-Python: >=3.11
+Requires-Dist: msgspec>=0.20
+"""
+_WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+@cache
+def make_wheel() -> bytes:
+    """Pack the runtime. Nothing is compressed: compressors differ between machines, and the hash must not."""
+    files = {**_modules(), f"{_ABOUT}/METADATA": _METADATA.encode(), f"{_ABOUT}/WHEEL": _WHEEL.encode()}
+    files[f"{_ABOUT}/RECORD"] = _record(files)
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_STORED) as archive:
+        for path, data in sorted(files.items()):
+            entry = ZipInfo(path)  # of 1980
+            entry.create_system, entry.external_attr = 3, 0o644 << 16  # as on POSIX, wherever it is made
+            archive.writestr(entry, data)
+    return packed.getvalue()
+
+
+def _modules() -> dict[str, bytes]:
+    """Follow every import of the doors within the package, also those inside of functions."""
+    top = Path(graphbus_core.__file__).parents[1]
+    finder = ModuleFinder(path=[str(top)], excludes=[LEFT_BEHIND])
+    for door in DOORS:
+        finder.import_hook(door)
+    names = (getattr(module, "__file__", None) for module in finder.modules.values())
+    modules = {Path(name).relative_to(top).as_posix(): Path(name).read_bytes() for name in names if name}
+    return {**modules, "graphbus_core/py.typed": b""}
+
+
+def _record(files: Mapping[str, bytes]) -> bytes:
+    lines = [
+        f"{path},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
+        for path, data in sorted(files.items())
+    ]
+    return "".join([*lines, f"{_ABOUT}/RECORD,,\n"]).encode()
+
+
+class Wanted(NamedTuple):
+    """What was asked for, named as the parameters of the command, in the order in which the command is shown again."""
+
+    requirements: str
+    python: str
+    base: str
+    includes: tuple[str, ...]
+    optional: tuple[str, ...]
+    may_float: bool
+    is_served: bool
+    artifacts: str
+
+
+def plan_image(wanted: Wanted) -> tuple[Path, Files]:
+    """Find everything that a run of these artifacts needs, and return the project with the files of its image.
+
+    Raises:
+        ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
+        DeployError: GBE703, GBE710-714, GBE738.
+    """
+    project = read_project(wanted.artifacts)
+    root, manifest = project.root, project.manifest
+    wanted = wanted._replace(
+        requirements=_below(root, wanted.requirements),
+        artifacts=_below(root, wanted.artifacts),
+        includes=tuple(_included(root, path) for path in wanted.includes),
+    )
+    theirs = _their_requirements(project, wanted)
+    base = _base(project, wanted)
+    own = [PROJECT_FILE] if (root / PROJECT_FILE).is_file() else []  # it has the settings, and shows where the top is
+    shown = {**wanted._asdict(), "includes": tuple(path.rstrip("/") for path in wanted.includes)}
+    plan = ImagePlan(
+        command=writing.command_line("graphbus docker build", shown),
+        base=base,
+        wheel=WHEEL_NAME,
+        artifacts=wanted.artifacts,
+        artifact_files=(*store.ARTIFACTS, store.MANIFEST),
+        sources=tuple(sorted({*store.files_of(manifest), *own})),
+        includes=wanted.includes,
+        requirements=wanted.requirements,
+        third_party=tuple(name for name in manifest.third_party if name not in wanted.optional),
+        labels=dict(_labels(project, base)),
+        is_served=wanted.is_served,
+        writable=folders_to_write(project.run.powers),
+    )
+    wheel = make_wheel()
+    requirements = join(_pins(project, wanted), WHEEL_NAME, sha256(wheel).hexdigest(), theirs)
+    return root, generate(plan, requirements=requirements, wheel=wheel)
+
+
+def _base(project: Project, wanted: Wanted) -> str:
+    if wanted.base:
+        return check_base(wanted.base, may_float=wanted.may_float)
+    return BASES[choose_python(wanted.python, text_of(project.about, "requires-python"))]
+
+
+def _included(root: Path, path: str) -> str:
+    below = _below(root, path)
+    if not below:
+        raise DeployError("GBE714", path=path, reason="it is the whole project; name what is needed of it")
+    return f"{below}/" if os.path.isdir(path) else below
+
+
+def _below(root: Path, path: str) -> str:
+    """The path as seen from the project; empty for the project itself, and for no path."""
+    resolved = Path(path).resolve() if path else root
+    if not resolved.is_relative_to(root):
+        raise DeployError("GBE714", path=path, reason=f"it is not below the project {root}")
+    return "" if resolved == root else resolved.relative_to(root).as_posix()
+
+
+def _their_requirements(project: Project, wanted: Wanted) -> dict[str, str]:
+    brought = {"msgspec", *(["opentelemetry"] if project.run.settings.tracing else []), *wanted.optional}
+    needed = [name for name in project.manifest.third_party if name not in brought]
+    if not wanted.requirements:
+        if needed:
+            raise DeployError("GBE710", modules=", ".join(needed))
+        return {}
+    try:
+        text = (project.root / wanted.requirements).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise DeployError("GBE714", path=wanted.requirements, reason=f"{reason[:1].lower()}{reason[1:]}") from None
+    return read_hashed(text, wanted.requirements)
+
+
+def _pins(project: Project, wanted: Wanted) -> Iterator[str]:
+    """The parts of our lock that a run of this project needs."""
+    lock = package_files("graphbus_core.deploy") / "lock"
+    needed = {"runtime": True, "serve": wanted.is_served, "otel": project.run.settings.tracing}
+    return ((lock / f"{name}.txt").read_text(encoding="utf-8") for name, is_needed in needed.items() if is_needed)
+
+
+def _labels(project: Project, base: str) -> Iterator[tuple[str, str]]:
+    """What the project says of itself, as OCI labels; whoever builds the image adds the rest, e.g. the revision."""
+    urls = project.about.get("urls")
+    at = {key.lower(): url for key, url in urls.items()} if isinstance(urls, dict) else {}
+    name, _, digest = base.partition("@")
+    known = {
+        "title": project.about.get("name") or project.root.name,
+        "version": project.about.get("version"),
+        "source": at.get("source") or at.get("repository"),
+        "base.name": name,
+        "base.digest": digest,
+    }
+    for key, value in known.items():
+        if isinstance(value, str) and value.isprintable() and value and not value.endswith("\\"):
+            yield f"org.opencontainers.image.{key}", value

@@ -15,7 +15,7 @@ import msgspec
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.errors import UsageError
-from graphbus_core.llm.diagnosis import Choice, ProviderState, Tried, choice, examine, try_model, without_effect
+from graphbus_core.llm.opening import Choice, ProviderState, Tried, choice, examine, try_model, without_effect
 from graphbus_core.llm.providers import RULES
 from graphbus_core.model.config import LLMConfig
 from graphbus_core.model.spending import dollars
@@ -103,19 +103,14 @@ def _row(state: ProviderState) -> tuple[str, ...]:
 
 def _machine(*, sandbox: str, has_git: bool, has_pytest: bool, without_effect: Sequence[str]) -> Iterator[str]:
     """Say what a negotiation needs beside a model, and which variables are set that GraphBus does not heed."""
-    git = "git is there" if has_git else "git is missing: --commit needs it"
-    no_tests = "pytest is missing: the tests of a project cannot run (pip install pytest)"
-    facts = {
-        sandbox[:1].upper() + sandbox[1:]: not sandbox.startswith("there is no"),
-        git: has_git,
-        "pytest is there" if has_pytest else no_tests: has_pytest,
-    }
-    for name in without_effect:
-        facts[f"{name} is set and has no effect: a server of your own gets a table, see docs/models.md"] = False
+    facts = [
+        (sandbox[:1].upper() + sandbox[1:], not sandbox.startswith("there is no")),
+        ("git is there" if has_git else "git is missing: --commit needs it", has_git),
+        ("pytest is there" if has_pytest else "pytest is missing: the tests of a project cannot run", has_pytest),
+        *((f"{name} is set and has no effect: see docs/models.md", False) for name in without_effect),
+    ]
     yield from ("", paint("This machine", "strong"))
-    yield from (
-        f"{paint('✓', 'good') if is_good else paint('·', 'warn')} {plain(fact)}" for fact, is_good in facts.items()
-    )
+    yield from (f"{paint('✓', 'good') if is_good else paint('·', 'warn')} {plain(fact)}" for fact, is_good in facts)
 
 
 def show_tried(tried: Tried) -> None:

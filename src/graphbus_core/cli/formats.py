@@ -1,29 +1,33 @@
-"""Findings as text, JSON, SARIF 2.1.0 and annotations: the commands by which a job tells GitHub what to show beside lines.
+"""What commands find, beside the lines of the sources: as text, JSON, SARIF 2.1.0 and annotations of GitHub.
 
+A `Remark` is what a log of SARIF and an annotation have in common; `check`, `gate` and `contract` make theirs of what they find.
 Nothing is printed here.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
+from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.compiler.rules import REGISTER
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
-from graphbus_core.model.findings import Finding, Fix, Related
+from graphbus_core.model.digests import sha256_hex
+from graphbus_core.model.findings import Finding, Fix, Severity
 
 _MOST_RELATED = 3
-_SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
-ANNOTATION_LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
-_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_SARIF_LEVELS: Mapping[str, str] = {"error": "error", "warning": "warning", "info": "note"}
+_GITHUB_LEVELS: Mapping[str, str] = {"error": "error", "warning": "warning", "info": "notice"}
+_GITHUB_KEYS = {"startLine": "line", "endLine": "endLine", "startColumn": "col", "endColumn": "endColumn"}
+_NOUNS = {"error": "error", "warning": "warning", "info": "note"}
+_ROLES: Mapping[str, console.Role] = {"error": "bad", "warning": "warn", "info": "name"}
 
 
 class _Lines(Protocol):
@@ -50,9 +54,7 @@ class Report(msgspec.Struct, frozen=True):
         fixed: What `--fix` mended.
         files: How many files were read, and
         agents: how many agents they hold.
-        asked: If only some files are reported, those of them that were read, and
-        unread: those that were not.
-        elsewhere: What was found in the other files, counted.
+        only: The files that are reported; empty: all.
     """
 
     findings: tuple[Finding, ...]
@@ -63,13 +65,18 @@ class Report(msgspec.Struct, frozen=True):
     fixed: tuple[tuple[Finding, Fix], ...] = ()
     files: int = 0
     agents: int = 0
-    asked: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    elsewhere: str = ""
+    only: tuple[str, ...] = ()
 
     def count(self, severity: str) -> int:
         """Count the findings of a severity; errors of reading count as errors."""
-        return count(severity, self.findings, self.errors)
+        unread = len(self.errors) if severity == "error" else 0
+        return sum(finding.severity == severity for finding in self.findings) + unread
+
+    @property
+    def mendable(self) -> tuple[int, int]:
+        """How many findings `--fix` would mend, and how many a negotiation may."""
+        safe = sum(finding.is_fix_safe for finding in self.findings)
+        return safe, sum(finding.is_fixable for finding in self.findings) - safe
 
     def shown(self, path: str) -> str:
         """Give a path as seen from the working directory."""
@@ -89,6 +96,11 @@ class Report(msgspec.Struct, frozen=True):
         start = len(first[: span.column].decode(errors="ignore"))
         return start + 1, len(last[: span.end_column].decode(errors="ignore")) + 1
 
+    def region(self, span: SourceSpan) -> dict[str, int]:
+        """Give a span as SARIF has it."""
+        start, end = self.columns(span)
+        return {"startLine": span.line, "startColumn": start, "endLine": span.end_line, "endColumn": end}
+
 
 # --- text -------------------------------------------------------------------------------------
 
@@ -98,36 +110,39 @@ def as_text(report: Report) -> Iterator[str]:
     for finding in report.findings:
         yield from finding_lines(finding, report)
         yield ""
-    yield from _summary(report)
+    extent = f"{counted(report.agents, 'agent')} in {counted(report.files, 'file')}"
+    if report.findings or report.errors:
+        yield _found(report)
+    elif report.only:  # nothing is said of the files that were only read with them
+        names = ", ".join(map(report.shown, report.only))
+        yield f"{paint('✓', 'good')} {plain(names)}: nothing to say. Read with it: {extent}."
+    else:
+        verdict = "everything fits together" if report.agents else "nothing to check"
+        yield f"{paint('✓', 'good')} {extent}: {verdict}."
 
 
 def finding_lines(finding: Finding, report: Report) -> Iterator[str]:
     """Show one finding as `as_text` does."""
-    role: console.Role = "bad" if finding.severity == "error" else "warn" if finding.severity == "warning" else "name"
-    place = f"{report.shown(finding.span.path)}:{finding.span.line}:{report.columns(finding.span)[0]}:"
-    label = console.paint(finding.code, role) + (" note:" if finding.severity == "info" else "")
-    yield f"{console.paint(console.plain(place), 'strong')} {label} {console.plain(finding.message)}"
-    spans = [finding.span, *(related.span for related in finding.related[:_MOST_RELATED])]
-    width = max(len(str(span.line)) for span in spans)
+    role = _ROLES[finding.severity]
+    label = paint(finding.code, role) + (" note:" if finding.severity == "info" else "")
+    yield f"{paint(plain(_place(finding.span, report)), 'strong')}: {label} {plain(finding.message)}"
+    related = finding.related[:_MOST_RELATED]
+    width = max(len(str(span.line)) for span in (finding.span, *(each.span for each in related)))
+    margin = " " * width
     yield from _excerpt(finding.span, "^", role, width, report)
-    for related in finding.related[:_MOST_RELATED]:
-        yield from _related_lines(related, width, report)
-    rest = len(finding.related) - _MOST_RELATED
-    if rest > 0:
-        yield f"{' ' * width} {console.paint('=', 'dim')} and {rest} more {'place' if rest == 1 else 'places'}"
-    margin = f"{' ' * width} {console.paint('=', 'dim')}"
-    if finding.hint:
-        yield f"{margin} {console.paint('help:', 'name')} {console.plain(finding.hint)}"
-    fix = report.fix_of(finding)
+    for each in related:
+        yield f"{margin} {paint('::', 'dim')} {plain(_place(each.span, report))}: {plain(each.message)}"
+        yield from _excerpt(each.span, "-", "name", width, report)
+    rest, fix = len(finding.related) - _MOST_RELATED, report.fix_of(finding)
+    notes = [f"and {counted(rest, 'more place')}"] if rest > 0 else []
+    notes += [f"{paint('help:', 'name')} {plain(finding.hint)}"] if finding.hint else []
     if fix is not None:
-        way = "--fix" if fix.is_safe else "graphbus negotiate"
-        yield f"{margin} {console.paint('fix:', 'good')} {console.plain(fix.title)} ({way})"
+        notes.append(f"{paint('fix:', 'good')} {plain(fix.title)} ({'--fix' if fix.is_safe else 'graphbus negotiate'})")
+    yield from (f"{margin} {paint('=', 'dim')} {note}" for note in notes)
 
 
-def _related_lines(related: Related, width: int, report: Report) -> Iterator[str]:
-    place = f"{report.shown(related.span.path)}:{related.span.line}:{report.columns(related.span)[0]}"
-    yield f"{' ' * width} {console.paint('::', 'dim')} {console.plain(place)}: {console.plain(related.message)}"
-    yield from _excerpt(related.span, "-", "name", width, report)
+def _place(span: SourceSpan, report: Report) -> str:
+    return f"{report.shown(span.path)}:{span.line}:{report.columns(span)[0]}"
 
 
 def _excerpt(span: SourceSpan, mark: str, role: console.Role, width: int, report: Report) -> Iterator[str]:
@@ -135,69 +150,22 @@ def _excerpt(span: SourceSpan, mark: str, role: console.Role, width: int, report
     start, end = report.columns(span)
     if span.end_line > span.line:
         end = len(line) + 1
-    before = "".join("\t" if letter == "\t" else " " * _cells(letter) for letter in line[: start - 1])
-    length = sum(map(_cells, line[start - 1 : end - 1])) or 1
-    bar = console.paint("|", "dim")
-    number = console.paint(str(span.line).rjust(width), "dim")
-    yield f"{number} {bar} {console.plain(line)}"
-    yield f"{' ' * width} {bar} {before}{console.paint(mark * length, role)}"
-
-
-def _cells(letter: str) -> int:
-    if letter.isascii():
-        return 1
-    from unicodedata import combining, east_asian_width
-
-    return 0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1
-
-
-def _summary(report: Report) -> Iterator[str]:
-    for path in report.unread:
-        yield f"{console.plain(report.shown(path))}: not read, for it is a test or excluded."
-    extent = f"{console.counted(report.agents, 'agent')} in {console.counted(report.files, 'file')}"
-    if report.findings or report.errors:
-        yield _found(report)
-    elif report.asked:  # speaks for the files that were asked for, and not for those that were only read with them
-        names, they = (
-            console.plain(", ".join(map(report.shown, report.asked))),
-            "it" if len(report.asked) == 1 else "them",
-        )
-        rest = f"; what was found there, {report.elsewhere}, is not shown" if report.elsewhere else ""
-        yield f"{console.paint('✓', 'good')} {names}: nothing to say. Read with {they}: {extent}{rest}."
-    elif not report.unread:
-        verdict = "everything fits together" if report.agents else "nothing to check"
-        yield f"{console.paint('✓', 'good')} {extent}: {verdict}."
-
-
-def count(severity: str, findings: Iterable[Finding], errors: Sequence[GraphBusError]) -> int:
-    """Count the findings of a severity; errors of reading count as errors."""
-    return sum(finding.severity == severity for finding in findings) + (len(errors) if severity == "error" else 0)
-
-
-def counts(findings: Sequence[Finding], errors: Sequence[GraphBusError]) -> str:
-    """Count by severity: `1 error, 2 notes`; empty for nothing."""
-    nouns = {"error": "error", "warning": "warning", "info": "note"}
-    numbers = {noun: count(severity, findings, errors) for severity, noun in nouns.items()}
-    return ", ".join(console.counted(number, noun) for noun, number in numbers.items() if number)
+    before = "".join("\t" if letter == "\t" else " " for letter in line[: start - 1])
+    bar = paint("|", "dim")
+    yield f"{paint(str(span.line).rjust(width), 'dim')} {bar} {plain(line)}"
+    yield f"{' ' * width} {bar} {before}{paint(mark * max(end - start, 1), role)}"
 
 
 def _found(report: Report) -> str:
     places = {finding.span.path for finding in report.findings}
     places |= {error.where.path for error in report.errors if error.where}
-    found = counts(report.findings, report.errors)
-    safe = sum(finding.is_fix_safe for finding in report.findings)
-    other = sum(finding.is_fixable for finding in report.findings) - safe
+    numbers = {noun: report.count(severity) for severity, noun in _NOUNS.items()}
+    found = ", ".join(counted(number, noun) for noun, number in numbers.items() if number)
+    safe, other = report.mendable
     ways = [f"{safe} with `graphbus check --fix`"] if safe else []
     ways += [f"{other} by the agents, with `graphbus negotiate`"] if other else []
     mendable = f" Can be mended: {', '.join(ways)}." if ways else ""
-    return f"Found {found} in {console.counted(len(places), 'file')}.{mendable}"
-
-
-def statistics(findings: Iterable[Finding]) -> Iterator[str]:
-    """Count the findings of each rule, the most frequent first."""
-    found = Counter(sorted(finding.code for finding in findings)).most_common()
-    for code, number in found:
-        yield f"{number:>{len(str(found[0][1]))}}  {code}  {REGISTER[code].title}"
+    return f"Found {found} in {counted(len(places), 'file')}.{mendable}"
 
 
 # --- JSON -------------------------------------------------------------------------------------
@@ -205,7 +173,8 @@ def statistics(findings: Iterable[Finding]) -> Iterator[str]:
 
 def as_json(report: Report) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines and columns count from 1 in characters, ends are exclusive."""
-    safe = sum(finding.is_fix_safe for finding in report.findings)
+    safe, other = report.mendable
+    counts = {f"{noun}s": report.count(severity) for severity, noun in _NOUNS.items()}
     return {
         "root": report.root,
         "findings": [_finding_document(finding, report) for finding in report.findings],
@@ -214,20 +183,13 @@ def as_json(report: Report) -> dict[str, Any]:
             {"code": finding.code, "path": finding.span.path, "agent": finding.agent, "title": fix.title}
             for finding, fix in report.fixed
         ],
-        "summary": {
-            "errors": report.count("error"),
-            "warnings": report.count("warning"),
-            "notes": report.count("info"),
-            "fixable": safe,
-            "negotiable": sum(finding.is_fixable for finding in report.findings) - safe,
-            "agents": report.agents,
-            "files": report.files,
-        },
+        "summary": {**counts, "fixable": safe, "negotiable": other, "agents": report.agents, "files": report.files},
     }
 
 
 def _finding_document(finding: Finding, report: Report) -> dict[str, Any]:
     fix = report.fix_of(finding)
+    fields = {name: getattr(fix, name) for name in ("title", "intent", "is_safe", "affects")} if fix else None
     return {
         "code": finding.code,
         "severity": finding.severity,
@@ -239,9 +201,7 @@ def _finding_document(finding: Finding, report: Report) -> dict[str, Any]:
             {"agent": related.agent, **_place_document(related.span, report), "message": related.message}
             for related in finding.related
         ],
-        "fix": {"title": fix.title, "intent": fix.intent, "is_safe": fix.is_safe, "affects": list(fix.affects)}
-        if fix
-        else None,
+        "fix": fields,
     }
 
 
@@ -250,68 +210,116 @@ def _place_document(span: SourceSpan, report: Report) -> dict[str, Any]:
     return {"path": span.path, "line": span.line, "column": start, "end_line": span.end_line, "end_column": end}
 
 
-# --- SARIF ------------------------------------------------------------------------------------
+# --- remarks ----------------------------------------------------------------------------------
 
 
-def as_sarif(report: Report) -> dict[str, Any]:
-    """A SARIF 2.1.0 log with one run; files that could not be read are notifications of the invocation."""
-    codes = sorted({finding.code for finding in report.findings})
-    return sarif_log(
-        "GraphBus",
-        report.root,
-        [_sarif_rule(code) for code in codes],
-        [_sarif_result(finding, codes.index(finding.code), report) for finding in report.findings],
-        {
-            "executionSuccessful": not report.errors,
-            "toolExecutionNotifications": [_sarif_notification(error) for error in report.errors],
-        },
+class Remark(NamedTuple):
+    """Something to show beside a line.
+
+    Attributes:
+        code: The rule; for GitHub it begins the title.
+        title: What the rule is called, or a title of its own.
+        path: Below the root; empty for none.
+        region: `startLine` and, as far as known, `startColumn`, `endLine` and `endColumn`, as SARIF has them.
+        related: Message, path and region of other places.
+        key: What stays the same when lines move.
+    """
+
+    severity: Severity
+    code: str
+    title: str
+    message: str
+    hint: str = ""
+    path: str = ""
+    region: Mapping[str, int] = {}
+    related: tuple[tuple[str, str, Mapping[str, int]], ...] = ()
+    key: tuple[str, ...] = ()
+
+
+def remarks_of(report: Report) -> Iterator[Remark]:
+    """Give the findings of a check."""
+    for each in report.findings:
+        related = tuple((other.message, other.span.path, report.region(other.span)) for other in each.related)
+        yield Remark(
+            each.severity, each.code, REGISTER[each.code].title, each.message, each.hint, each.span.path,
+            report.region(each.span), related, (each.span.path, *each.key),
+        )  # fmt: skip
+
+
+def remark_of(error: GraphBusError) -> Remark:
+    """Give an error of reading."""
+    where = error.where
+    region = {"startLine": where.line, "startColumn": where.column} if where else {}
+    path = where.path if where else ""
+    return Remark(
+        "error", error.code, "", error.sentence, error.hint, path, {key: at for key, at in region.items() if at}
     )
 
 
-def sarif_log(
-    name: str, root: str, rules: Sequence[object], results: Sequence[object], invocation: Mapping[str, object]
+def as_sarif(
+    tool: str, root: str, remarks: Iterable[Remark], errors: Sequence[GraphBusError] = (), about: Mapping[str, str] = {}
 ) -> dict[str, Any]:
-    """Give a SARIF 2.1.0 log with one run of the tool `name`."""
+    """Give a SARIF 2.1.0 log with one run.
+
+    Args:
+        tool: Who found it.
+        root: What all paths are below.
+        remarks: The results; those of one code have one title.
+        errors: What could not be read: notifications of the invocation.
+        about: Code -> what the rule is about, in a sentence or more.
+    """
+    found = list(remarks)
+    titles = {each.code: each.title for each in sorted(found, key=lambda each: each.code)}
+    rules = [_sarif_rule(code, title, about.get(code, title)) for code, title in titles.items()]
+    notes = [_sarif_notification(remark_of(error)) for error in errors]
     run = {
-        "tool": {"driver": {"name": name, "semanticVersion": __version__, "rules": rules}},
+        "tool": {"driver": {"name": tool, "semanticVersion": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {"SRCROOT": {"uri": f"file://{_quoted(root)}/"}},
-        "invocations": [invocation],
-        "results": results,
+        "invocations": [{"executionSuccessful": not errors, "toolExecutionNotifications": notes}],
+        "results": [_sarif_result(each, [*titles].index(each.code)) for each in found],
     }
-    return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
-def _sarif_rule(code: str) -> dict[str, Any]:
-    rule = REGISTER[code]
-    level = _SARIF_LEVELS[rule.severity]
-    return {**sarif_rule(code, rule.title, level, rule.title), "fullDescription": {"text": rule.summary}}
-
-
-def sarif_rule(code: str, name: str, level: str, text: str) -> dict[str, Any]:
-    """Give what a log says of a rule; its name is written in one word."""
+def _sarif_rule(code: str, title: str, about: str) -> dict[str, Any]:
     return {
         "id": code,
-        "name": "".join(word.capitalize() for word in name.split()),
-        "shortDescription": {"text": text},
-        "defaultConfiguration": {"level": level},
+        "name": "".join(word.capitalize() for word in title.split()),
+        "shortDescription": {"text": title},
+        "fullDescription": {"text": about},
+        "defaultConfiguration": {"level": _SARIF_LEVELS[REGISTER[code].severity] if code in REGISTER else "error"},
     }
 
 
-def _sarif_result(finding: Finding, index: int, report: Report) -> dict[str, Any]:
-    related = enumerate(finding.related, 1)
+def _sarif_result(remark: Remark, index: int) -> dict[str, Any]:
+    related = [
+        {"id": number, "message": {"text": message}, **_sarif_location(path, region)}
+        for number, (message, path, region) in enumerate(remark.related, 1)
+    ]
     return {
-        "ruleId": finding.code,
+        "ruleId": remark.code,
         "ruleIndex": index,
-        "level": _SARIF_LEVELS[finding.severity],
-        "message": {"text": f"{finding.message}. {finding.hint}".rstrip()},
-        "locations": [{"physicalLocation": _sarif_location(finding.span, report)}],
-        "relatedLocations": [
-            {"id": number, "message": {"text": each.message}, "physicalLocation": _sarif_location(each.span, report)}
-            for number, each in related
-        ],
-        "partialFingerprints": {"finding/v1": _fingerprint(finding)},
+        "level": _SARIF_LEVELS[remark.severity],
+        "message": {"text": f"{remark.message.rstrip('.')}. {remark.hint}".rstrip()},
+        "locations": [_sarif_location(remark.path, remark.region)],
+        "relatedLocations": related,
+        "partialFingerprints": {"finding/v1": sha256_hex("\0".join(remark.key).encode())[:32]},
     }
+
+
+def _sarif_notification(remark: Remark) -> dict[str, Any]:
+    return {
+        "level": "error",
+        "message": {"text": f"{remark.message} {remark.hint}".rstrip()},
+        "descriptor": {"id": remark.code},
+        "locations": [_sarif_location(remark.path, remark.region)] if remark.path else [],
+    }
+
+
+def _sarif_location(path: str, region: Mapping[str, int]) -> dict[str, Any]:
+    where = {"artifactLocation": {"uri": _quoted(path), "uriBaseId": "SRCROOT"}}
+    return {"physicalLocation": {**where, "region": dict(region)} if region else where}
 
 
 def _quoted(path: str) -> str:
@@ -320,66 +328,22 @@ def _quoted(path: str) -> str:
     return quote(path)
 
 
-def _fingerprint(finding: Finding) -> str:
-    from hashlib import sha256
-
-    return sha256("\0".join((finding.span.path, *finding.key)).encode()).hexdigest()[:32]
-
-
-def _sarif_location(span: SourceSpan, report: Report) -> dict[str, Any]:
-    start, end = report.columns(span)
-    return sarif_location(span.path, startLine=span.line, startColumn=start, endLine=span.end_line, endColumn=end)
-
-
-def sarif_location(path: str, **region: int) -> dict[str, Any]:
-    """Give a place below the root of the log; a region without numbers is left out."""
-    where = {"artifactLocation": {"uri": _quoted(path), "uriBaseId": "SRCROOT"}}
-    return {**where, "region": region} if any(region.values()) else where
-
-
-def _sarif_notification(error: GraphBusError) -> dict[str, Any]:
-    notification: dict[str, Any] = {
-        "level": "error",
-        "message": {"text": f"{error.sentence} {error.hint}".rstrip()},
-        "descriptor": {"id": error.code},
-    }
-    if error.where:
-        place = sarif_location(error.where.path, startLine=error.where.line)
-        notification["locations"] = [{"physicalLocation": place}]
-    return notification
-
-
 # --- GitHub -----------------------------------------------------------------------------------
 
 
-def as_github(report: Report) -> Iterator[str]:
-    """One workflow command per finding and error: GitHub shows them beside the lines of a pull request."""
-    for error in report.errors:
-        where = error.where
-        at = {"file": annotated(report.root, where.path), "line": where.line, "col": where.column} if where else {}
-        yield annotation("error", at, error.code, [error.sentence, error.hint])
-    for finding in report.findings:
-        start, end = report.columns(finding.span)
-        at = {
-            "file": annotated(report.root, finding.span.path),
-            "line": finding.span.line,
-            "endLine": finding.span.end_line,
-            "col": start,
-            "endColumn": end,
-        }
+def as_github(root: str, remarks: Iterable[Remark]) -> Iterator[str]:
+    """Give one workflow command for each remark: GitHub shows them beside the lines of a pull request."""
+    for remark in remarks:
+        places = {"file": _from_the_top(root, remark.path)} if remark.path else {}
+        region = {name: remark.region[key] for key, name in _GITHUB_KEYS.items() if key in remark.region}
+        title = f"{remark.code} {remark.title}".strip()
+        properties = {**places, **region, "title": title}
+        listed = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in properties.items())
         related = [
-            f"{annotated(report.root, each.span.path)}:{each.span.line}: {each.message}" for each in finding.related
+            f"{_from_the_top(root, path)}:{region['startLine']}: {message}" for message, path, region in remark.related
         ]
-        title = f"{finding.code} {REGISTER[finding.code].title}"
-        yield annotation(ANNOTATION_LEVELS[finding.severity], at, title, [finding.message, *related, finding.hint])
-
-
-def annotation(level: str, at: dict[str, Any], title: str, lines: Sequence[str]) -> str:
-    """Give one workflow command; what is empty in `at` is left out."""
-    listed = {**{key: value for key, value in at.items() if value}, "title": title}
-    properties = ",".join(f"{key}={_escaped(str(value), ',:')}" for key, value in listed.items())
-    message = _escaped("\n".join(line for line in lines if line))
-    return f"::{level} {properties}::{message}"
+        message = "\n".join(filter(None, (remark.message, *related, remark.hint)))
+        yield f"::{_GITHUB_LEVELS[remark.severity]} {listed}::{_escaped(message)}"
 
 
 def _escaped(text: str, also: str = "") -> str:
@@ -388,30 +352,19 @@ def _escaped(text: str, also: str = "") -> str:
     return text
 
 
-def annotated(root: str, path: str) -> str:
+def _from_the_top(root: str, path: str) -> str:
     """Give a path of a project as annotations name it: from the top of the repository, wherever the command runs.
 
-    Without a repository it is the workspace of the job that counts, and without that the working directory.
-
-    Args:
-        root: The project; empty if it is no folder but a revision.
-        path: Below the project; empty for no file.
+    Without a repository it is the workspace of the job that counts, and without that the working directory; without a root, as
+    of a revision, the path stays as it is.
     """
-    if not path or not root:
+    if not root:
         return path
-    return Path(os.path.relpath(os.path.join(root, path), _top_of(root))).as_posix()
+    folder = Path(os.path.abspath(root))
+    tops = (str(each) for each in (folder, *folder.parents) if os.path.lexists(each / ".git"))
+    return Path(os.path.relpath(folder / path, next(tops, None) or _workspace_of(folder))).as_posix()
 
 
-def _top_of(root: str) -> str:
-    folder = os.path.abspath(root)
-    while not os.path.lexists(os.path.join(folder, ".git")):
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
-            return _workspace_of(root)
-    return folder
-
-
-def _workspace_of(root: str) -> str:
+def _workspace_of(folder: Path) -> str:
     workspace = os.environ.get("GITHUB_WORKSPACE", "")
-    is_inside = bool(workspace) and os.path.abspath(root).startswith(os.path.join(workspace, ""))
-    return workspace if is_inside else os.getcwd()
+    return workspace if workspace and folder.is_relative_to(workspace) else os.getcwd()

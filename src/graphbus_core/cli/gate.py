@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import click
@@ -16,8 +15,8 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted
-from graphbus_core.cli.formats import sarif_location, sarif_log, sarif_rule
+from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.formats import Remark, as_sarif
 from graphbus_core.editing import foreign
 from graphbus_core.editing.foreign import Change
 from graphbus_core.editing.gate import judge
@@ -27,9 +26,10 @@ from graphbus_core.editing.rungs.codes import CODES, RUNGS
 from graphbus_core.editing.rungs.scope import fits
 from graphbus_core.errors import BuildError, EditError, Place, UsageError
 from graphbus_core.model.config import Settings
+from graphbus_core.model.findings import Severity
 from graphbus_core.model.proposals import GateReport, RungResult
 
-REFUSED = BuildError.exit_status
+_REFUSED = BuildError.exit_status
 
 
 class _Wanted(NamedTuple):
@@ -80,19 +80,14 @@ def gate(**wished: Any) -> int:
     return _gate(wanted, form)
 
 
-def _usage(message: str) -> UsageError:
-    return UsageError("GBE110", message=message, command="graphbus gate")
-
-
 def _check_usage(wanted: _Wanted) -> None:
     """Refuse options that do not go together."""
     ways = [f"--{name}" for name in ("new", "patch", "against", "staged") if getattr(wanted, name)]
-    if len(ways) > 1:
-        raise _usage(f"{ways[0]} and {ways[1]} contradict each other.")
-    if wanted.path and not wanted.new:
-        raise _usage("FILE needs --new with its whole new text.")
-    if wanted.new and not wanted.path:
-        raise _usage("--new needs the FILE whose new text it is.")
+    message = f"{ways[0]} and {ways[1]} contradict each other." if len(ways) > 1 else ""
+    if bool(wanted.path) != bool(wanted.new):
+        message = "FILE and --new, its whole new text, belong together."
+    if message:
+        raise UsageError("GBE110", message=message, command="graphbus gate")
 
 
 def _gate(wanted: _Wanted, form: str) -> int:
@@ -105,12 +100,14 @@ def _gate(wanted: _Wanted, form: str) -> int:
     refused = {rung.path for rung in report.rungs if rung.path in change.unjudged}
     files = tuple(sorted({*change.files, *refused}))
     others = tuple(path for path in change.unjudged if path not in refused)
-    verdict = _Judged(report, files, base, others, str(root), words)
+    judged = _Judged(report, files, base, others, str(root))
     if form == "text":
-        console.out_all(_as_text(verdict))
+        console.out_all(_as_text(judged, words))
+    elif form == "json":
+        console.emit_json(_as_json(judged))
     else:
-        console.emit_json(as_json(verdict) if form == "json" else _as_sarif(verdict))
-    return 0 if report.passed else REFUSED
+        console.emit_json(as_sarif("GraphBus gate", judged.root, _remarks(judged), about=CODES))
+    return 0 if report.passed else _REFUSED
 
 
 def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change, str]:
@@ -143,7 +140,7 @@ def _not_made_here(repository: Repository, artifacts: str, difference: Differenc
 
     written = {f"{artifacts}/{name}" for name in (*store.ARTIFACTS, store.MANIFEST, LOCK)}
     below = {path for path in difference.others if path.startswith(f"{artifacts}/")} - difference.links
-    tracked = frozenset(repository.list_files(STAGED)) if below else frozenset()
+    tracked = frozenset(repository.entries(STAGED)) if below else frozenset()
     return tuple(path for path in difference.others if path not in below or (path not in written and path in tracked))
 
 
@@ -179,7 +176,7 @@ def _read(name: str) -> bytes:
 
 # --- what the gate says of a change ------------------------------------------------------------
 
-_HINTS = {
+_HINTS: Mapping[str, str] = {
     "G0.path": "Give the path as the project spells it.",
     "G0.not-agent-file": "Name it with --allow if this change may touch it.",
     "G0.unjudged": "Name it with --allow if you know what it does, or change it in a commit of its own.",
@@ -192,8 +189,6 @@ _HINTS = {
     "G4.edge": "Keep the subscription, or let the publisher stop first.",
     "G4.unknown": "Write keys, topics and arguments as constants, or declare the payload with @publishes.",
     "G6.tests": "A changed test does not help: the tests from before decide first.",
-}
-_BY_RUNG = {
     "G3": "Code that was there already may go on doing it; this change may not begin.",
     "G4": "Change the other end of the edge in the same change.",
     "G5": "Import it yourself: python -c 'import ...'.",
@@ -209,7 +204,6 @@ class _Judged(NamedTuple):
         base: With what it was compared.
         others: Documents that differ, which nobody judges.
         root: The project root, absolute.
-        words: Rung -> what tried code has said there; only a person's terminal shows it.
     """
 
     report: GateReport
@@ -217,82 +211,71 @@ class _Judged(NamedTuple):
     base: str
     others: tuple[str, ...]
     root: str
-    words: Mapping[str, str] = MappingProxyType({})
 
 
 def _hint_of(rung: RungResult) -> str:
     """Say what to do about a refusal; empty when its message says it."""
-    if rung.status != "failed" or rung.code.endswith(".unverified"):
-        return "--unsafe-verify lets it pass." if rung.status == "failed" else ""
-    return _HINTS.get(rung.code) or _BY_RUNG.get(rung.rung, "")
+    if rung.status != "failed":
+        return ""
+    if rung.code.endswith(".unverified"):
+        return "--unsafe-verify lets it pass."
+    return _HINTS.get(rung.code) or _HINTS.get(rung.rung, "")
 
 
 # --- text -------------------------------------------------------------------------------------
 
+_MARKS: Mapping[str, tuple[str, console.Role]] = {
+    "passed": ("✓", "good"),
+    "failed": ("✗", "bad"),
+    "not_run": ("-", "warn"),
+}
 
-def _as_text(judged: _Judged) -> Iterator[str]:
-    """One line for each rung, what to do, what else changes, and a summary."""
-    if not judged.files:
-        yield f"{console.paint('✓', 'good')} Nothing to judge: no Python file differs from {judged.base}."
-        yield from _not_judged(judged)
-        return
-    yield f"{counted(len(judged.files), 'file')} against {judged.base}: {console.plain(', '.join(judged.files))}"
-    for rung in judged.report.rungs:
-        yield from _rung_lines(rung)
-        words = judged.words.get(rung.rung, "").splitlines()
-        yield from (f"      {console.paint('|', 'dim')} {console.plain(line)}" for line in words)
-    for change in judged.report.schema_changes:
-        yield f"  {console.paint('~', 'warn')} {console.plain(change.method)}: its contract changes, and no edge breaks."
-    yield from _not_judged(judged)
-    failure = judged.report.failure
-    if failure is None:
-        yield f"{console.paint('✓ Passed', 'good')} {_climbed(judged.report)}"
+
+def _as_text(judged: _Judged, words: Mapping[str, str]) -> Iterator[str]:
+    """One line for each rung, what tried code has said there, what to do, what else changes, and a summary."""
+    if judged.files:
+        yield f"{counted(len(judged.files), 'file')} against {judged.base}: {plain(', '.join(judged.files))}"
+        for rung in judged.report.rungs:
+            yield from _rung_lines(rung)
+            yield from (f"      {paint('|', 'dim')} {plain(line)}" for line in words.get(rung.rung, "").splitlines())
+        for change in judged.report.schema_changes:
+            yield f"  {paint('~', 'warn')} {plain(change.method)}: its contract changes, and no edge breaks."
     else:
-        yield f"{console.paint('✗ Refused', 'bad')} by {failure.rung} {RUNGS.get(failure.rung, '')}. Nothing was written."
+        yield f"{paint('✓', 'good')} Nothing to judge: no Python file differs from {judged.base}."
+    if judged.others:
+        yield f"  {paint('-', 'dim')} not judged, and not there when it was tried: {plain(', '.join(judged.others))}"
+    if judged.files:
+        yield _summary(judged.report)
 
 
 def _rung_lines(rung: RungResult) -> Iterator[str]:
-    marks: dict[str, tuple[str, console.Role]] = {
-        "passed": ("✓", "good"),
-        "failed": ("✗", "bad"),
-        "not_run": ("-", "warn"),
-    }
-    mark, role = marks[rung.status]
-    name = f"{rung.rung} {RUNGS.get(rung.rung, '')}"
-    place = f"{rung.path}:{rung.line}" if rung.line else rung.path
+    mark, role = _MARKS[rung.status]
+    name, place = f"{rung.rung} {RUNGS.get(rung.rung, '')}", f"{rung.path}:{rung.line}" if rung.line else rung.path
     first, *more = rung.message.splitlines() or [""]
-    said = [
-        console.paint(rung.code, role) if rung.code else "",
-        console.paint(console.plain(place), "strong") if place else "",
-    ]
-    parts = [part for part in (*said, console.plain(first)) if part]
-    head = f"  {console.paint(mark, role)} {name}"
-    yield f"{head}{' ' * (14 - len(name))} {'  '.join(parts)}" if parts else head
-    yield from (f"      {console.plain(line)}" for line in more)
-    hint = _hint_of(rung)
-    if hint:
-        yield f"      {console.paint('hint:', 'name')} {hint}"
+    said = [paint(rung.code, role) if rung.code else "", paint(plain(place), "strong") if place else "", plain(first)]
+    yield f"  {paint(mark, role)} {name:<14} {'  '.join(filter(None, said))}".rstrip()
+    yield from (f"      {plain(line)}" for line in more)
+    if hint := _hint_of(rung):
+        yield f"      {paint('hint:', 'name')} {hint}"
 
 
-def _not_judged(judged: _Judged) -> Iterator[str]:
-    if judged.others:
-        shown = ", ".join(judged.others[:5]) + (f" and {len(judged.others) - 5} more" if len(judged.others) > 5 else "")
-        yield f"  {console.paint('-', 'dim')} not judged, and not there when it was tried: {console.plain(shown)}"
-
-
-def _climbed(report: GateReport) -> str:
-    skipped = [rung.rung for rung in report.rungs if rung.status == "not_run"]
-    unverified = [rung.code for rung in report.rungs if rung.code and rung.status == "not_run"]
-    said = f"{counted(len(report.rungs) - len(skipped), 'rung')}"
-    said += f"; not run: {', '.join(skipped)}" if skipped else ""
-    return f"{said}.{' Not verified: ' + ', '.join(unverified) + '.' if unverified else ''}"
+def _summary(report: GateReport) -> str:
+    if report.failure:
+        rung = report.failure.rung
+        return f"{paint('✗ Refused', 'bad')} by {rung} {RUNGS.get(rung, '')}. Nothing was written."
+    skipped = [rung for rung in report.rungs if rung.status == "not_run"]
+    unverified = ", ".join(rung.code for rung in skipped if rung.code)
+    said = f"{paint('✓ Passed', 'good')} {counted(len(report.rungs) - len(skipped), 'rung')}"
+    said += f"; not run: {', '.join(rung.rung for rung in skipped)}." if skipped else "."
+    return said + (f" Not verified: {unverified}." if unverified else "")
 
 
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_json(judged: _Judged) -> dict[str, Any]:
+def _as_json(judged: _Judged) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines count from 1 (0: the file as a whole)."""
+    said = ("rung", "status", "code", "path", "line", "message")
     return {
         "root": judged.root,
         "base": judged.base,
@@ -301,13 +284,8 @@ def as_json(judged: _Judged) -> dict[str, Any]:
         "not_judged": list(judged.others),
         "rungs": [
             {
-                "rung": rung.rung,
+                **{name: getattr(rung, name) for name in said},
                 "name": RUNGS.get(rung.rung, ""),
-                "status": rung.status,
-                "code": rung.code,
-                "path": rung.path,
-                "line": rung.line,
-                "message": rung.message,
                 "hint": _hint_of(rung),
             }
             for rung in judged.report.rungs
@@ -319,20 +297,13 @@ def as_json(judged: _Judged) -> dict[str, Any]:
 # --- SARIF ------------------------------------------------------------------------------------
 
 
-def _as_sarif(judged: _Judged) -> dict[str, Any]:
-    """A SARIF 2.1.0 log with one run: refusals are errors, what passes unverified are warnings."""
-    found = [rung for rung in judged.report.rungs if rung.code]
-    codes = sorted({rung.code for rung in found})
-    rules = [sarif_rule(code, re.sub("[.-]", " ", code), "error", CODES.get(code, code)) for code in codes]
-    results = [_sarif_result(rung, codes.index(rung.code), judged) for rung in found]
-    return sarif_log("GraphBus gate", judged.root, rules, results, {"executionSuccessful": True})
-
-
-def _sarif_result(rung: RungResult, index: int, judged: _Judged) -> dict[str, Any]:
-    return {
-        "ruleId": rung.code,
-        "ruleIndex": index,
-        "level": "error" if rung.status == "failed" else "warning",
-        "message": {"text": f"{rung.message} {_hint_of(rung)}".strip()},
-        "locations": [{"physicalLocation": sarif_location(rung.path or judged.files[0], startLine=rung.line or 1)}],
-    }
+def _remarks(judged: _Judged) -> Iterator[Remark]:
+    """Refusals are errors, what passes unverified are warnings."""
+    for rung in judged.report.rungs:
+        if rung.code:
+            severity: Severity = "error" if rung.status == "failed" else "warning"
+            title, path = re.sub("[.-]", " ", rung.code), rung.path or judged.files[0]
+            yield Remark(
+                severity, rung.code, title, rung.message, _hint_of(rung), path, {"startLine": rung.line or 1},
+                key=(rung.code, path),
+            )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,15 +18,15 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.errors import Place, UsageError, did_you_mean, raise_all
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
+from graphbus_core.model.topics import is_topic, is_topic_or_pattern
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_build
 from graphbus_core.store.beneath import Folder
 
-CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
-TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})
+_CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+_TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})
 
 
-class Wish(NamedTuple):
+class _Wish(NamedTuple):
     """The agent that a person asks for on the command line, each topic and name once."""
 
     name: str
@@ -61,7 +62,7 @@ def generate() -> None:
 def agent(*, name: str, folder: Path, as_json: bool, **topics: tuple[str, ...]) -> None:
     """Write an agent called NAME, a class name, into a file of its own, and a test for it.
 
-    A topic that the project knows already is published with the fields that are sent or read there.
+    A topic that the project knows already is published with the fields that are sent there.
 
     Exit status: 0 done; 2 the name, a topic or a file that is there already; 3 the agents of the project cannot be
     read.
@@ -72,52 +73,44 @@ def agent(*, name: str, folder: Path, as_json: bool, **topics: tuple[str, ...]) 
       graphbus generate agent Shipping --subscribes /Order/Created
       graphbus generate agent Billing --depends-on OrderProcessor
     """
-    wish = Wish(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
-    raise_all(_misspelt(wish))
+    wish = _Wish(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
     project = _read_whole(folder)
-    raise_all(_misplaced(wish, project))
+    raise_all(_refusals(wish, project))
     files = _write_new(_new_files(wish, folder, project))
     if as_json:
         console.emit_json({"agent": wish.name, "files": files})
         return
     for path in files:
         console.out(f"{console.paint('✓', 'good')} Wrote {path}")
-    for remark in _remarks(wish, project):
-        console.say(f"{console.paint('note:', 'warn')} {remark}")
     console.say(f"Next: graphbus check {shlex.quote(str(folder))}")
 
 
-def _misspelt(wish: Wish) -> Iterator[UsageError]:
-    """Give a refusal for each name and topic that cannot be one."""
+def _refusals(wish: _Wish, project: Project) -> Iterator[UsageError]:
+    """Give a refusal for each name and topic that cannot be one, or does not fit the agents that are there."""
+    known = {definition.name: definition for definition in project.definitions}
     reason = _why_no_class_name(wish.name)
+    if wish.name in known:
+        place = known[wish.name].name_span.place
+        reason = f"there is one already at {place.path}:{place.line}"
     if reason:
         yield UsageError("GBE114", name=wish.name, reason=reason)
     bad = [topic for topic in wish.heard if not is_topic_or_pattern(topic)]
     bad += [topic for topic in wish.said if not is_topic(topic)]
-    for topic in dict.fromkeys(bad):
-        yield UsageError("GBE115", topic=topic)
-    for topics in (wish.heard, wish.said):
-        named: dict[str, str] = {}
-        for topic in topics:
-            other = named.setdefault(snake(topic), topic)
-            if other != topic:
-                yield UsageError("GBE116", one=other, other=topic, method=snake(topic))
+    yield from (UsageError("GBE115", topic=topic) for topic in dict.fromkeys(bad))
+    for name in wish.needed:
+        if name not in known:
+            yield UsageError("GBE117", name=name, suggestion=did_you_mean(name, known))
 
 
 def _why_no_class_name(name: str) -> str:
-    file = snake(name)
-    if name in TAKEN_NAMES or keyword.iskeyword(name):
+    file = _snake(name)
+    if name in _TAKEN_NAMES or keyword.iskeyword(name):
         return "the name is taken"
-    if file.startswith("test_") or file.endswith("_test") or file in {"test", "tests"}:
+    if file.startswith("test_") or file.endswith("_test") or file in {"test", "tests", "conftest"}:
         return f"its file, {file}.py, would count as a test"
-    if file == "conftest":
-        return "its file, conftest.py, would belong to pytest"
     if keyword.iskeyword(file):
         return f"its file, {file}.py, could not be imported"
-    if CLASS_NAME.fullmatch(name):
-        return ""
-    camel = "".join(word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name))
-    return "it is no class name" + (f", {camel!r} is one" if CLASS_NAME.fullmatch(camel) else "")
+    return "" if _CLASS_NAME.fullmatch(name) else "it is no class name"
 
 
 def _read_whole(folder: Path) -> Project:
@@ -133,48 +126,26 @@ def _read_whole(folder: Path) -> Project:
     return Project.read(resolve_build(BuildConfig(paths=(str(path),))))
 
 
-def _misplaced(wish: Wish, project: Project) -> Iterator[UsageError]:
-    """Give a refusal for each name that does not fit the agents that are there."""
-    known = {definition.name: definition for definition in project.definitions}
-    if wish.name in known:
-        place = known[wish.name].name_span.place
-        yield UsageError("GBE114", name=wish.name, reason=f"there is one already at {place.path}:{place.line}")
-    for name in wish.needed:
-        if name not in known:
-            yield UsageError("GBE117", name=name, suggestion=did_you_mean(name, known))
-
-
-def _new_files(wish: Wish, folder: Path, project: Project) -> dict[Path, str]:
+def _new_files(wish: _Wish, folder: Path, project: Project) -> dict[Path, str]:
     """Give the files to write: the agent's in the folder, its test in the `tests` of the project."""
     payloads = {topic: _payload_of(topic, project.definitions) for topic in wish.said}
     root = Path(project.config.root)
-    file = f"{snake(wish.name)}.py"
+    file = f"{_snake(wish.name)}.py"
     relative = (folder.resolve() / file).relative_to(root).as_posix()
     module = module_name(relative, find_import_root(str(root), relative.rpartition("/")[0]))
-    test = _as_typed(root / "tests" / f"test_{file}")
+    test = Path(os.path.relpath(root / "tests" / f"test_{file}"))
     return {folder / file: _agent_source(wish, payloads), test: _test_source(wish, payloads, module)}
 
 
-def _as_typed(path: Path) -> Path:
-    """Give the path relative to the working directory, where it is below it."""
-    here = Path.cwd().resolve()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> Payload:
-    """Give what others send on a topic, or else what they read there, or else a placeholder: field -> built-in type."""
+def _payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> _Payload:
+    """Give what others send on a topic, or else a placeholder: field -> built-in type."""
     sent: dict[str, str] = {}
-    read: dict[str, str] = {}
     for definition in definitions:
         for publication in definition.publications:
             if publication.topic == topic and publication.payload:
                 sent |= {field.name: field.type.kind for field in publication.payload.fields}
-        for subscription in definition.subscriptions:
-            if subscription.topic and matches(subscription.topic, topic):
-                read |= {key.key: "str" for key in subscription.reads}
-    fields = (sent or read).items()
-    usable = {name: kind for name, kind in fields if name.isidentifier() and not keyword.iskeyword(name)}
-    return {name: kind if kind in EXAMPLES else "str" for name, kind in usable.items()} or {"text": "str"}
+    usable = {name: kind for name, kind in sent.items() if name.isidentifier() and not keyword.iskeyword(name)}
+    return {name: kind if kind in _EXAMPLES else "str" for name, kind in usable.items()} or {"text": "str"}
 
 
 def _write_new(files: Mapping[Path, str]) -> list[str]:
@@ -197,29 +168,16 @@ def _write_new(files: Mapping[Path, str]) -> list[str]:
     return [str(path) for path in files]
 
 
-def _remarks(wish: Wish, project: Project) -> Iterator[str]:
-    """Say what is still missing before `graphbus check` has nothing to find."""
-    published = {entry.topic for agent in project.definitions for entry in agent.publications} | set(wish.said)
-    heard = {entry.topic for agent in project.definitions for entry in agent.subscriptions} | set(wish.heard)
-    external = project.config.settings.external_topics
-    for topic in wish.heard:
-        if not any(matches(topic, other) for other in (*published, *external)):
-            yield f"Nobody publishes {topic} yet.{did_you_mean(topic, published)}"
-    for topic in wish.said:
-        if not any(matches(other, topic) for other in (*heard, *external) if other):
-            yield f"Nobody subscribes to {topic} yet.{did_you_mean(topic, heard)}"
-
-
 # --- the text of a new agent and of its test ---------------------------------------------------
 
-Payload = Mapping[str, str]
+_Payload = Mapping[str, str]
 """Field -> the name of its type."""
 
-EXAMPLES = {"bool": "True", "int": "1", "float": "1.5", "str": '"text"', "list": "[]", "dict": "{}"}
+_EXAMPLES = {"bool": "True", "int": "1", "float": "1.5", "str": '"text"', "list": "[]", "dict": "{}"}
 """The types that a new agent may use without an import, each with an example."""
 
 
-def snake(name: str) -> str:
+def _snake(name: str) -> str:
     """Give a class name or a topic in snake case: `HTTPGateway` -> `http_gateway`, `/Order/*` -> `order_any`."""
     wildcards = {"*": "any", "**": "all"}
     segments = [wildcards.get(segment, segment) for segment in name.split("/") if segment]
@@ -227,7 +185,7 @@ def snake(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", words).strip("_").lower()
 
 
-def _agent_source(wish: Wish, payloads: Mapping[str, Payload]) -> str:
+def _agent_source(wish: _Wish, payloads: Mapping[str, _Payload]) -> str:
     """Write the module of the agent; its class carries a prompt and a method for each topic."""
     imports = ["Event"] * bool(wish.heard) + ["GraphBusNode"] + ["depends_on"] * bool(wish.needed)
     imports += ["schema_method"] * bool(wish.said) + ["subscribe"] * bool(wish.heard)
@@ -253,25 +211,25 @@ from graphbus_core import {", ".join(imports)}
 
 def _handler(topic: str) -> str:
     return f'''    @subscribe("{topic}")
-    def on_{snake(topic)}(self, event: Event) -> None:
+    def on_{_snake(topic)}(self, event: Event) -> None:
         """Hear of {topic}."""
         self.log(f"{{event.topic}}: {{dict(event)}}")
 '''
 
 
-def _announcement(topic: str, payload: Payload) -> str:
+def _announcement(topic: str, payload: _Payload) -> str:
     schema = ", ".join(f'"{name}": {kind}' for name, kind in payload.items())
     parameters = "".join(f", {name}: {kind}" for name, kind in payload.items())
     sent = ", ".join(f'"{name}": {name}' for name in payload)
     return f'''    @schema_method(input_schema={{{schema}}}, output_schema={{"announced": bool}})
-    def announce_{snake(topic)}(self{parameters}) -> dict[str, bool]:
+    def announce_{_snake(topic)}(self{parameters}) -> dict[str, bool]:
         """Publish on {topic}."""
         self.publish("{topic}", {{{sent}}})
         return {{"announced": True}}
 '''
 
 
-def _test_source(wish: Wish, payloads: Mapping[str, Payload], module: str) -> str:
+def _test_source(wish: _Wish, payloads: Mapping[str, _Payload], module: str) -> str:
     """Write a test that runs the agent on a bus of its own; `module` is where the agent is imported from."""
     opening = f'''"""{wish.name} on a bus of its own."""
 
@@ -284,14 +242,14 @@ from {module} import {wish.name}
     steps: dict[str, tuple[str, ...]] = {}
     for topic in wish.heard:
         sent = topic.replace("**", "Something").replace("*", "Something")
-        steps[f"hears_of_{snake(topic)}"] = (
+        steps[f"hears_of_{_snake(topic)}"] = (
             f'graph.publish("{sent}", {{}})',
             f'graph.assert_delivered_to("{wish.name}", "{sent}")',
         )
     for topic, payload in payloads.items():
-        arguments = "".join(f", {name}={EXAMPLES[kind]}" for name, kind in payload.items())
-        steps[f"publishes_{snake(topic)}"] = (
-            f'graph.call("{wish.name}", "announce_{snake(topic)}"{arguments})',
+        arguments = "".join(f", {name}={_EXAMPLES[kind]}" for name, kind in payload.items())
+        steps[f"publishes_{_snake(topic)}"] = (
+            f'graph.call("{wish.name}", "announce_{_snake(topic)}"{arguments})',
             f'graph.assert_published("{topic}")',
         )
     steps = steps or {"starts": (f'assert isinstance(graph.node("{wish.name}"), {wish.name})',)}

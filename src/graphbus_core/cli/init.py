@@ -17,14 +17,14 @@ from graphbus_core.cli import console
 from graphbus_core.errors import Place, UsageError
 
 TEMPLATES = Path(__file__).parent / "templates"
-SUFFIX = ".tmpl"
+_SUFFIX = ".tmpl"
 
-ORDER = '\'{"order_id": "1001", "items": [{"sku": "mug", "price": 12.5, "qty": 2}]}\''
-PROJECT_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-NAMED_FILES = frozenset({"README.md", "pyproject.toml"})
+_ORDER = '\'{"order_id": "1001", "items": [{"sku": "mug", "price": 12.5, "qty": 2}]}\''
+_PROJECT_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_NAMED_FILES = frozenset({"README.md", "pyproject.toml"})
 """Where the name of the project is written; all other files of a template are the same in every project."""
 
-TAKEN_NAMES = frozenset({"graphbus", "graphbus-core"})
+_TAKEN_NAMES = frozenset({"graphbus", "graphbus-core"})
 
 
 NEXT_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
@@ -32,7 +32,7 @@ NEXT_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("graphbus check agents/", "what does not fit together, and where"),
         ("graphbus build agents/ --enable-agents", "the agents negotiate and mend it"),
         ("python -m pytest", "red before, green after"),
-        (f"graphbus run .graphbus/ --publish /Order/Placed {ORDER}", ""),
+        (f"graphbus run .graphbus/ --publish /Order/Placed {_ORDER}", ""),
     ),
     "hello": (
         ("graphbus build hello_graphbus", "the graph and its artifacts"),
@@ -49,7 +49,7 @@ NEXT_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Template -> what to do next, command and purpose. Every template is a folder of `TEMPLATES` with the same name."""
 
-PYTEST = ("python -m pip install pytest", "for its tests: agents change nothing that these cannot verify")
+_PYTEST = ("python -m pip install pytest", "for its tests: agents change nothing that these cannot verify")
 """Comes first where pytest is missing: the shop has tests, so that nothing in it can be improved before they can be run."""
 
 
@@ -76,58 +76,46 @@ def init(folder: Path, template: str, intent: str, as_json: bool) -> None:
       graphbus init my-news --template news
       graphbus init my-bot --template blank --intent "typed payloads everywhere"
     """
-    name = project_name(folder)
+    name = _project_name(folder)
     files = _render(template, name, intent)
-    write_project(folder, files)
+    _write_project(folder, files)
     if as_json:
         console.emit_json({"project": name, "folder": str(folder), "template": template, "files": sorted(files)})
     else:
-        show(name, folder, template, files)
+        _show(name, folder, template, files)
 
 
-def project_name(folder: Path) -> str:
+def _project_name(folder: Path) -> str:
     """Give the name of the project that is made in this folder.
 
     Raises:
         UsageError: A Python project cannot have this name.
     """
     name = folder.resolve().name
-    if not PROJECT_NAME.fullmatch(name):
+    if not _PROJECT_NAME.fullmatch(name):
         raise UsageError("GBE111", name=name, reason="letters, digits, '-', '_' and '.' are allowed, at most 64 in all")
-    if re.sub(r"[-_.]+", "-", name).lower() in TAKEN_NAMES:
+    if re.sub(r"[-_.]+", "-", name).lower() in _TAKEN_NAMES:
         raise UsageError("GBE111", name=name, reason="it is the name of GraphBus itself")
     return name
 
 
 def _render(template: str, name: str, intent: str) -> dict[str, str]:
-    """Give the files of a new project, relative path -> text.
-
-    Raises:
-        UsageError: The intent cannot be written to a file.
-    """
+    """Give the files of a new project, relative path -> text."""
     values = {"project_name": name, "intent": f"intent = {_toml_string(intent)}\n" if intent else ""}
     root = TEMPLATES / template
     files = {}
-    for source in sorted(root.rglob(f"*{SUFFIX}")):
-        path, text = source.relative_to(root).as_posix().removesuffix(SUFFIX), source.read_text("utf-8")
-        files[path] = Template(text).safe_substitute(values) if path in NAMED_FILES else text
+    for source in sorted(root.rglob(f"*{_SUFFIX}")):
+        path, text = source.relative_to(root).as_posix().removesuffix(_SUFFIX), source.read_text("utf-8")
+        files[path] = Template(text).safe_substitute(values) if path in _NAMED_FILES else text
     return files
 
 
 def _toml_string(text: str) -> str:
-    """Write a text as a TOML basic string, which is a JSON string but for one character.
-
-    Raises:
-        UsageError: It is no Unicode text.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UsageError("GBE110", message="The intent is no valid UTF-8 text.", command="graphbus init") from None
+    """Write a text as a TOML basic string, which is a JSON string but for one character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def write_project(folder: Path, files: dict[str, str]) -> None:
+def _write_project(folder: Path, files: dict[str, str]) -> None:
     """Write all files or none: they are made in a folder beside the new one and moved in at the end.
 
     Raises:
@@ -148,11 +136,12 @@ def write_project(folder: Path, files: dict[str, str]) -> None:
                 return
             for part in sorted(made.iterdir()):  # an empty folder that is there already stays the same folder
                 shutil.move(part, folder)
-    except OSError as reason:
-        raise UsageError("GBE113", where=Place(str(folder)), reason=reason.strerror or str(reason)) from reason
+    except (OSError, UnicodeError) as reason:  # a full disk, or an intent that is no text
+        text = getattr(reason, "strerror", None) or str(reason)
+        raise UsageError("GBE113", where=Place(str(folder)), reason=text) from reason
 
 
-def show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
+def _show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
     """Say what was made and what to do with it."""
     console.out(f"{console.paint('✓', 'good')} Made {console.paint(name, 'strong')} from the template {template}")
     console.out()
@@ -160,7 +149,7 @@ def show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
     console.out()
     console.out("Next:")
     needs_pytest = template == "shop" and find_spec("pytest") is None
-    steps = (PYTEST, *NEXT_STEPS[template]) if needs_pytest else NEXT_STEPS[template]
+    steps = (_PYTEST, *NEXT_STEPS[template]) if needs_pytest else NEXT_STEPS[template]
     if folder.resolve() != Path.cwd():
         console.out(f"  cd {folder}")
     width = max(len(command) for command, purpose in steps if purpose)

@@ -2,87 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import click
 import msgspec
 
 from graphbus_core.cli import console
 from graphbus_core.cli.console import Role, columns, counted, folded, one_line, paint, plain
-from graphbus_core.editing.promotion import fate_of
+from graphbus_core.cli.report.story import Case, Story, diff_of, tell
 from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.errors import NegotiationError, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.proposals import (
-    CodeChange,
-    ProposalEvaluation,
-    ProposalRecord,
-    RungResult,
-    Status,
-    VoteDecision,
-)
+from graphbus_core.model.proposals import GateReport, ProposalEvaluation, ProposalRecord, RungResult, Status
 from graphbus_core.model.spending import dollars
 from graphbus_core.negotiation.apply import MadeCommits, load_commits
 from graphbus_core.negotiation.commit_message import models_of
-from graphbus_core.negotiation.transcript import Said, SessionRecord, list_sessions, load_session, load_transcript
+from graphbus_core.negotiation.transcript import list_sessions, load_transcript
 from graphbus_core.settings import find_root, load
 
 _WIDE = 100
 """From so many columns on, a list has room for the names of files."""
-_STATUS_ROLES: dict[Status, Role] = {
-    "accepted": "good",
-    "rejected": "bad",
+_ROLES: dict[str, Role] = {
+    **dict.fromkeys(("accepted", "accept", "passed"), "good"),
+    **dict.fromkeys(("rejected", "reject", "failed"), "bad"),
+    **dict.fromkeys(("countered", "deferred", "counter", "defer"), "accent"),
+    **dict.fromkeys(("superseded", "abstain", "not_run"), "dim"),
     "refused": "warn",
     "pending": "name",
-    "countered": "accent",
-    "deferred": "accent",
-    "superseded": "dim",
 }
-_DECISION_ROLES: dict[VoteDecision, Role] = {
-    "accept": "good",
-    "reject": "bad",
-    "counter": "accent",
-    "defer": "accent",
-    "abstain": "dim",
-}
-_RUNG_ROLES: dict[str, Role] = {"passed": "good", "failed": "bad", "not_run": "dim"}
+"""Status, decision or result of a rung -> how it is painted."""
 _RUNG_WIDTH = max(map(len, RUNGS.values()))
-
-
-class _Session(NamedTuple):
-    """A session as it is kept, the settings of its project, and the git commits that were made of it."""
-
-    config: ResolvedBuild
-    record: SessionRecord
-    made: MadeCommits | None
-
-    @property
-    def fate(self) -> str:
-        """Whether the accepted changes are in the source files, by the record and by the journal of what was written."""
-        fate = fate_of(self.config, self.record.session)
-        if fate == "undone":
-            return "written, then undone"
-        if fate or self.record.is_applied:
-            return "written to the source files"
-        return f"not written: {one_line(self.record.refusal)}" if self.record.refusal else "not written"
-
-    @property
-    def written(self) -> dict[str, object]:
-        """What JSON says of that."""
-        return {"is_applied": self.record.is_applied, "refusal": self.record.refusal}
-
-    def not_in_history(self, commits: Sequence[str]) -> str:
-        """Say so if what is checked out does not have these commits: they were taken back, or are on another branch."""
-        from graphbus_core.editing.git import Repository
-
-        with suppress(NegotiationError):
-            repository = Repository.find(self.config.root)
-            if repository and not all(map(repository.is_on_head, commits)):
-                return ", not in the history of HEAD"
-        return ""
 
 
 @click.command("inspect-negotiation", short_help="Browse proposals, votes and commits.")
@@ -95,7 +47,7 @@ class _Session(NamedTuple):
 )
 @click.option("--status", type=click.Choice(get_args(Status)), help="Only what has come to this.")
 @click.option("--diff", "has_diff", is_flag=True, help="Show what each of them changes.")
-@click.option("--transcript", "is_transcript", is_flag=True, help="Show everything that was said, in its order.")
+@click.option("--transcript", "is_transcript", is_flag=True, help="Show the whole session as it went on the screen.")
 @click.option("--sessions", "is_overview", is_flag=True, help="List all sessions.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def inspect_negotiation(
@@ -123,145 +75,161 @@ def inspect_negotiation(
     root = find_root([Path.cwd()])
     config = ResolvedBuild(root=str(root), paths=(), settings=load(root))
     if is_overview:
-        _overview(config, as_json=as_json)
+        _show_sessions(config, as_json=as_json)
         return
-    record = load_session(config.artifacts_dir, session)
-    kept = _Session(config, record, load_commits(config.artifacts_dir, record.session))
-    one = _find(record, proposal) if proposal else None
+    story = tell(config, session)
     if is_transcript:
-        said = load_transcript(config.artifacts_dir, record.session)
-        chosen = [event for event in said if one is None or _about(event) == one.proposal.proposal_id]
-        console.result({"session": record.session, "events": chosen}, map(line_of, chosen), as_json=as_json)
-    elif one:
-        console.result(_document(kept, one), _whole(kept, one), as_json=as_json)
+        _show_transcript(config, story.record.session, as_json=as_json)
+        return
+    made = load_commits(config.artifacts_dir, story.record.session)
+    if proposal:
+        name = _known(story, "proposal", proposal.upper(), story.by_name)
+        case = story.by_name[name]
+        document = {**_applied(story, "session_refusal"), **_document(story, case, made)}
+        console.result(document, _whole(config, story, case, made), as_json=as_json)
+        return
+    chosen = [case for case in story.cases if _is_wanted(case, **_checked(story, **wanted))]
+    if as_json:
+        console.emit_json(_listed(story, chosen, made))
     else:
-        found = tuple(_select(record, **wanted))
-        if as_json:
-            console.emit_json(_listed(kept, found))
-        else:
-            _show_list(kept, found, has_diff=has_diff)
+        _show_list(config, story, chosen, made, has_diff=has_diff)
 
 
-def _find(record: SessionRecord, name: str) -> ProposalRecord:
-    known = {one.proposal.proposal_id: one for one in record.negotiations.records}
-    return known[_known(record, "proposal", name.upper(), known)]
-
-
-def _select(
-    record: SessionRecord, *, agent: str, path: str, number: int | None, status: Status | None
-) -> Iterator[ProposalRecord]:
-    """Give the proposals in which an agent had a part, that wanted to change a file, of a round, or of a status.
-
-    Raises:
-        NegotiationError: GBE406, the session has no such agent or no proposal for this file.
-    """
-    records, path = record.negotiations.records, path.removeprefix("./")
+def _checked(story: Story, *, agent: str, path: str, **others: Any) -> dict[str, Any]:
+    """Refuse an agent or a file that the session does not know."""
+    path = path.removeprefix("./")
     if agent:
-        _known(record, "agent", agent, record.agents)
+        _known(story, "agent", agent, story.record.agents)
     if path:
-        _known(record, "proposal for", path, {file for one in records for file in one.proposal.files})
-    for one in records:
-        has_part = {"", one.proposal.src, *(vote.evaluator for vote in one.evaluations)}
-        is_wanted = number in {None, one.proposal.round} and status in {None, one.status}
-        if is_wanted and agent in has_part and path in ("", *one.proposal.files):
-            yield one
+        _known(story, "proposal for", path, story.files)
+    return {"agent": agent, "path": path, **others}
 
 
-def _known(record: SessionRecord, kind: str, name: str, known: Iterable[str]) -> str:
+def _is_wanted(case: Case, *, agent: str, path: str, number: int | None, status: Status | None) -> bool:
+    has_part = {"", case.proposal.src, *(vote.evaluator for vote in case.record.evaluations)}
+    is_right = number in {None, case.proposal.round} and status in {None, case.record.status}
+    return is_right and agent in has_part and path in ("", *case.proposal.files)
+
+
+def _known(story: Story, kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if name in names:
         return name
-    suggestion, listed = did_you_mean(name, names), ", ".join(names) or "none"
-    raise NegotiationError("GBE406", session=record.session, kind=kind, name=name, suggestion=suggestion, known=listed)
+    session, suggestion, listed = story.record.session, did_you_mean(name, names), ", ".join(names) or "none"
+    raise NegotiationError("GBE406", session=session, kind=kind, name=name, suggestion=suggestion, known=listed)
 
 
-# --- all sessions ------------------------------------------------------------------------------
+def _fate(story: Story) -> str:
+    """Say whether the accepted changes are in the source files, by the record and by the journal of what was written."""
+    if story.fate == "undone":
+        return "written, then undone"
+    if story.fate or story.record.is_applied:
+        return "written to the source files"
+    return f"not written: {one_line(story.record.refusal)}" if story.record.refusal else "not written"
 
 
-def _overview(config: ResolvedBuild, *, as_json: bool) -> None:
+def _applied(story: Story, refusal: str = "refusal") -> dict[str, object]:
+    return {"session": story.record.session, "is_applied": story.record.is_applied, refusal: story.record.refusal}
+
+
+def _not_in_history(config: ResolvedBuild, commits: Sequence[str]) -> str:
+    """Say so if what is checked out does not have these commits: they were taken back, or are on another branch."""
+    from graphbus_core.editing.git import Repository
+
+    with suppress(NegotiationError):
+        repository = Repository.find(config.root)
+        if repository and not all(map(repository.is_on_head, commits)):
+            return ", not in the history of HEAD"
+    return ""
+
+
+# --- all sessions, and one as it went ------------------------------------------------------------
+
+
+def _show_sessions(config: ResolvedBuild, *, as_json: bool) -> None:
     names = list_sessions(config.artifacts_dir)
     if not names:
         raise NegotiationError("GBE403", folder=config.artifacts_dir)
-    sessions = [_Session(config, record, None) for record in _readable(config, names)]
-    if as_json:
-        console.emit_json({"sessions": [_summed(session) for session in sessions]})
-        return
-    headers = ("SESSION", "ENDED BY", "PROPOSED", "ACCEPTED", "FILES", "COST", "CHANGES", "MODEL")
-    console.table(headers, map(_session_row, sessions), right=("PROPOSED", "ACCEPTED", "FILES", "COST"))
-
-
-def _readable(config: ResolvedBuild, names: Sequence[str]) -> Iterator[SessionRecord]:
+    stories: list[Story] = []
     for name in names:
         try:
-            yield load_session(config.artifacts_dir, name)
+            stories.append(tell(config, name, has_transcript=False))
         except NegotiationError as refused:
             console.error(refused)
+    if as_json:
+        console.emit_json({"sessions": [_summed(story) for story in stories]})
+        return
+    headers = ("SESSION", "ENDED BY", "PROPOSED", "ACCEPTED", "FILES", "COST", "CHANGES", "MODEL")
+    console.table(headers, map(_session_row, stories), right=("PROPOSED", "ACCEPTED", "FILES", "COST"))
 
 
-def _session_row(session: _Session) -> tuple[str, ...]:
-    record, ending = session.record, session.record.negotiations.ending
-    fate = session.fate.partition(":")[0] if record.negotiations.completed else "-"
+def _session_row(story: Story) -> tuple[str, ...]:
+    record, ending = story.record, story.record.negotiations.ending
+    fate = _fate(story).partition(":")[0] if record.negotiations.completed else "-"
+    counts = (ending.proposals_made, ending.commits_created, ending.files_modified)
     return (
         paint(plain(record.session), "strong"),
         ending.reason.replace("_", " "),
-        str(ending.proposals_made),
-        str(ending.commits_created),
-        str(ending.files_modified),
+        *map(str, counts),
         _cost(record.spent.cost_usd) or "-",
         fate.removesuffix(" to the source files"),
         plain(models_of(record)),
     )
 
 
-def _summed(session: _Session) -> dict[str, object]:
-    record = session.record
-    return {
-        **{name: getattr(record, name) for name in ("session", "backend", "models", "intent")},
-        **session.written,
-        "fate": fate_of(session.config, record.session),
-        "ending": record.negotiations.ending,
-        "spent": record.spent,
-    }
+def _summed(story: Story) -> dict[str, object]:
+    record = story.record
+    told = {name: getattr(record, name) for name in ("backend", "models", "intent", "spent")}
+    return {**_applied(story), **told, "fate": story.fate, "ending": record.negotiations.ending}
+
+
+def _show_transcript(config: ResolvedBuild, session: str, *, as_json: bool) -> None:
+    from graphbus_core.cli.live import Live
+
+    said, live = load_transcript(config.artifacts_dir, session), Live()
+    try:
+        lines = [] if as_json else [line for event in said for line in live.lines(event.topic, event.payload)]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise NegotiationError("GBE405", session=session, reason=f"its transcript is damaged ({error})") from error
+    console.result({"session": session, "events": said}, lines, as_json=as_json)
 
 
 # --- the proposals of a session ----------------------------------------------------------------
 
 
-def _listed(session: _Session, chosen: tuple[ProposalRecord, ...]) -> dict[str, object]:
-    record, made = session.record, session.made
+def _listed(story: Story, chosen: Iterable[Case], made: MadeCommits | None) -> dict[str, object]:
+    record = story.record
     return {
-        **{name: getattr(record, name) for name in ("session", "backend", "models", "agents", "arbiters", "intent")},
-        **session.written,
-        "ending": record.negotiations.ending,
-        "spent": record.spent,
-        "costs": record.costs,
+        **_summed(story),
+        **{name: getattr(record, name) for name in ("agents", "arbiters", "costs")},
         "git_commits": made.commits if made else {},
         "commits": record.negotiations.completed,
-        "proposals": chosen,
+        "proposals": [case.record for case in chosen],
     }
 
 
-def _show_list(session: _Session, chosen: tuple[ProposalRecord, ...], *, has_diff: bool) -> None:
-    console.out_all(_head(session))
+def _show_list(
+    config: ResolvedBuild, story: Story, chosen: Sequence[Case], made: MadeCommits | None, *, has_diff: bool
+) -> None:
+    console.out_all(_head(config, story, made))
     console.out()
     if not chosen:
         console.out("No proposal to show.")
         return
     headers = ("ID", "ROUND", "AGENT", "STATUS", "VOTES", "WHAT", "FILES")
     shown = len(headers) - (0 < columns() < _WIDE)  # a narrow terminal has no room for the files
-    console.table(headers[:shown], [_row(one)[:shown] for one in chosen], right=("ROUND",))
-    for one in chosen if has_diff else ():
-        title = f"{one.proposal.proposal_id}  {plain(one.proposal.title or one.proposal.intent)}"
-        console.out_all(_section(title, _diff_lines(one)))
-    others = [name for name in list_sessions(session.config.artifacts_dir) if name != session.record.session]
+    console.table(headers[:shown], [_row(case)[:shown] for case in chosen], right=("ROUND",))
+    for case in chosen if has_diff else ():
+        console.out_all(_section(f"{case.name}  {plain(case.title)}", _diff_lines(case.record)))
+    others = [name for name in list_sessions(config.artifacts_dir) if name != story.record.session]
     console.say()
-    console.say(paint(f"One whole: graphbus inspect-negotiation {chosen[0].proposal.proposal_id}", "dim"))
+    console.say(paint(f"One whole: graphbus inspect-negotiation {chosen[0].name}", "dim"))
     if others:
         console.say(paint(f"Other sessions: {', '.join(others)}", "dim"))
 
 
-def _head(session: _Session) -> Iterator[str]:
-    record, made, ending = session.record, session.made, session.record.negotiations.ending
+def _head(config: ResolvedBuild, story: Story, made: MadeCommits | None) -> Iterator[str]:
+    record, ending, spent = story.record, story.record.negotiations.ending, story.record.spent
     detail = f" ({plain(ending.detail)})" if ending.detail else ""
     yield (
         f"{paint(record.session, 'strong')}  {ending.proposals_made} proposed, {ending.commits_created} accepted, "
@@ -270,29 +238,27 @@ def _head(session: _Session) -> Iterator[str]:
     )
     if record.negotiations.completed:
         committed = f", {counted(len(made.commits), 'git commit')}" if made else ""
-        lost = session.not_in_history(tuple(made.commits.values())[-1:]) if made else ""
-        yield f"accepted changes: {session.fate}{committed}{lost}"
+        lost = _not_in_history(config, tuple(made.commits.values())[-1:]) if made else ""
+        yield f"accepted changes: {_fate(story)}{committed}{lost}"
     if record.intent:
         yield f"intent: {plain(record.intent)}"
     if record.models:
-        spent = record.spent
         price = _cost(spent.cost_usd) or ("unknown cost" if spent.unpriced else "$0")
         tokens = f"{spent.usage.total_tokens:,} tokens"
         yield f"model: {plain(models_of(record))}; {counted(spent.requests, 'request')}, {tokens}, {price}"
 
 
-def _row(one: ProposalRecord) -> tuple[str, ...]:
-    proposal = one.proposal
-    latest = {vote.evaluator: vote for vote in one.evaluations}.values()
-    votes = [vote.decision for vote in latest if not vote.is_arbiter]
-    tally = f"{votes.count('accept')}/{votes.count('accept') + votes.count('reject')}" if votes else "-"
+def _row(case: Case) -> tuple[str, ...]:
+    proposal, commit = case.proposal, case.record.commit
+    accepts, has_voters = case.count("accept"), any(not vote.is_arbiter for vote in case.votes)
+    tally = f"{accepts}/{accepts + case.count('reject')}" if has_voters else "-"
     return (
-        proposal.proposal_id,
+        case.name,
         str(proposal.round),
         paint(plain(proposal.src), "name"),
-        paint(one.status, _STATUS_ROLES[one.status]),
-        f"{tally} {one.commit.consensus_type}" if one.commit else tally,
-        plain(proposal.title or proposal.intent),
+        paint(case.record.status, _ROLES[case.record.status]),
+        f"{tally} {commit.consensus_type}" if commit else tally,
+        plain(case.title),
         plain(", ".join(proposal.files)),
     )
 
@@ -300,33 +266,25 @@ def _row(one: ProposalRecord) -> tuple[str, ...]:
 # --- one proposal ------------------------------------------------------------------------------
 
 
-def _document(session: _Session, one: ProposalRecord) -> dict[str, Any]:
-    record, made, name = session.record, session.made, one.proposal.proposal_id
-    return {
-        "session": record.session,
-        "is_applied": record.is_applied,
-        "session_refusal": record.refusal,
-        "git_commit": made.commits.get(name, "") if made else "",
-        "cost_usd": record.costs.get(name),
-        **msgspec.to_builtins(one),
-    }
+def _document(story: Story, case: Case, made: MadeCommits | None) -> dict[str, Any]:
+    commit = made.commits.get(case.name, "") if made else ""
+    return {"git_commit": commit, "cost_usd": story.record.costs.get(case.name), **msgspec.to_builtins(case.record)}
 
 
-def _whole(session: _Session, one: ProposalRecord) -> Iterator[str]:
+def _whole(config: ResolvedBuild, story: Story, case: Case, made: MadeCommits | None) -> Iterator[str]:
     """Give one proposal: what it is and why, what it changes, and what became of it."""
-    payloads = tuple(_payloads(session, one.proposal.proposal_id))
-    title = plain(one.proposal.title or one.proposal.intent)
-    yield f"{paint(one.proposal.proposal_id, 'strong')}  {paint(one.status, _STATUS_ROLES[one.status])}  {title}"
-    for label, value in _facts(session.record, one).items():
+    record = case.record
+    yield f"{paint(case.name, 'strong')}  {paint(record.status, _ROLES[record.status])}  {plain(case.title)}"
+    for label, value in _facts(story, case).items():
         if value:
             yield from console.fact(label, plain(value), 12)
-    yield from _section("Change", _diff_lines(one))
+    yield from _section("Change", _diff_lines(record))
     sections = {
-        "Earlier attempts": _attempts(one, payloads),
-        "Gate": (_rung_line(rung) for rung in (one.gate.rungs if one.gate else ())),
-        "Votes": _votes(one.evaluations),
-        "Review": _reviews(payloads),
-        "Outcome": _outcome(session, one),
+        "Earlier attempts": (f"{paint('refused', 'bad')}  {plain(_failures(each))}" for each in case.climbs[:-1]),
+        "Gate": (_rung_line(rung) for rung in (record.gate.rungs if record.gate else ())),
+        "Votes": _votes(record.evaluations),
+        "Review": (plain(step.text) for step in case.steps if step.text.startswith("A person")),
+        "Outcome": _outcome(config, story, record, made),
     }
     for name, lines in sections.items():
         found = [f"  {line}" for line in lines]
@@ -339,28 +297,11 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
     yield from lines
 
 
-def _payloads(session: _Session, proposal_id: str) -> Iterator[Mapping[str, Any]]:
-    """Give what was said of a proposal; the record is what counts, so that a transcript that is gone changes nothing."""
-    with suppress(NegotiationError):
-        said = load_transcript(session.config.artifacts_dir, session.record.session)
-        yield from (event.payload for event in said if _about(event) == proposal_id)
-
-
-def _about(event: Said) -> str:
-    """Give the proposal that an event is about; empty for none."""
-    payload = event.payload if isinstance(event.payload, dict) else {}
-    inner = (payload.get(key) for key in ("proposal", "evaluation", "commit"))
-    holder = next((each for each in inner if isinstance(each, dict)), payload)
-    return str(holder.get("proposal_id", ""))
-
-
-def _facts(session: SessionRecord, one: ProposalRecord) -> dict[str, str]:
-    proposal = one.proposal
-    records = session.negotiations.records
-    counters = [each.proposal.proposal_id for each in records if each.proposal.parent == proposal.proposal_id]
-    contracts = proposal.schema_changes or (one.gate.schema_changes if one.gate else ())
+def _facts(story: Story, case: Case) -> dict[str, str]:
+    proposal, gate = case.proposal, case.record.gate
+    contracts = proposal.schema_changes or (gate.schema_changes if gate else ())
     return {
-        "session": f"{session.session}, round {proposal.round}",
+        "session": f"{story.record.session}, round {proposal.round}",
         "by": proposal.src,
         "to": proposal.dst or "",
         "affects": ", ".join(proposal.affects),
@@ -370,8 +311,8 @@ def _facts(session: SessionRecord, one: ProposalRecord) -> dict[str, str]:
         "contracts": ", ".join(change.method for change in contracts),
         "needs": ", ".join(proposal.dependencies),
         "counters": proposal.parent or "",
-        "countered by": ", ".join(counters),
-        "cost": _cost(session.costs.get(proposal.proposal_id)),
+        "countered by": ", ".join(story.counters(case.name)),
+        "cost": _cost(story.record.costs.get(case.name)),
     }
 
 
@@ -382,15 +323,8 @@ def _cost(usd: float | None) -> str:
 
 def _diff_lines(one: ProposalRecord) -> Iterator[str]:
     """Give the diffs that were committed, or what the changes would do to the text that they were written for."""
-    found = one.commit.resolution.values() if one.commit else map(_wished, one.proposal.code_changes)
+    found = one.commit.resolution.values() if one.commit else map(diff_of, one.proposal.code_changes)
     return console.diff_lines("\n".join(found).rstrip())
-
-
-def _wished(change: CodeChange) -> str:
-    from graphbus_core.editing.edits import unified_diff
-
-    texts = (f"{code}\n" if code and code[-1] != "\n" else code for code in (change.old_code, change.new_code))
-    return unified_diff(change.file_path, *(text.encode() for text in texts))
 
 
 def _rung_line(rung: RungResult) -> str:
@@ -400,25 +334,12 @@ def _rung_line(rung: RungResult) -> str:
     detail = " ".join(filter(None, (rung.code, rung.message, place)))
     gap = " " * (len("not run") - len(status)) if detail else ""
     name = f"{paint(rung.rung, 'strong')} {RUNGS.get(rung.rung, ''):<{_RUNG_WIDTH}}"
-    return f"{name}  {paint(status, _RUNG_ROLES[rung.status])}{gap}  {plain(detail)}".rstrip()
+    return f"{name}  {paint(status, _ROLES[rung.status])}{gap}  {plain(detail)}".rstrip()
 
 
-def _attempts(one: ProposalRecord, payloads: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Give what the gate refused before the proposal was as it is now: all but its last climb."""
-    title = one.proposal.title
-    climbs: list[tuple[str, Mapping[str, Any]]] = []
-    for payload in payloads:
-        title = payload["proposal"].get("title", "") if "proposal" in payload else title
-        if "report" in payload:
-            climbs.append((title, payload["report"]))
-    for called, report in climbs[:-1]:
-        if not report["passed"]:
-            yield f"{paint('refused', 'bad')}  {plain(called)}: {plain(_failure(report))}"
-
-
-def _failure(report: Mapping[str, Any]) -> str:
-    failed = (rung for rung in report["rungs"] if rung["status"] == "failed")
-    return "; ".join(f"{rung.get('code', rung['rung'])} {rung.get('message', '')}" for rung in failed)
+def _failures(report: GateReport) -> str:
+    failed = (rung for rung in report.rungs if rung.status == "failed")
+    return "; ".join(f"{rung.code or rung.rung} {rung.message}" for rung in failed)
 
 
 def _votes(votes: Sequence[ProposalEvaluation]) -> Iterator[str]:
@@ -426,7 +347,7 @@ def _votes(votes: Sequence[ProposalEvaluation]) -> Iterator[str]:
     names = [plain(f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''}") for vote in votes]
     for name, vote in zip(names, votes, strict=True):
         sure = f" ({vote.confidence:.0%} sure)" if vote.confidence < 1 else ""
-        decision = paint(vote.decision, _DECISION_ROLES[vote.decision])
+        decision = paint(vote.decision, _ROLES[vote.decision])
         head = f"{paint(name.ljust(max(map(len, names))), 'name')}  {decision}{sure}"
         if vote.reasoning and columns() and len(vote.reasoning) > columns() // 3:
             yield f"{head}:"
@@ -462,79 +383,19 @@ def _wishes(vote: ProposalEvaluation) -> Iterator[str]:
     yield from (f"suggestion: {plain(suggestion)}" for suggestion in vote.suggestions)
     counter = vote.counter_proposal
     if counter:
-        files = f" ({', '.join(counter.files)})" if counter.code_changes else ""
-        yield f"counter-proposal: {plain(counter.title or counter.intent)}{plain(files)}"
-        if counter.reason:
-            yield f"  {one_line(counter.reason)}"
+        yield f"counter-proposal: {plain(counter.title or counter.intent)}"
 
 
-def _reviews(payloads: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for payload in payloads:
-        if "verdict" in payload:
-            reason = f": {plain(payload['reason'])}" if payload.get("reason") else ""
-            yield f"a person said {plain(payload['verdict'])}{reason}"
-
-
-def _outcome(session: _Session, one: ProposalRecord) -> Iterator[str]:
-    commit, made = one.commit, session.made
+def _outcome(config: ResolvedBuild, story: Story, one: ProposalRecord, made: MadeCommits | None) -> Iterator[str]:
+    commit = one.commit
     if commit is None:
         yield f"{one.status}: {plain(one.refusal)}" if one.refusal else one.status
         return
     voters = f" ({plain(', '.join(commit.evaluators))})" if commit.evaluators else ""
     told = f"{commit.commit_id}: {commit.consensus_type}{voters}, changed {plain(', '.join(commit.files_modified))}"
     yield from folded("", told, 2, outer=2)
-    committed = made.commits.get(one.proposal.proposal_id, "") if made else ""
+    committed = made.commits.get(commit.proposal_id, "") if made else ""
     if made and committed:
         where = f" on {made.branch.removeprefix('refs/heads/')}" if made.branch else ""
-        yield plain(f"git commit {committed}{where}{session.not_in_history((committed,))}")
-    yield session.fate
-
-
-# --- the events of a session, one line each ----------------------------------------------------
-
-_TOLD = {
-    "Started": "{agents}",
-    "Round": "{round}",
-    "Proposed": "{proposal[proposal_id]} {proposal[src]}: {proposal[title]}",
-    "Dropped": "{agent} {count}: {reason}",
-    "Failed": "{agent} {task}: {reason}",
-    "Merged": "{proposal_id} into {files}",
-    "SentBack": "{proposal_id}: {reason}",
-    "Evaluated": "{evaluation[proposal_id]} {evaluation[evaluator]}: {evaluation[decision]}: {evaluation[reasoning]}",
-    "Postponed": "{proposal_id} {status}: {reason}",
-    "Arbitrated": "{proposal_id} {arbiter} ({accepts} for, {rejects} against): "
-    "{evaluation[decision]}: {evaluation[reasoning]}",
-    "Reviewed": "{proposal_id} {verdict}: {reason}",
-    "Committed": "{commit[proposal_id]} {commit[commit_id]}: {commit[consensus_type]}, {commit[files_modified]}",
-    "Rejected": "{proposal_id} {status}: {reason}",
-    "Finished": "{ending[reason]}: {ending[detail]}",
-}
-_OPTIONAL = ("reason", "reasoning", "detail")
-
-
-def line_of(event: Said) -> str:
-    """Give an event as a line: its kind, and what is worth knowing of it."""
-    kind = event.topic.rpartition("/")[2]
-    try:
-        told = _gated(event.payload) if kind == "Gated" else _TOLD[kind].format_map(_legible(event.payload))
-    except (KeyError, TypeError, AttributeError, ValueError):  # of another version, or cut for the bus
-        told = msgspec.json.encode(event.payload).decode()
-    return f"{paint(kind.ljust(10), 'dim')}  {one_line(told.removesuffix(': '))}"
-
-
-def _gated(payload: Mapping[str, Any]) -> str:
-    report = payload["report"]
-    return f"{payload['proposal_id']} {'passed' if report['passed'] else f'refused: {_failure(report)}'}"
-
-
-def _legible(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Join lists of words; what may be left out is empty, and the title of a proposal at least its intent."""
-    found: dict[str, Any] = {**dict.fromkeys(_OPTIONAL, ""), "title": payload.get("intent", "")}
-    for key, value in payload.items():
-        if isinstance(value, dict):
-            found[key] = _legible(value)
-        elif isinstance(value, list) and all(isinstance(each, str) for each in value):
-            found[key] = ", ".join(value)
-        elif value not in (None, ""):
-            found[key] = value
-    return found
+        yield plain(f"git commit {committed}{where}{_not_in_history(config, (committed,))}")
+    yield _fate(story)

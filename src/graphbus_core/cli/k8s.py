@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -19,35 +17,29 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.cli.shipping import programs, writing
 from graphbus_core.cli.shipping.programs import Project, name_image, read_project, text_of
-from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.deploy.kubernetes import (
     KUSTOMIZATION,
-    MARK,
     ClusterPlan,
     Topology,
     check_fixed,
     check_name,
-    overlay,
     plan_pods,
     refuse_cuts,
 )
 from graphbus_core.deploy.kubernetes import generate as generate_files
 from graphbus_core.deploy.names import as_label, parts_of_image, refusal
-from graphbus_core.errors import DeployError, Place, UsageError, raise_all
+from graphbus_core.deploy.render import fill
+from graphbus_core.errors import DeployError, Place, raise_all
 
 _NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
 _MANIFESTS = "manifests.yaml"
-_LOGGED = re.compile(r'^E\d{4} .* err="(.*)"$')
-"""Some complaints of kubectl come as a line of its log: `E1121 ... "command failed" err="..."`."""
 _TIME = re.compile(r"(?=[^1-9]*[1-9])(?:[0-9]+(?:\.[0-9]+)?[hms])+")
 
 # What kustomize writes is read as text: two spaces below each key, keys sorted by name.
 _FIELD = re.compile(r"^(kind|  name|  namespace): (\S+)$", re.MULTILINE)
 _REPLICAS = re.compile(r"^  (?:replicas|maxReplicas): (\d+)$", re.MULTILINE)
 _SCALED = re.compile(r"^  scaleTargetRef:\n(?:    .*\n)*?    name: (\S+)$", re.MULTILINE)
-_RECREATES = re.compile(r"^  strategy:\n(?:    .*\n)*?    type: Recreate$", re.MULTILINE)
 _IMAGE = re.compile(r"^ +(?:- )?image: (\S+)$", re.MULTILINE)
-_WORKLOADS = frozenset(["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"])
 _OURS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runtime\n")
 """One of them is in every workload that holds a bus, though an overlay may have changed its labels."""
 
@@ -57,9 +49,7 @@ class Applied(NamedTuple):
 
     Attributes:
         replicas: How many an object or a scaler asks for, at most.
-        scaled: The name of what a scaler changes.
-        is_graph: It holds a bus.
-        is_rolled: A new pod of it begins before the old one has ended.
+        scaled: What a scaler changes, or the name of a workload that holds a bus.
     """
 
     kind: str
@@ -67,23 +57,31 @@ class Applied(NamedTuple):
     namespace: str
     replicas: int = 1
     scaled: str = ""
-    is_graph: bool = False
-    is_rolled: bool = False
 
 
 class _Kubectl:
     """kubectl, for one cluster.
 
     Attributes:
-        context: The context of kubectl's configuration; empty inside of a cluster.
-        server: The address of the cluster.
+        target: The cluster, for people.
     """
 
     def __init__(self, folder: Path, context: str) -> None:
         self._program = programs.find("kubectl", otherwise=f"give {folder} to what applies it in your place")
-        self._cwd = Path.cwd()
-        self.context, self.server = self._find_cluster(context)
-        self.options = ("--context", self.context) if self.context else ()  # nobody can switch it meanwhile
+        if not context:
+            current = self._ask("config", "current-context")
+            context = current.text.strip()
+            host = os.environ.get("KUBERNETES_SERVICE_HOST")
+            if current.status and not host:
+                raise DeployError("GBE731", reason=current.reason)
+            self.target = f"the cluster around this container, https://{host}"
+        self.options = ("--context", context) if context else ()  # nobody can switch it meanwhile
+        if context:
+            path = "jsonpath={.clusters[0].cluster.server}"
+            view = self._ask("config", "view", "--minify", *self.options, "-o", path)
+            if view.status:
+                raise DeployError("GBE731", reason=view.reason)
+            self.target = f"context {context}, {view.text}"
 
     def render(self, folder: Path) -> str:
         """Return what kustomize makes of a folder.
@@ -94,9 +92,7 @@ class _Kubectl:
         place = str(folder) if folder.is_absolute() else f"./{folder}"  # else it may look like an option
         answer = self._ask("kustomize", place)
         if answer.status:
-            logged = _LOGGED.search(answer.reason)
-            reason = logged[1].replace('\\"', '"') if logged else answer.reason
-            raise DeployError("GBE733", where=Place(str(folder)), reason=reason)
+            raise DeployError("GBE733", where=Place(str(folder)), reason=answer.reason)
         return answer.text
 
     def run(self, *words: str) -> None:
@@ -105,38 +101,25 @@ class _Kubectl:
         Raises:
             DeployError: GBE705.
         """
-        programs.run([self._program, *words, *self.options], self._cwd)
+        programs.run([self._program, *words, *self.options], Path.cwd())
 
     def _ask(self, *words: str) -> programs.Answer:
-        return programs.ask([self._program, *words], self._cwd)
-
-    def _find_cluster(self, context: str) -> tuple[str, str]:
-        if not context:
-            current = self._ask("config", "current-context")
-            context = current.text.strip()
-            host = os.environ.get("KUBERNETES_SERVICE_HOST")
-            if current.status and host:
-                return "", f"https://{host}"
-            if current.status:
-                raise DeployError("GBE731", reason=current.reason)
-        path = "jsonpath={.clusters[0].cluster.server}"
-        view = self._ask("config", "view", "--minify", "--context", context, "-o", path)
-        if view.status:
-            raise DeployError("GBE731", reason=view.reason)
-        return context, view.text
+        return programs.ask([self._program, *words])
 
 
 def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
     """Write what is applied, and return its text: what was shown is what goes, whatever becomes of the folder."""
     rendered = kubectl.render(folder)
-    manifests.write_text(rendered, encoding="utf-8")
     if image:
+        manifests.write_text(rendered, encoding="utf-8")
         names = sorted({parts_of_image(each)[0] for each in _read_images(rendered)})
         if len(names) != 1:
             raise DeployError("GBE734", where=Place(str(folder)), names=", ".join(names) or "none")
-        (manifests.parent / KUSTOMIZATION).write_text(overlay(_MANIFESTS, names[0], image), encoding="utf-8")
+        new_name, tag, digest = parts_of_image(image)
+        change = fill("overlay.yaml", base=_MANIFESTS, name=names[0], new_name=new_name, tag=tag, digest=digest)
+        (manifests.parent / KUSTOMIZATION).write_text(change, encoding="utf-8")
         rendered = kubectl.render(manifests.parent)
-        manifests.write_text(rendered, encoding="utf-8")
+    manifests.write_text(rendered, encoding="utf-8")
     return rendered
 
 
@@ -146,17 +129,20 @@ def _read_objects(rendered: str) -> Iterator[Applied]:
         parts = re.split(r"^(?=[a-z])", document, flags=re.IGNORECASE | re.MULTILINE)
         own = "".join(part for part in parts if part.startswith(("kind:", "metadata:")))
         found = {key.strip(): _unquoted(value) for key, value in _FIELD.findall(own)}
+        if "kind" not in found:
+            continue
+        name = found.get("name", "")
         asked, scaled = _REPLICAS.search(document), _SCALED.search(document)
-        if "kind" in found:
-            yield Applied(
-                found["kind"],
-                found.get("name", ""),
-                found.get("namespace", ""),
-                replicas=int(asked[1]) if asked else 1,
-                scaled=_unquoted(scaled[1]) if scaled else "",
-                is_graph=found["kind"] in _WORKLOADS and any(sign in document for sign in _OURS),
-                is_rolled=found["kind"] == "Deployment" and not _RECREATES.search(document),
-            )
+        is_graph = found["kind"] in ("Deployment", "StatefulSet", "ReplicaSet") and any(
+            sign in document for sign in _OURS
+        )
+        yield Applied(
+            found["kind"],
+            name,
+            found.get("namespace", ""),
+            replicas=int(asked[1]) if asked else 1,
+            scaled=_unquoted(scaled[1]) if scaled else name if is_graph else "",
+        )
 
 
 def _read_images(rendered: str) -> list[str]:
@@ -168,43 +154,33 @@ def _unquoted(text: str) -> str:
     return text.strip("\"'")
 
 
-def _check_namespace(objects: Sequence[Applied], namespace: str) -> None:
+def _check(objects: Sequence[Applied], namespace: str) -> None:
+    """Refuse another namespace than the one that was named, and what makes two buses of one: replicas, an autoscaler."""
     found = sorted({each.namespace for each in objects if each.namespace})
     if namespace and found != [namespace]:
         raise DeployError("GBE729", namespace=namespace, found=", ".join(found) or "none")
-
-
-def _second_buses(objects: Sequence[Applied]) -> Iterator[DeployError]:
-    """Find what would make two buses of one: replicas, an autoscaler, a rolling update."""
-    graphs = {each.name for each in objects if each.is_graph}
-    for each in objects:
-        name = each.scaled or (each.name if each.is_graph else "")
-        if name in graphs and each.replicas > 1:
-            yield DeployError("GBE728", name=name, replicas=each.replicas)
-        if each.is_graph and each.is_rolled:
-            yield DeployError("GBE721", name=each.name)
+    graphs = {each.name for each in objects if each.scaled == each.name}
+    many = [each for each in objects if each.scaled in graphs and each.replicas > 1]
+    raise_all(DeployError("GBE728", name=each.scaled, replicas=each.replicas) for each in many)
 
 
 def _announce(kubectl: _Kubectl, objects: Sequence[Applied], images: Sequence[str]) -> None:
-    context = f"context {kubectl.context}" if kubectl.context else "the cluster around this container"
-    console.say(f"{paint('To', 'strong')} {plain(context)}, {plain(kubectl.server)}:")
+    console.say(f"{paint('To', 'strong')} {plain(kubectl.target)}:")
     for each in objects:
         inside = f" in {each.namespace}" if each.namespace else ""
         console.say(plain(f"  {each.kind} {each.name}{inside}"))
     console.say(plain(f"  with {', '.join(images)}"))
 
 
-def _make_sure(kubectl: _Kubectl, *, is_sure: bool) -> None:
-    if is_sure:
-        return
+def _make_sure(kubectl: _Kubectl) -> None:
     if not sys.stdin.isatty():
-        raise DeployError("GBE732", target=kubectl.context or kubectl.server)
+        raise DeployError("GBE732", target=kubectl.target)
     click.confirm("Apply it?", abort=True, err=True)
 
 
-def _follow(kubectl: _Kubectl, deployment: Applied, timeout: str) -> None:
+def _follow(kubectl: _Kubectl, deployment: Applied, namespace: str, timeout: str) -> None:
     """Wait until a deployment runs as it is now; if it does not, show how to find out why."""
-    inside = ["--namespace", deployment.namespace] if deployment.namespace else []
+    inside = ["--namespace", deployment.namespace or namespace] if deployment.namespace or namespace else []
     name = f"deployment/{deployment.name}"
     try:
         kubectl.run("rollout", "status", name, *inside, f"--timeout={timeout}")
@@ -214,8 +190,6 @@ def _follow(kubectl: _Kubectl, deployment: Applied, timeout: str) -> None:
         raise
 
 
-_ARTIFACTS = ".graphbus"
-_STATE_SIZE = "1Gi"
 _NO_STATE = "none"
 _NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *writing.Wish._fields})
 
@@ -248,12 +222,8 @@ def k8s() -> None:
 )
 @click.option("--name", default="", metavar="NAME", help="The name of the application (that of the project).")
 @click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
-@click.option(
-    "--token-secret", default="", metavar="NAME", help="With --serve: the secret that holds `token` (NAME-token)."
-)
 @click.option("--pull-secret", default="", metavar="NAME", help="The secret to pull the image with.")
 @click.option("--cpu", default="100m", metavar="AMOUNT", help="CPU that is reserved (100m).")
-@click.option("--cpu-limit", default="", metavar="AMOUNT", help="CPU at most (no limit).")
 @click.option("--memory", default="256Mi", metavar="AMOUNT", help="Memory that is reserved, and the most (256Mi).")
 @click.option(
     "--state",
@@ -272,7 +242,6 @@ def k8s() -> None:
     metavar="CIDR|NAMESPACE[:PORT]",
     help="What the agents may reach (what the powers declare); may be repeated.",
 )
-@click.option("--create-namespace", "makes_namespace", is_flag=True, help="Write the namespace, too.")
 @click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
 @writing.options
 def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -> None:
@@ -293,18 +262,13 @@ def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -
       graphbus k8s generate -n production --check
     """
     wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
-    if given["token_secret"] and not given["is_served"]:
-        raise UsageError("GBE131", option="--token-secret", needed="--serve")
-    plan = make_plan(read_project(artifacts), topology, **given, command=_command())
-    files = generate_files(plan)
-    folder = Path(output)
-    states = writing.write(folder, files, wish)
-    left = sorted(_left_over(folder, files))
+    plan = _plan(read_project(artifacts), topology, **given, command=_command())
+    states = writing.write(Path(output), generate_files(plan), wish)
     if wish.as_json:
         facts = {"namespace": plan.namespace, "image": plan.image, "topology": topology}
-        console.emit_json({**facts, "output": output, "files": states, "left_over": left})
+        console.emit_json({**facts, "output": output, "files": states})
         return
-    for line in _notes(plan, left):
+    for line in _notes(plan):
         console.say(console.plain(line))
 
 
@@ -355,60 +319,46 @@ def deploy(
         manifests = Path(made).resolve() / _MANIFESTS
         rendered = _write_manifests(kubectl, folder, image, manifests)
         objects = list(_read_objects(rendered))
-        _check_namespace(objects, namespace)
-        raise_all(_second_buses(objects))
+        _check(objects, namespace)
         _announce(kubectl, objects, _read_images(rendered))
         if is_dry:
             kubectl.run("apply", "-f", str(manifests), *inside, "--dry-run=server")
             return
-        _make_sure(kubectl, is_sure=is_sure)
+        if not is_sure:
+            _make_sure(kubectl)
         kubectl.run("apply", "-f", str(manifests), *inside)
     for each in objects:
         if each.kind == "Deployment":
-            _follow(kubectl, each._replace(namespace=each.namespace or namespace), timeout)
+            _follow(kubectl, each, namespace, timeout)
 
 
-def make_plan(
+def _plan(
     project: Project,
     topology: Topology,
     *,
     name: str,
     image: str,
     state: str,
-    is_served: bool,
-    token_secret: str,
     admitted: tuple[str, ...],
     destinations: tuple[str, ...],
     **given: Any,
 ) -> ClusterPlan:
-    """Decide what shall run, from what was asked for and what the project is.
-
-    Args:
-        project: A project that is built.
-        topology: Which agents run together.
-        given: Further fields of the plan. Where a text is empty, it follows from the project.
-
-    Raises:
-        DeployError: GBE703, GBE716, GBE722-724.
-    """
+    """Decide what shall run, from what was asked for and what the project is; `given` are further fields of the plan."""
     if topology == "per-agent":
         refuse_cuts(project.artifacts)
     name = check_name(name or as_label(text_of(project.about, "name") or project.root.name))
     settings = project.run.settings
     agents = tuple(agent.name for agent in project.artifacts.agents.agents)
-    keepers = frozenset(agents) if state or settings.keep_dead_letters else _find_keepers(project)
-    pods = plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else keepers)
+    keepers = frozenset(agents if state or settings.keep_dead_letters else _find_keepers(project))
     return ClusterPlan(
         name=name,
         image=image or name_image(project.root, option="--image"),
         version=text_of(project.about, "version"),
         runtime=settings,
         powers=project.run.powers,
-        pods=pods,
+        pods=plan_pods(name, topology, agents, frozenset() if state == _NO_STATE else keepers),
         artifacts=_artifacts(project),
-        is_served=is_served,
-        token_secret=(token_secret or f"{name}-token") if is_served else "",
-        state="" if state == _NO_STATE else state or _STATE_SIZE,
+        state="" if state == _NO_STATE else state or "1Gi",
         admitted=tuple(dict.fromkeys(admitted)),
         destinations=tuple(dict.fromkeys(destinations)),
         **given,
@@ -418,30 +368,16 @@ def make_plan(
 def _artifacts(project: Project) -> str:
     """The artifact folder as an image has it, relative to the project."""
     below = Path(os.path.relpath(os.path.realpath(project.folder), os.path.realpath(project.root))).as_posix()
-    return _ARTIFACTS if below.startswith("..") else below
+    return ".graphbus" if below.startswith("..") else below
 
 
-def _find_keepers(project: Project) -> frozenset[str]:
-    """Find the agents whose class, or a base class of it in the project, uses `self.state`."""
-    paths = (project.root / path for path in store.files_of(project.manifest) if path.endswith(".py"))
-    nodes = (node for path in paths for node in ast.walk(parse(path.read_bytes())))
-    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
-    return frozenset(
-        agent.name for agent in project.artifacts.agents.agents if _keeps_state(agent.name, classes, set())
-    )
-
-
-def _keeps_state(name: str, classes: Mapping[str, ast.ClassDef], seen: set[str]) -> bool:
-    node = classes.get(name)
-    if node is None or name in seen:
-        return False
-    seen.add(name)
-    bases = (base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases)
-    return any(map(_is_state, ast.walk(node))) or any(_keeps_state(base, classes, seen) for base in bases)
-
-
-def _is_state(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "state" and getattr(node.value, "id", "") == "self"
+def _find_keepers(project: Project) -> Iterator[str]:
+    """Find the agents whose module uses `self.state`; all of them, if a module without agents does, e.g. of a base class."""
+    agents = project.artifacts.agents.agents
+    modules = {agent.path for agent in agents}
+    sources = [path for path in store.files_of(project.manifest) if path.endswith(".py")]
+    stateful = {path for path in sources if re.search(rb"\bself\.state\b", (project.root / path).read_bytes())}
+    return (agent.name for agent in agents if agent.path in stateful or stateful - modules)
 
 
 def _command() -> str:
@@ -451,49 +387,18 @@ def _command() -> str:
     return writing.command_line("graphbus k8s generate", {name: given[name] for name in names if name})
 
 
-def _left_over(folder: Path, files: Mapping[str, object]) -> Iterator[str]:
-    """Files that were generated before, and are not any more: kustomize does not list them, but people read them.
-
-    A folder with a kustomization of its own is another place.
-    """
-    for path in (*folder.glob("*.yaml"), *folder.glob("*/*.yaml")):
-        relative = path.relative_to(folder).as_posix()
-        is_ours = path.parent == folder or not (path.parent / KUSTOMIZATION).exists()
-        if is_ours and relative not in files and _is_generated(path):
-            yield relative
-
-
-def _is_generated(path: Path) -> bool:
-    mark = f"# {MARK}".encode()
-    try:
-        with path.open("rb") if path.is_file() else BytesIO() as file:
-            return file.read(len(mark)) == mark
-    except OSError:
-        return False
-
-
-def _notes_on_powers(plan: ClusterPlan) -> Iterator[str]:
-    """What a person has to do for the declared powers, and what contradicts them."""
+def _notes(plan: ClusterPlan) -> Iterator[str]:
+    """What a person has to know and to do."""
     powers = plan.powers
-    if plan.destinations and powers.network is False:
-        yield "--allow-egress opens what no agent can use: [tool.graphbus.powers] declares no `network`."
-    mounted = [
-        *(path for path in powers.write if not path.endswith("/")),
-        *(each for each in powers.read if each[0] == "/"),
-    ]
+    kept = [pod.name for pod in plan.pods if pod.keeps_state]
+    if kept:
+        yield f"State is kept: {', '.join(kept)} {'has' if len(kept) == 1 else 'have'} a volume of {plan.state}."
+    files = (path for path in powers.write if not path.endswith("/"))
+    mounted = [*files, *(path for path in powers.read if path.startswith("/"))]
     if mounted:
         yield f"Yours to mount, if the image does not have it: {', '.join(mounted)}."
     if powers.environment:
         yield f"Yours to set, from an overlay: the variables {', '.join(powers.environment)}."
-
-
-def _notes(plan: ClusterPlan, left: list[str]) -> Iterator[str]:
-    kept = [pod.name for pod in plan.pods if pod.keeps_state]
-    if kept:
-        yield f"State is kept: {', '.join(kept)} {'has' if len(kept) == 1 else 'have'} a volume of {plan.state}."
-    yield from _notes_on_powers(plan)
     if plan.is_served:
         yield f"The token is yours to make: key `token` of the secret {plan.token_secret} in {plan.namespace}."
         yield "The image must be able to take calls: `graphbus docker build --serve`."
-    for path in left:
-        yield f"{path} was generated before and is no longer part of it: `kubectl delete -f` it where it runs, and remove it."

@@ -9,7 +9,6 @@ Proposals of one round are judged side by side; a block is given when its propos
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -87,18 +86,17 @@ class _Case:
         self.failures: list[RungResult] = []
         self.evaluations: dict[str, ProposalEvaluation] = {}
         self.code_said: list[str] = []
-        self.merged: Sequence[str] = ()
-        self.person = ""
-
-    @property
-    def not_run(self) -> list[RungResult]:
-        """The rungs of the last climb that were left out."""
-        return [rung for rung in self.report.rungs if rung.status == "not_run"] if self.report else []
+        self.remarks: list[str] = []
 
     def hear(self, evaluation: ProposalEvaluation) -> None:
         """Keep a vote; the last one of an agent holds."""
         self.evaluations.pop(evaluation.evaluator, None)
         self.evaluations[evaluation.evaluator] = evaluation
+
+    def forget(self) -> None:
+        """Begin again with fresh votes."""
+        self.evaluations.clear()
+        self.failures.clear()
 
 
 class Live:
@@ -110,17 +108,16 @@ class Live:
     def __init__(self) -> None:
         self.session = ""
         self._cases: dict[str, _Case] = {}
-        self._round = 0
-        self._shown_round = 0
+        self._round = self._shown_round = 0
         self._explained: set[str] = set()
-        self._untested: dict[str, list[str]] = defaultdict(list)
+        self._untested: dict[str, list[str]] = {}
         self._spent = self._awaited = ""
 
     @property
     def status(self) -> str:
         """What is going on in one line, and what it has cost so far; empty while nothing is going on."""
-        verifying = self._verified()
         doing = f"voting on {counted(len(self._cases), 'proposal')}" if self._cases else ""
+        verifying = self._verified()
         if verifying:
             doing = f"verifying {verifying.proposal.proposal_id} of {verifying.proposal.src}"
         return " · ".join(filter(None, (doing and f"Round {self._round}: {doing}", self._awaited, self._spent)))
@@ -190,7 +187,7 @@ class Live:
             f"{counted(ending.proposals_made, 'proposal')}, {counted(ending.commits_created, 'commit')}."
         )
         for reason, proposals in self._untested.items():
-            yield paint(_untested(reason, proposals), "warn")
+            yield paint(f"No test has judged {', '.join(proposals)}: {one_line(reason)}", "warn")
 
     # --- what is kept of an open proposal --------------------------------------------------------
 
@@ -214,11 +211,12 @@ class Live:
         return ()
 
     def _on_merged(self, payload: _Payload) -> None:
-        self._case(payload).merged = payload["files"]
+        merged = f"Merged with what was accepted meanwhile: {plain(', '.join(payload['files']))}"
+        self._case(payload).remarks.append(_verdict("GATE", merged, "dim"))
 
     def _on_reviewed(self, payload: _Payload) -> None:
         reason = f" — {one_line(payload['reason'])}" if payload["reason"] else ""
-        self._case(payload).person = f"{_WORDS[payload['verdict']]}{reason}"
+        self._case(payload).remarks.append(f'{_tag("PERSON")} "{_WORDS[payload["verdict"]]}{reason}"')
 
     def _on_evaluated(self, payload: _Payload) -> None:
         evaluation = msgspec.convert(payload["evaluation"], ProposalEvaluation)
@@ -233,23 +231,22 @@ class Live:
 
     def _on_sentback(self, payload: _Payload) -> Iterator[str]:
         yield from self._block(self._case(payload), _decided(_OVERTAKEN, payload["reason"]))
-        self._case(payload).evaluations.clear()
-        self._case(payload).failures.clear()
+        self._case(payload).forget()
 
     def _on_postponed(self, payload: _Payload) -> Iterator[str]:
         verdict = f"{_CLOSINGS[payload['status']]}. To be decided in a later round."
         yield from self._block(self._case(payload), _decided(verdict, payload["reason"]))
-        self._case(payload).evaluations.clear()
+        self._case(payload).forget()
 
     def _on_committed(self, payload: _Payload) -> Iterator[str]:
         commit = msgspec.convert(payload["commit"], CommitRecord)
+        case = self._cases.pop(commit.proposal_id)
+        for rung in case.report.rungs if case.report else ():
+            if rung.rung == "G6" and rung.status == "not_run" and not rung.code:
+                self._untested.setdefault(rung.message, []).append(commit.proposal_id)
         has_many = sum(name.endswith(" (ARBITER)") for name in commit.evaluators) > 1
         is_by_many = commit.consensus_type == "arbiter" and has_many
         consensus = "The arbiters accept" if is_by_many else _CONSENSUS[commit.consensus_type]
-        case = self._cases.pop(commit.proposal_id)
-        untested = next((rung.message for rung in case.not_run if rung.rung == "G6" and not rung.code), "")
-        if untested:
-            self._untested[untested].append(commit.proposal_id)
         verdict = f"{consensus} ({payload['accepts']}/{payload['votes']}). Committing."
         yield from self._block(case, [_verdict("ARBITER", verdict, "good")])
 
@@ -285,13 +282,10 @@ class Live:
                 yield from (f"{_tag('GATE')} {said}", "")
             yield from _evaluation_lines(list(case.evaluations.values()))
             yield ""
-        for rung in case.not_run:
-            if rung.code:
+        for rung in case.report.rungs if case.report else ():
+            if rung.status == "not_run" and rung.code:
                 yield _verdict("GATE", f"Not verified ({rung.code}): {one_line(rung.message)}", "warn")
-        if case.merged:
-            yield _verdict("GATE", f"Merged with what was accepted meanwhile: {plain(', '.join(case.merged))}", "dim")
-        if case.person:
-            yield f'{_tag("PERSON")} "{case.person}"'
+        yield from case.remarks
         yield from verdict
 
 
@@ -300,13 +294,6 @@ def _who_negotiates(agents: Sequence[str], arbiters: Sequence[str]) -> str:
     settle = "settles" if len(arbiters) == 1 else "settle"
     judges = f"; {_names(arbiters)} {settle} what {they} cannot" if arbiters else ""
     return f"{_names(agents)} {verb}{judges}."
-
-
-def _untested(reason: str, proposals: list[str]) -> str:
-    """Say which accepted changes no test has judged, and why."""
-    if reason == "The project has no tests.":
-        return "Your tests were not run: the project has none."
-    return f"Your tests say nothing about {', '.join(proposals)}: {one_line(reason[:1].lower() + reason[1:])}"
 
 
 def _proposal_lines(proposal: Proposal) -> Iterator[str]:
@@ -331,15 +318,10 @@ def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
         name = evaluation.evaluator
         reasoning = f" — {one_line(evaluation.reasoning)}" if evaluation.reasoning else ""
         tag = _tag("ARBITER") if evaluation.is_arbiter else _tag("AGENT")
-        doubt = ", unsubstantiated" if _is_in_doubt(evaluation) else ""
+        is_proven = evaluation.is_arbiter or any(item.is_verified for item in evaluation.evidence)
+        doubt = ", unsubstantiated" if evaluation.decision == "reject" and not is_proven else ""
         said = f'"{_VERDICTS[evaluation.decision]}{doubt}{reasoning}"'
         yield f"{tag} {_names([name])}:{' ' * (width - len(plain(name)))} {said}"
-
-
-def _is_in_doubt(evaluation: ProposalEvaluation) -> bool:
-    """Tell whether this is an objection without evidence that holds; an arbiter's word needs none."""
-    is_objection = evaluation.decision == "reject" and not evaluation.is_arbiter
-    return is_objection and not any(item.is_verified for item in evaluation.evidence)
 
 
 def _gate_lines(failures: list[RungResult]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`--plan`: what a negotiation can cost at most and what is to be expected, before anybody is asked."""
+"""`--plan`: what a negotiation can cost at most, before anybody is asked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.console import counted, plain
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import raise_all
 from graphbus_core.model.config import BuildConfig
@@ -24,15 +24,24 @@ def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = 
         planned = plan(config, project, answering)
     if as_json:
         totals = {"calls": planned.calls, "tokens": planned.tokens, "cost_usd": planned.cost_usd}
-        console.emit_json({"bound": totals, "expected_usd": planned.expected_usd, "plan": planned})
+        console.emit_json({"bound": totals, "plan": planned})
         return
     console.out_all(_plan_head(planned))
-    if planned.models:
-        console.out()
-        headers = ("task", "model", "calls ≤", "tokens ≤", "dollars ≤", "expected calls", "dollars")
-        console.table(headers, _plan_rows(planned), right=headers[2:])
-    console.out()
-    console.out_all(_plan_totals(planned))
+    if not planned.models:
+        console.out(f"Never more than {counted(planned.calls, 'question')} to agents.")
+        return
+    headers = ("task", "model", "calls ≤", "tokens ≤", "dollars ≤")
+    rows = [
+        (phase.task, plain(phase.model), f"{phase.calls:,}", f"{phase.tokens:,}", dollars(phase.cost_usd))
+        for phase in planned.phases
+    ]
+    console.table(headers, rows, right=headers[2:])
+    caps = [f"{planned.max_calls:,} calls"]
+    caps += [f"{planned.max_tokens:,} tokens"] if planned.max_tokens else []
+    caps += [f"${planned.max_usd:g}"] if planned.max_usd else []
+    worst = f"Worst case {dollars(planned.cost_usd)} and {planned.tokens:,} tokens"
+    console.out(f"Never more than {planned.calls:,} questions. {worst}.")
+    console.out(f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd.")
 
 
 def _plan_head(planned: Plan) -> Iterator[str]:
@@ -47,26 +56,5 @@ def _plan_head(planned: Plan) -> Iterator[str]:
         named = f"{plain(model)} ({', '.join(role for role, name in planned.models.items() if name == model)})"
         if price is None:
             yield f"{named}: its price is not known, only calls and tokens count."
-        elif not (price.input_usd or price.output_usd):
-            yield f"{named}: costs nothing."
         else:
             yield f"{named}: up to ${price.input_usd:g} for a million tokens in, ${price.output_usd:g} out."
-
-
-def _plan_rows(planned: Plan) -> Iterator[tuple[str, ...]]:
-    for phase in planned.phases:
-        bound = f"{phase.calls:,}", f"{phase.tokens:,}", dollars(phase.cost_usd)
-        yield phase.task, plain(phase.model), *bound, f"{phase.expected_calls:,}", dollars(phase.expected_usd)
-
-
-def _plan_totals(planned: Plan) -> Iterator[str]:
-    if not planned.models:
-        yield f"Never more than {counted(planned.calls, 'question')} to agents."
-        return
-    yield f"Never more than {planned.calls:,} questions. Worst case {dollars(planned.cost_usd)} and {planned.tokens:,} tokens."
-    yield f"To be expected, if each agent proposes once: {dollars(planned.expected_usd)}."
-    caps = [f"{planned.max_calls:,} calls"]
-    caps += [f"{planned.max_tokens:,} tokens"] if planned.max_tokens else []
-    caps += [f"${planned.max_usd:g}"] if planned.max_usd else []
-    yield f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd."
-    yield paint("Nothing was asked and nothing was written.", "dim")

@@ -17,7 +17,7 @@ from graphbus_core.errors import BuildError, raise_all
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.powers import Power, Powers
 
-UNDECLARED = BuildError.exit_status
+_UNDECLARED = BuildError.exit_status
 _MOST_PLACES = 3
 
 
@@ -43,15 +43,15 @@ def powers(*, paths: tuple[str, ...], as_json: bool) -> int:
     uses = _powers_used(project)
     missing = tuple(use for use in uses if not getattr(declared, use.power))
     idle = tuple(
-        power for power in SEEN.values() if getattr(declared, power) and power not in {use.power for use in uses}
+        power for power in _SEEN.values() if getattr(declared, power) and power not in {use.power for use in uses}
     )
     listed = [[use._asdict() for use in each] for each in (uses, missing)]
     document = {"declared": declared, "used": listed[0], "undeclared": listed[1], "unused": idle}
     console.result(document, _lines(declared, uses, missing, idle), as_json=as_json)
-    return UNDECLARED if missing else 0
+    return _UNDECLARED if missing else 0
 
 
-def _lines(declared: Powers, uses: Sequence[Use], missing: Sequence[Use], idle: Sequence[Power]) -> Iterator[str]:
+def _lines(declared: Powers, uses: Sequence[_Use], missing: Sequence[_Use], idle: Sequence[Power]) -> Iterator[str]:
     for use in missing:
         told = f"{use.power} is used and not declared: {use.what}."
         yield f"{plain(f'{use.path}:{use.line}')}: {paint('error', 'bad')}: {plain(told)}"
@@ -66,19 +66,19 @@ def _lines(declared: Powers, uses: Sequence[Use], missing: Sequence[Use], idle: 
         yield f"{paint('✓', 'good')} Every power that is used is declared."
 
 
-def _rows(declared: Powers, uses: Sequence[Use]) -> Iterator[tuple[str, str, str]]:
+def _rows(declared: Powers, uses: Sequence[_Use]) -> Iterator[tuple[str, str, str]]:
     for power in get_args(Power):
         said = getattr(declared, power)
         words = "yes" if said is True else ", ".join(said) if said else "no"
         places = list(dict.fromkeys(f"{use.path}:{use.line}" for use in uses if use.power == power))
         more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
-        nowhere = "nowhere" if power in SEEN.values() else "(not looked for)"
+        nowhere = "nowhere" if power in _SEEN.values() else "(not looked for)"
         yield power, words, ", ".join(places[:_MOST_PLACES]) + more or nowhere
 
 
 # --- what the code uses, read from its text ----------------------------------------------------
 
-SEEN: dict[str, Power] = {
+_SEEN: dict[str, Power] = {
     "G3.network": "network",
     "G3.files": "write",
     "G3.process": "processes",
@@ -87,7 +87,7 @@ SEEN: dict[str, Power] = {
 """Code of a sign of rung G3 -> the power that it is of. Reading is left out: what a project reads is mostly its own."""
 
 
-class Use(NamedTuple):
+class _Use(NamedTuple):
     """One place where a power is used."""
 
     path: str
@@ -96,15 +96,15 @@ class Use(NamedTuple):
     what: str
 
 
-def _powers_used(project: Project) -> tuple[Use, ...]:
+def _powers_used(project: Project) -> tuple[_Use, ...]:
     """Give every use, by place."""
     paths = {*project.agent_files, *(path for path in project.imports.files if path.endswith(".py"))}
     files = SourceFiles(project.index, project.reader, Allowed(frozenset(), is_everything=True))
     return tuple(sorted({use for path in paths for use in _uses(files, path)}))
 
 
-def _uses(files: SourceFiles, path: str) -> Iterator[Use]:
+def _uses(files: SourceFiles, path: str) -> Iterator[_Use]:
     file = files.file(path)
     for sign in notes_of(file).signs if file else ():
-        if sign.code in SEEN and not sign.what.startswith("the import of"):
-            yield Use(path, sign.line, SEEN[sign.code], sign.what)
+        if sign.code in _SEEN and not sign.what.startswith("the import of"):
+            yield _Use(path, sign.line, _SEEN[sign.code], sign.what)

@@ -1,9 +1,9 @@
 """`--review`: shows a person each change before it is committed, and asks. Silence is never a yes; the end of input is the end.
 
 Review P001 of OrderProcessor: Refuse negative prices
-  why:    A negative price would make the total wrong.
-  votes:  InventoryService accept, NotificationService accept (unanimous)
-  gate:   passed G0 G1 G2 G3 G4 G5; not run G6
+  why:      A negative price would make the total wrong.
+  votes:    InventoryService accept, NotificationService accept (unanimous)
+  gate:     passed G0 G1 G2 G3 G4 G5; not run G6
 ... the diff ...
 yes / no / diff / why / edit / quit:
 """
@@ -15,7 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from graphbus_core.cli import console
@@ -24,14 +24,11 @@ from graphbus_core.errors import UsageError
 from graphbus_core.negotiation.commit_message import gate_summary
 from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
 
-Write = Callable[[str], None]
-
 _WORDS = ("yes", "no", "diff", "why", "edit", "quit")
 _SHOWN_LINES = 80
-_LABEL = 10
 
 
-def console_reviewer(write: Write) -> ConsoleReviewer:
+def console_reviewer(write: Callable[[str], None]) -> ConsoleReviewer:
     """Give who asks the person at the terminal.
 
     Args:
@@ -52,50 +49,41 @@ class ConsoleReviewer:
         read: Gives the next line of input; empty at its end.
     """
 
-    def __init__(self, write: Write, read: Callable[[], str]) -> None:
+    def __init__(self, write: Callable[[str], None], read: Callable[[], str]) -> None:
         self._write = write
         self._read = read
-        self._skips_rejected = False
 
     def decide(self, sheet: Sheet) -> PersonWord:
         """Show a change and ask for a word on it."""
-        is_rejected = sheet.agreed is None
-        if is_rejected and self._skips_rejected:
-            return PersonWord("no")
-        for line in _summary(sheet):
-            self._write(line)
-        if not is_rejected:
+        self._show(_summary(sheet))
+        if sheet.agreed:
             self._show_diff(sheet, _SHOWN_LINES)
         while not (word := self._ask(sheet)):
             pass
         return word
 
+    def _show(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            self._write(line)
+
     def _ask(self, sheet: Sheet) -> PersonWord | None:
-        words = (*_WORDS, "skip") if sheet.agreed is None else _WORDS
-        console.say(f"{paint(' / '.join(words), 'strong')}: ", end="")
+        """Ask once; None when what was said gives no verdict."""
+        console.say(f"{paint(' / '.join(_WORDS), 'strong')}: ", end="")
         line = self._read()
         if not line:
             return PersonWord("quit", "the input ended")
         said, _, reason = line.strip().partition(" ")
-        word = next((word for word in words if said and said.lower() in (word, word[0])), "")
+        word = next((word for word in _WORDS if said and said.lower() in (word, word[0])), "")
         if word in {"yes", "no", "quit"}:
             return PersonWord(word, reason.strip())  # type: ignore[arg-type] # these three are verdicts
-        return self._go_on(word, sheet, words)
-
-    def _go_on(self, word: str, sheet: Sheet, words: tuple[str, ...]) -> PersonWord | None:
-        """Do what gives no answer yet, or perhaps one."""
         if word == "edit":
             return _edited(sheet)
-        if word == "skip":
-            self._skips_rejected = True
-            return PersonWord("no")
         if word == "diff":
             self._show_diff(sheet)
         elif word == "why":
-            for line in _reasons(sheet):
-                self._write(line)
+            self._show(_reasons(sheet))
         else:
-            console.say(f"Answer {', '.join(words)}, or with the first letter.")
+            console.say(f"Answer {', '.join(_WORDS)}, or with the first letter.")
         return None
 
     def _show_diff(self, sheet: Sheet, most: int = 0) -> None:
@@ -104,9 +92,6 @@ class ConsoleReviewer:
             self._write(paint(f"  The diff has {count} lines: answer `diff` to see it.", "dim"))
         else:
             console.diff(sheet.diff or "  It changes nothing that is there now.\n", self._write)
-
-
-# --- what is shown ---------------------------------------------------------------------------
 
 
 def _summary(sheet: Sheet) -> Iterator[str]:
@@ -123,15 +108,13 @@ def _summary(sheet: Sheet) -> Iterator[str]:
     yield _row("gate", plain(gate_summary(sheet.review.report)))
     if sheet.agreed is None:
         yield _row("rejected", paint(one_line(sheet.reason), "warn"))
-        yield paint(
-            "  The gate passed it. You may accept it all the same; `skip` leaves this and all later ones out.", "dim"
-        )
+        yield paint("  The gate passed it. You may accept it all the same.", "dim")
     elif sheet.reason:
         yield _row("refused", paint(f"your text does not pass: {one_line(sheet.reason)}", "warn"))
 
 
 def _row(label: str, text: str) -> str:
-    return f"  {label + ':':<{_LABEL}}{text}"
+    return f"  {label + ':':<10}{text}"
 
 
 def _reasons(sheet: Sheet) -> Iterator[str]:
@@ -143,17 +126,12 @@ def _reasons(sheet: Sheet) -> Iterator[str]:
         role = " (ARBITER)" if vote.is_arbiter else ""
         reason = one_line(vote.reasoning) or "without a reason"
         yield f"  {paint(plain(vote.evaluator), 'name')}{role}: {vote.decision}, {reason}"
+        proven = (item.detail or item.text for item in vote.evidence if item.is_verified)
         yield from (f"      concern: {one_line(concern)}" for concern in vote.concerns)
-        yield from (
-            f"      evidence: {one_line(item.detail or item.text)}" for item in vote.evidence if item.is_verified
-        )
+        yield from (f"      evidence: {one_line(text)}" for text in proven)
     for rung in report.rungs:
         yield f"  {rung.rung} {rung.status.replace('_', ' ')}{f': {one_line(rung.message)}' if rung.message else ''}"
-    for change in report.schema_changes:
-        yield _row("contract", f"{plain(change.method)} changes")
-
-
-# --- a person's own text ---------------------------------------------------------------------
+    yield from (_row("contract", f"{plain(change.method)} changes") for change in report.schema_changes)
 
 
 def _edited(sheet: Sheet) -> PersonWord | None:
@@ -162,29 +140,18 @@ def _edited(sheet: Sheet) -> PersonWord | None:
     if not command:
         console.say("Set VISUAL or EDITOR to your editor, e.g. `export EDITOR=nano`.")
         return None
-    if not sheet.texts:
-        console.say("The change does not fit the present text any more, so that there is nothing to edit.")
-        return None
     with tempfile.TemporaryDirectory(prefix="graphbus-review-") as folder:
-        texts = _typed(command, Path(folder), sheet.texts)
-    if texts is None or texts == dict(sheet.texts):
-        console.say("Nothing was changed.")
+        places = {path: Path(folder, str(number), Path(path).name) for number, path in enumerate(sheet.texts)}
+        try:
+            for path, place in places.items():
+                place.parent.mkdir()
+                place.write_text(sheet.texts[path], encoding="utf-8", newline="\n")
+            status = subprocess.run([*command, *map(str, places.values())], check=False).returncode
+            texts = {path: place.read_text(encoding="utf-8") for path, place in places.items()}
+        except (OSError, UnicodeDecodeError) as reason:
+            console.say(plain(f"The text cannot be edited: {reason}."))
+            return None
+    if status or texts == dict(sheet.texts):
+        console.say(f"The editor ended with exit status {status}." if status else "Nothing was changed.")
         return None
     return PersonWord("edit", texts=texts)
-
-
-def _typed(command: list[str], folder: Path, texts: Mapping[str, str]) -> dict[str, str] | None:
-    """Give the texts as the editor leaves them; None when it fails."""
-    places = {path: folder / str(number) / Path(path).name for number, path in enumerate(texts)}
-    for path, place in places.items():
-        place.parent.mkdir()
-        place.write_text(texts[path], encoding="utf-8", newline="\n")
-    try:
-        done = subprocess.run([*command, *map(str, places.values())], check=False)
-        if done.returncode:
-            console.say(f"The editor ended with exit status {done.returncode}.")
-            return None
-        return {path: place.read_text(encoding="utf-8") for path, place in places.items()}
-    except (OSError, UnicodeDecodeError) as reason:
-        console.say(plain(f"The text cannot be edited: {reason}."))
-        return None

@@ -8,9 +8,7 @@ import click
 import msgspec
 
 from graphbus_core import runtime, store
-from graphbus_core.cli import console
-from graphbus_core.cli.running.execution import RunOptions, request_of, run_graph_here, serving_options
-from graphbus_core.cli.running.instruments import instrument_options
+from graphbus_core.cli.running.execution import RunOptions, run_graph_here, shared_options
 from graphbus_core.cli.running.work import OneShot
 from graphbus_core.errors import UsageError
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -47,8 +45,11 @@ from graphbus_core.model.artifacts import BuildArtifacts
     "--confined", "is_confined", is_flag=True, help="Enforce [tool.graphbus.powers] with Landlock and seccomp."
 )
 @click.option("--watch", "is_watched", is_flag=True, help="Build and restart whenever a source file is saved.")
-@instrument_options
-@serving_options
+@click.option("--break", "breaks", multiple=True, metavar="AGENT.METHOD", help="Stop before it; may be repeated.")
+@click.option("--trace", "is_traced", is_flag=True, help="Write down every delivery, for `graphbus trace`.")
+@click.option("--trace-payloads", "traces_payloads", is_flag=True, help="Write down the payloads, too.")
+@click.option("--profile", "is_profiled", is_flag=True, help="Measure every handler, for `graphbus profile`.")
+@shared_options
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def run(**given: object) -> int:
     """Run the graph that a build has written to ARTIFACTS, a folder (.graphbus by default). No model is asked.
@@ -71,20 +72,8 @@ def run(**given: object) -> int:
       graphbus run --confined --serve
     """
     options = msgspec.convert(given, RunOptions)
-    _refuse_contradictions(options)
+    options.refuse_contradictions()
     return _watch(options) if options.is_watched else run_graph_here(options)
-
-
-def _refuse_contradictions(options: RunOptions) -> None:
-    if options.is_confined and options.is_watched:
-        reason = "each build writes artifacts, which a confined graph may not"
-        raise UsageError("GBE132", option="--confined", other="--watch", reason=reason)
-    for option, is_given, reason in (
-        ("--entrypoint", bool(options.entrypoint), "the prompt takes the place of the entry point"),
-        ("--json", options.as_json, "the prompt talks on stdout"),
-    ):
-        if options.is_interactive and is_given:
-            raise UsageError("GBE132", option="-i", other=option, reason=reason)
 
 
 def _watch(options: RunOptions) -> int:
@@ -98,20 +87,13 @@ def _watch(options: RunOptions) -> int:
 
     need("--watch")
     OneShot(options.publications, options.calls, as_json=options.as_json)  # refuses what it cannot understand
-    from graphbus_core.cli.running.development import Development, Saved
-    from graphbus_core.cli.running.narrators import TextNarrator
-    from graphbus_core.cli.running.supervisor import Supervisor
+    from graphbus_core.cli.running.supervisor import Builder, Save, Supervisor
 
-    artifacts = runtime.load_build_artifacts(runtime.load_runtime_config(request_of(options)))
-    development = Development(_built_paths(artifacts, options.artifacts))
-    config = development.config
-    if Path(options.artifacts).resolve() != Path(config.artifacts_dir).resolve():
-        raise UsageError("GBE165", path=config.settings.artifacts)
-    development.know([each.name for each in artifacts.agents.agents])
-    narrator = TextNarrator(
-        development, console.say if options.as_json else console.out, is_at_a_prompt=options.is_interactive
-    )
-    return Supervisor(development, options, narrator, is_patient=False).run(Saved(paths=()))
+    artifacts = runtime.load_build_artifacts(runtime.load_runtime_config(options.request()))
+    builder = Builder(_built_paths(artifacts, options.artifacts))
+    if Path(options.artifacts).resolve() != Path(builder.config.artifacts_dir).resolve():
+        raise UsageError("GBE165", path=builder.config.settings.artifacts)
+    return Supervisor(builder, options).run(Save())
 
 
 def _built_paths(artifacts: BuildArtifacts, folder: str) -> list[str]:

@@ -10,32 +10,23 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from json import dumps, loads
+from contextlib import closing, contextmanager
+from json import dumps
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import click
+import msgspec
 
-from graphbus_core import settings, store
+from graphbus_core import settings, store, strict_json
 from graphbus_core.cli import console
-from graphbus_core.cli.console import Role, counted, paint, plain
+from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.errors import ArtifactError, Place, RunError, UsageError, did_you_mean
-from graphbus_core.hosting.state import FILE
-from graphbus_core.hosting.state_file import (
-    Change,
-    Kept,
-    Plan,
-    Snapshot,
-    StateFile,
-    parse,
-    plan_import,
-    plan_reset,
-    render,
-)
+from graphbus_core.hosting.state import FILE, Change, Kept, Snapshot, States, Texts, check_key, encode, plan
 from graphbus_core.model.artifacts import GraphArtifact
-from graphbus_core.model.config import ResolvedRun, RuntimeConfig
+from graphbus_core.model.config import RuntimeConfig, RuntimeSettings
 from graphbus_core.schema.values import clipped
+from graphbus_core.store.beneath import Folder
 from graphbus_core.store.writing import refuse_special
 
 ARTIFACTS = ".graphbus"
@@ -44,25 +35,26 @@ OF_ARTIFACTS = click.option(
     "--artifacts", default=ARTIFACTS, metavar="DIR", help="The artifact folder of the graph (.graphbus)."
 )
 YES = click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
-LONGEST_CELL = 60
+_LONGEST_CELL = 60
+_MOST_LINES = 20
 
 
 class _File(Protocol):
-    def close(self) -> None:
-        """Close the file."""
+    def close(self) -> None: ...
 
 
 F = TypeVar("F", bound=_File)
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def resolved(artifacts: str) -> ResolvedRun:
-    """How the graph would run."""
-    return settings.resolve_run(RuntimeConfig(artifacts=artifacts))
+def runtime_settings(artifacts: str) -> RuntimeSettings:
+    """Give the settings that the graph would run with."""
+    return settings.resolve_run(RuntimeConfig(artifacts=artifacts)).settings
 
 
 def path_of(artifacts: str, name: str) -> Path:
-    """Where the graph keeps a file."""
-    return Path(resolved(artifacts).state_dir) / name
+    """Give the place where the graph keeps a file."""
+    return Path(settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir) / name
 
 
 @contextmanager
@@ -97,20 +89,19 @@ def ask(question: str, nobody: UsageError) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+def short(text: str) -> str:
+    """Give a text from elsewhere as a cell of a table."""
+    return console.one_line(text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…")
+
 
 _AGENT = click.argument("agent", default="", metavar="[AGENT]")
+_KEY = click.argument("key", default=None, required=False)
 
 
-def _changing(command: Function) -> Function:
-    """Add the options of a command that changes states, by the names of the fields of `Wish`."""
-    for option in (
-        AS_JSON,
-        OF_ARTIFACTS,
-        YES,
-        click.option("--no-backup", is_flag=True, help="Keep nothing of what was there before."),
-        click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change; change nothing."),
-    ):
+def _changing(command: Command) -> Command:
+    """Add the options of a command that changes states."""
+    dry = click.option("--dry-run", "is_dry", is_flag=True, help="Show what would change; change nothing.")
+    for option in (AS_JSON, OF_ARTIFACTS, YES, dry):
         command = option(command)
     return command
 
@@ -146,37 +137,34 @@ def ls(*, agent: str, artifacts: str, as_json: bool) -> None:
     """
     found = _look(agent, artifacts)
     if agent:
-        _list_keys(agent, found.agents[agent], as_json=as_json)
-        return
-    known = _agents_of_graph(artifacts)
-    lost = [name for name in found.agents if known is not None and name not in known]
-    if as_json:
-        agents = [{**_facts(name, keys), "is_in_graph": known and name in known} for name, keys in found.agents.items()]
-        console.emit_json({"agents": agents, "version": found.version})
-        return
-    if found.agents:
-        rows = [_agent_row(name, keys) for name, keys in found.agents.items()]
-        console.table(("AGENT", "KEYS", "SIZE", "VERSION"), rows, right=("KEYS", "SIZE", "VERSION"))
-    else:
-        console.say("No agent keeps anything here.")
-    if lost:
-        console.say(f"No agent of the graph is called {listed(lost)}.")
-
-
-def _list_keys(agent: str, keys: dict[str, Kept], *, as_json: bool) -> None:
-    if as_json:
+        keys = found.agents[agent]
         facts = [{"key": key, "version": kept.version, "size_bytes": len(kept.text)} for key, kept in keys.items()]
-        console.emit_json({"agent": agent, "keys": facts})
-    elif keys:
-        rows = [_key_row(key, kept) for key, kept in keys.items()]
-        console.table(("KEY", "VERSION", "SIZE", "VALUE"), rows, right=("VERSION", "SIZE"))
+        rows = [(short(key), str(kept.version), _size(len(kept.text)), _value(kept.text)) for key, kept in keys.items()]
+        _list({"agent": agent, "keys": facts}, "KEY VERSION SIZE VALUE", rows, f"{agent} keeps nothing.", as_json)
+        return
+    facts = [
+        {"agent": name, "keys": len(keys), "size_bytes": _size_of(keys), "version": _newest(keys)}
+        for name, keys in found.agents.items()
+    ]
+    rows = [
+        (short(name), str(len(keys)), _size(_size_of(keys)), str(_newest(keys))) for name, keys in found.agents.items()
+    ]
+    nothing = "No agent keeps anything here."
+    _list({"agents": facts, "version": found.version}, "AGENT KEYS SIZE VERSION", rows, nothing, as_json)
+
+
+def _list(document: object, headers: str, rows: Sequence[tuple[str, ...]], nothing: str, as_json: bool) -> None:
+    if as_json:
+        console.emit_json(document)
+    elif rows:
+        console.table(headers.split(), rows, right=("KEYS", "SIZE", "VERSION"))
     else:
-        console.say(f"{agent} keeps nothing.")
+        console.say(nothing)
 
 
 @state.command("show", short_help="Show the values of an agent.")
 @click.argument("agent")
-@click.argument("key", default=None, required=False)
+@_KEY
 @OF_ARTIFACTS
 @AS_JSON
 def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
@@ -189,18 +177,13 @@ def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
       graphbus state show Carrier
       graphbus state show Carrier parcels --json
     """
-    keys = _look(agent, artifacts).agents[agent]
-    if key is None:
-        if as_json:
-            console.emit_json({"agent": agent, "keys": {name: _entry(kept) for name, kept in keys.items()}})
-        else:
-            console.out(_at_length(_joined(keys)))
-        return
-    _check_key(agent, key, keys)
+    keys = _look(agent, artifacts, key).agents[agent]
+    entries = {name: {"value": kept.value, "version": kept.version} for name, kept in keys.items()}
     if as_json:
-        console.emit_json({"agent": agent, "key": key, **_entry(keys[key])})
-    else:
-        console.out(_at_length(keys[key].text))
+        console.emit_json({"agent": agent, **({"keys": entries} if key is None else {"key": key, **entries[key]})})
+        return
+    value = {name: kept.value for name, kept in keys.items()} if key is None else keys[key].value
+    console.out(plain(dumps(value, indent=2, ensure_ascii=False)))
 
 
 @state.command("export", short_help="Write states to a file.")
@@ -229,53 +212,44 @@ def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json:
         console.out(data.decode(), end="")
         return
     _write_private(Path(output), data)
-    keys = sum(map(len, found.agents.values()))
-    if as_json:
-        console.emit_json({"output": output, "agents": len(found.agents), "keys": keys, "version": found.version})
-    else:
-        told = f"{counted(keys, 'key')} of {counted(len(found.agents), 'agent')}"
-        console.out(f"Exported {told} to {console.plain(output)}.")
+    agents, keys = len(found.agents), sum(map(len, found.agents.values()))
+    document = {"output": output, "agents": agents, "keys": keys, "version": found.version}
+    line = f"Exported {counted(keys, 'key')} of {counted(agents, 'agent')} to {plain(output)}."
+    console.result(document, [line], as_json=as_json)
 
 
 @state.command("import", short_help="Take states from a file.")
 @click.argument("file")
 @click.option("--merge", "is_merge", is_flag=True, help="Keep the keys that FILE does not name.")
-@click.option("--force", "is_forced", is_flag=True, help="Also for agents that the graph does not have.")
 @_changing
-def import_(*, file: str, is_merge: bool, is_forced: bool, artifacts: str, **wished: bool) -> None:
+def import_(*, file: str, is_merge: bool, **wished: Any) -> None:
     """Take the states in FILE, which `graphbus state export` has written; `-` is stdin.
 
     Each agent in FILE gets exactly the keys that FILE has for it; other agents keep theirs. With --merge keys that FILE does not
     name stay, too. FILE is read whole before anything is changed. It shows what changes, and asks first. What was there before is
     kept in a file beside the states. Each change gives a key a new version, so that an agent that is at work notices it.
 
-    Exit status: 0 done; 2 nobody to ask; 6 there are no artifacts; 7 FILE was refused, or the states cannot be written;
-    130 somebody said no.
+    Exit status: 0 done; 2 nobody to ask; 7 FILE was refused, or the states cannot be written; 130 somebody said no.
 
     \b
     Examples:
       graphbus state import state.json
       graphbus state import state.json --merge --dry-run
     """
-    wanted = parse(_read(file), "stdin" if file == "-" else file)
-    if not is_forced:
-        _check_agents(wanted.agents, artifacts)
-    wish = Wish("import", **wished)
-    plan = plan_import(wanted.agents, is_merge=is_merge)
-    path = path_of(artifacts, FILE)
-    made = make(path, wanted.agents, plan, wish, after_version=wanted.version)
-    _tell(made, wish, artifacts)
+    found = parse(_read(file), "stdin" if file == "-" else file)
+    wanted = {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in found.agents.items()}
+    _change("import", wanted, is_merge=is_merge, after_version=found.version, **wished)
 
 
 @state.command("reset", short_help="Empty states.")
 @_AGENT
-@click.argument("key", default=None, required=False)
+@_KEY
 @click.option("--all", "is_all", is_flag=True, help="Of all agents.")
 @_changing
 def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished: bool) -> None:
     """Remove KEY from the state of AGENT, or all of its keys, or with --all those of all agents.
 
-    It shows what goes, and asks first. What was removed is kept in a file beside the states.
+    It shows what goes, and asks first. What was there before is kept in a file beside the states.
 
     Exit status: 0 done; 2 there is no such agent or key, or nobody to ask; 7 the states cannot be written; 130 somebody said no.
 
@@ -288,223 +262,112 @@ def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished
         raise UsageError("GBE132", option="--all", other="AGENT", reason="all are all")
     if not is_all and not agent:
         raise UsageError("GBE178")
-    found = _look(agent, artifacts)
-    if key is not None:
-        _check_key(agent, key, found.agents[agent])
-    wish, path = Wish("reset", **wished), path_of(artifacts, FILE)
-    made = make(path, [agent] if agent else None, plan_reset(key), wish)
-    _tell(made, wish, artifacts)
+    found = _look(agent, artifacts, key)
+    wanted: dict[str, Texts] = {name: {} if key is None else {key: None} for name in found.agents}
+    _change("reset", wanted, is_merge=key is not None, artifacts=artifacts, **wished)
 
 
 # --- what the commands share ----------------------------------------------------------------
 
 
-def _look(agent: str, artifacts: str) -> Snapshot:
-    """The states of all agents, or of one.
+def _look(agent: str, artifacts: str, key: str | None = None) -> Snapshot:
+    """Give the states of all agents, or of one.
 
     Raises:
-        UsageError: GBE175 nobody knows that one.
+        UsageError: GBE175 nobody knows that one, GBE176 it has no such key.
     """
-    with opened(artifacts, FILE, StateFile) as file:
-        if file is None:
-            found, names = Snapshot(0, {agent: {}} if agent else {}), []
-        else:
-            found, names = file.snapshot([agent] if agent else None), file.names() if agent else []
-    if agent and agent not in names:
-        known = {*names, *(_agents_of_graph(artifacts) or ())}
+    with opened(artifacts, FILE, States) as states:
+        found = Snapshot(0, {}) if states is None else states.snapshot()
+    if not agent:
+        return found
+    if agent not in found.agents:
+        known = sorted({*found.agents, *_agents_of_graph(artifacts)})
         if agent not in known:
-            raise UsageError("GBE175", agent=clipped(agent), suggestion=did_you_mean(agent, sorted(known)))
-    return found
+            raise UsageError("GBE175", agent=clipped(agent), suggestion=did_you_mean(agent, known))
+    keys = found.agents.get(agent, {})
+    if key is not None and key not in keys:
+        raise UsageError("GBE176", agent=agent, key=clipped(key), suggestion=did_you_mean(key, sorted(keys)))
+    return Snapshot(found.version, {agent: keys})
 
 
-def _agents_of_graph(artifacts: str) -> tuple[str, ...] | None:
-    """The agents of the graph; None where the artifacts cannot tell."""
+def _agents_of_graph(artifacts: str) -> tuple[str, ...]:
     try:
-        return _read_agents(artifacts)
-    except ArtifactError:
-        return None
-
-
-def _read_agents(artifacts: str) -> tuple[str, ...]:
-    return store.load_artifact(Path(artifacts), GraphArtifact).nodes
-
-
-def _check_agents(names: Collection[str], artifacts: str) -> None:
-    """Refuse agents that the graph does not have; their states would lie there unused, e.g. those of another project.
-
-    Raises:
-        RunError: GBE698.
-        ArtifactError: The artifacts cannot tell.
-    """
-    known = _read_agents(artifacts)
-    unknown = [clipped(name) for name in names if name not in known]
-    if unknown:
-        raise RunError("GBE698", where=Place(artifacts), names=" or ".join(unknown))
-
-
-def _check_key(agent: str, key: str, keys: Collection[str]) -> None:
-    if key not in keys:
-        suggestion = did_you_mean(key, sorted(keys))
-        raise UsageError("GBE176", agent=agent, key=clipped(key), suggestion=suggestion)
+        return store.load_artifact(Path(artifacts), GraphArtifact).nodes
+    except ArtifactError:  # what is kept may be looked at without them
+        return ()
 
 
 def _read(file: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RunError("GBE697", where=Place(file), reason=reason) from None
+        raise RunError("GBE697", where=Place(file), reason=_reason(error)) from None
 
 
-def _tell(made: Made, wish: Wish, artifacts: str) -> None:
-    """Say what was changed, and how to take it back."""
-    if wish.as_json:
-        backup = None if made.backup is None else str(made.backup)
-        console.emit_json(
-            {"changes": [_change(each) for each in made.changes], "backup": backup, "is_dry": wish.is_dry}
-        )
-        return
-    if not made.changes:
-        console.out("Nothing to change.")
-    elif wish.is_dry:
-        console.say(f"{counted(len(made.changes), 'key')} would change; nothing was written.")
-    else:
-        console.out(f"Changed {counted(len(made.changes), 'key')}.")
-    if made.backup is not None:
-        console.say(f"To take that back: {console.plain(shlex.join(_undo(made, made.backup, wish, artifacts)))}")
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
-def _undo(made: Made, backup: Path, wish: Wish, artifacts: str) -> Iterator[str]:
-    """The command that brings back what was there before."""
-    yield from ("graphbus", "state", "import", _from_here(backup))
-    if wish.command == "reset":  # the backup has what was removed and nothing else
-        yield "--merge"
-    known = _agents_of_graph(artifacts) or ()
-    if any(change.agent not in known for change in made.changes):
-        yield "--force"
-    if artifacts != ARTIFACTS:
-        yield from ("--artifacts", artifacts)
-
-
-def _from_here(path: Path) -> str:
-    """Relative where it is below the working directory."""
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _change(change: Change) -> dict[str, str]:
-    kind = "set" if change.before is None else "removed" if change.after is None else "changed"
-    return {"agent": change.agent, "key": change.key, "change": kind}
-
-
-def _facts(agent: str, keys: dict[str, Kept]) -> dict[str, Any]:
-    version = max((kept.version for kept in keys.values()), default=0)
-    return {"agent": agent, "keys": len(keys), "size_bytes": size_of(keys), "version": version}
-
-
-def _entry(kept: Kept) -> dict[str, Any]:
-    return {"value": kept.value, "version": kept.version}
-
-
-def _joined(keys: dict[str, Kept]) -> str:
-    from json import dumps
-
-    return dumps({key: kept.value for key, kept in keys.items()})
-
-
-# --- changes ----------------------------------------------------------------------------------------
-
-
-_MOST_LINES = 20
-
-
-class Wish(NamedTuple):
-    """How a change is made.
-
-    Attributes:
-        command: `import` or `reset`; the other names are those of the options.
-        is_sure: Nobody is asked.
-        is_dry: Nothing is changed.
-        no_backup: What is there before is not kept in a file.
-        as_json: Nothing is shown meanwhile.
-    """
-
-    command: str
-    is_sure: bool
-    is_dry: bool
-    no_backup: bool
-    as_json: bool
-
-
-class Made(NamedTuple):
-    """What was changed, and the file with what was there before, if there is one."""
-
-    changes: Sequence[Change]
-    backup: Path | None = None
-
-
-def make(path: Path, agents: Collection[str] | None, plan: Plan, wish: Wish, *, after_version: int = 0) -> Made:
-    """Show what a plan changes, ask, and do it; the plan is made again from what the file has then.
-
-    Args:
-        path: The file of states.
-        agents: Those that the plan looks at; None: all.
-        plan: What changes.
-        wish: How.
-        after_version: As `StateFile.change` takes it.
+def _change(
+    command: str,
+    wanted: Mapping[str, Texts],
+    *,
+    is_merge: bool,
+    artifacts: str,
+    is_sure: bool,
+    is_dry: bool,
+    as_json: bool,
+    after_version: int = 0,
+) -> None:
+    """Show what changes, ask, and do it; what changes is found anew from what the file has then.
 
     Raises:
         UsageError: GBE177 there is no terminal to ask on.
         RunError: GBE699 the backup cannot be written; GBE643-645. Nothing is changed then.
     """
-    expected = _preview(path, agents, plan)
-    if not wish.as_json:
-        for line in _changes_as_lines(expected):
-            console.out(line)
-    if not expected or wish.is_dry:
-        return Made(expected)
-    if not wish.is_sure:
-        ask("Go on?", UsageError("GBE177", command=wish.command))
-    backups: list[Path] = []
+    path = path_of(artifacts, FILE)
+    changes, backups = _preview(path, wanted, is_merge=is_merge), list[Path]()
+    if not as_json:
+        console.out_all(_lines(changes))
+    if changes and not is_dry:
+        if not is_sure:
+            ask("Go on?", UsageError("GBE177", command=command))
 
-    def keep(before: Snapshot) -> None:
-        if not wish.no_backup:
-            backups.append(_backup(path.parent, before, plan, wish))
-            on_failure.callback(_remove, backups[-1])
+        def keep(before: Snapshot) -> None:
+            backups.append(_backup(path.parent, before))
 
-    with ExitStack() as on_failure, closing(StateFile(str(path))) as file:
-        changes = file.change(agents, plan, keep, after_version=after_version)
-        on_failure.pop_all()
-    return Made(changes, next(iter(backups), None))
+        with closing(States(str(path))) as states:
+            changes = states.change(wanted, keep, is_merge=is_merge, after_version=after_version)
+    if as_json:
+        facts = [{"agent": each.agent, "key": each.key, "change": _kind(each)[2]} for each in changes]
+        backup = str(backups[0]) if backups else None
+        console.emit_json({"changes": facts, "backup": backup, "is_dry": is_dry})
+        return
+    if not changes:
+        console.out("Nothing to change.")
+    elif is_dry:
+        console.say(f"{counted(len(changes), 'key')} would change; nothing was written.")
+    else:
+        console.out(f"Changed {counted(len(changes), 'key')}.")
+        there = [] if artifacts == ARTIFACTS else ["--artifacts", artifacts]
+        undo = shlex.join(["graphbus", "state", "import", os.path.relpath(backups[0]), *there])
+        console.say(f"To take that back: {plain(undo)}")
 
 
-def _preview(path: Path, agents: Collection[str] | None, plan: Plan) -> Sequence[Change]:
-    """What a plan would change now; no file is made."""
+def _preview(path: Path, wanted: Mapping[str, Texts], *, is_merge: bool) -> list[Change]:
+    """Find what would change now; no file is made."""
     if not path.exists():
-        return plan(Snapshot(0, {}))
-    with closing(StateFile(str(path))) as file:
-        return plan(file.snapshot(agents))
+        return plan(Snapshot(0, {}), wanted, is_merge=is_merge)
+    with closing(States(str(path))) as states:
+        return plan(states.snapshot(wanted), wanted, is_merge=is_merge)
 
 
-def _backup(folder: Path, before: Snapshot, plan: Plan, wish: Wish) -> Path:
-    """Write what is there before a change beside the states: of a reset what it removes, so that what comes later stays."""
-    if wish.command == "reset":
-        gone = {(change.agent, change.key) for change in plan(before)}
-        agents = {
-            agent: {key: kept for key, kept in keys.items() if (agent, key) in gone}
-            for agent, keys in before.agents.items()
-        }
-        before = before._replace(agents=agents)
+def _backup(folder: Path, before: Snapshot) -> Path:
     path, number = folder / f"state-backup-{before.version}.json", 2
     while path.exists():
         path, number = folder / f"state-backup-{before.version}-{number}.json", number + 1
     _write_private(path, render(before))
     return path
-
-
-def _remove(backup: Path) -> None:
-    with suppress(OSError):
-        backup.unlink()
 
 
 def _write_private(path: Path, data: bytes) -> None:
@@ -514,80 +377,105 @@ def _write_private(path: Path, data: bytes) -> None:
         RunError: GBE699.
     """
     file = Path(os.path.realpath(path))
-    beside = file.parent / f".{file.name}.{os.getpid()}.tmp"
+    beside = f".{file.name}.{os.getpid()}.tmp"
     try:
         refuse_special(file)
-        with open(os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fsync(opened.fileno())
-        beside.replace(file)
+        with Folder.at(file.parent) as folder:
+            folder.create(beside, data, 0o600)
+            folder.replace(beside, file.name)
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        reason = (error.strerror or str(error)).lower()
-        raise RunError("GBE699", where=Place(str(path)), reason=reason) from None
+        raise RunError("GBE699", where=Place(str(path)), reason=_reason(error)) from None
+
+
+# --- an export ------------------------------------------------------------------------------
+
+_DEPTH = strict_json.MAX_DEPTH + 4
+"""A value may be as deep as any, and is inside of the document, its agents, an agent and an entry."""
+
+_Version = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # SQLite counts to twice as many
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    value: Any
+    version: _Version
+
+
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal["graphbus-state"]
+    format_version: Literal[1]
+    version: _Version
+    agents: dict[str, dict[str, _Entry]]
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """Write states as one JSON document, in ASCII: a value may have what no terminal and no UTF-8 takes."""
+    agents = {
+        agent: {key: {"value": kept.value, "version": kept.version} for key, kept in keys.items()}
+        for agent, keys in snapshot.agents.items()
+    }
+    head = {"format": "graphbus-state", "format_version": 1, "version": snapshot.version}
+    return f"{dumps({**head, 'agents': agents}, indent=2)}\n".encode()
+
+
+def parse(data: bytes, path: str) -> Snapshot:
+    """Read what `render` has written; all of it is checked before any of it is used.
+
+    Args:
+        data: The document.
+        path: Where it is from, for refusals.
+
+    Raises:
+        RunError: GBE697 it is no export; GBE641, GBE642 a value that no state can have.
+    """
+    try:
+        document = msgspec.convert(strict_json.loads(data, any_text=True, max_depth=_DEPTH), _Document)
+    except ValueError as error:  # msgspec's ValidationError is one
+        raise RunError("GBE697", where=Place(path), reason=str(error)) from None
+    agents = {agent: _read_keys(agent, entries) for agent, entries in sorted(document.agents.items())}
+    return Snapshot(document.version, agents)
+
+
+def _read_keys(agent: str, entries: dict[str, _Entry]) -> dict[str, Kept]:
+    check_key(agent, agent)
+    return {key: Kept(encode(agent, key, entry.value), entry.version) for key, entry in sorted(entries.items())}
 
 
 # --- text -----------------------------------------------------------------------------------
 
 
-def size_of(keys: Mapping[str, Kept]) -> int:
-    """Bytes of all values together; their JSON is ASCII."""
+def _size_of(keys: Mapping[str, Kept]) -> int:
+    """Count the bytes of all values together; their JSON is ASCII."""
     return sum(len(kept.text) for kept in keys.values())
 
 
-def _agent_row(agent: str, keys: Mapping[str, Kept]) -> tuple[str, ...]:
-    """Agent, keys, size, version of the last change."""
-    last = max((kept.version for kept in keys.values()), default=0)
-    return _on_one_line(agent), str(len(keys)), size(size_of(keys)), str(last)
+def _newest(keys: Mapping[str, Kept]) -> int:
+    return max((kept.version for kept in keys.values()), default=0)
 
 
-def _key_row(key: str, kept: Kept) -> tuple[str, ...]:
-    """Key, version, size, the begin of the value."""
-    return _on_one_line(key), str(kept.version), size(len(kept.text)), shortly(kept.text)
-
-
-def size(number: int) -> str:
-    """A number of bytes in the unit that suits it."""
+def _size(number: int) -> str:
+    """Give a number of bytes in the unit that suits it."""
     for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
         if number >= factor:
             return f"{number / factor:.1f} {unit}"
     return f"{number} B"
 
 
-def shortly(text: str) -> str:
-    """A value on one line, cut off where it is long."""
-    legible = dumps(loads(text), ensure_ascii=False) if len(text) <= 10 * LONGEST_CELL else text
-    return _on_one_line(legible)
+def _value(text: str) -> str:
+    return short(dumps(Kept(text, 0).value, ensure_ascii=False))
 
 
-def _at_length(text: str) -> str:
-    """A value with all its lines."""
-    return plain(dumps(loads(text), indent=2, ensure_ascii=False))
+def _kind(change: Change) -> tuple[str, console.Role, str]:
+    """Give the sign, the role and the name of a change."""
+    if change.before is None:
+        return "+", "good", "set"
+    return ("-", "gone", "removed") if change.after is None else ("~", "warn", "changed")
 
 
-def _changes_as_lines(changes: Sequence[Change]) -> Iterator[str]:
+def _lines(changes: Collection[Change]) -> Iterator[str]:
     """`+ agent key  value`, `~` and `-`; of many the first."""
-    for change in changes[:_MOST_LINES]:
-        role, sign = _sign_of(change)
-        shown = "" if change.after is None else f"  {shortly(change.after)}"
-        yield f"{paint(f'{sign} {_on_one_line(change.agent)} {_on_one_line(change.key)}', role)}{shown}"
+    for change in list(changes)[:_MOST_LINES]:
+        sign, role, _ = _kind(change)
+        value = "" if change.after is None else f"  {_value(change.after)}"
+        yield f"{paint(f'{sign} {short(change.agent)} {short(change.key)}', role)}{value}"
     if len(changes) > _MOST_LINES:
         yield paint(f"and {len(changes) - _MOST_LINES} more", "dim")
-
-
-def _sign_of(change: Change) -> tuple[Role, str]:
-    if change.before is None:
-        return "good", "+"
-    return ("gone", "-") if change.after is None else ("warn", "~")
-
-
-def listed(names: Collection[str]) -> str:
-    """Names in one line."""
-    return ", ".join(map(_on_one_line, names))
-
-
-def _on_one_line(text: str) -> str:
-    cut = text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
-    return plain(cut).replace("\n", " ")

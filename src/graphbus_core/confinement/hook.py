@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, NoReturn, cast
 
+from msgspec import Struct, field
+
+from graphbus_core.confinement import kernel
 from graphbus_core.model.powers import Power
 
 _UNIX = 1
@@ -29,10 +33,10 @@ class Deed(NamedTuple):
     target: str
 
 
-class Judge:
+class Judge(Struct, frozen=True, kw_only=True):
     """Refuses what goes beyond the declared powers.
 
-    Args:
+    Attributes:
         readable: Files and folders, without links.
         writable: The same.
         hosts: Names, `*.name`, addresses or `*`; None where there is no network at all.
@@ -40,26 +44,17 @@ class Judge:
         refuse: Raises the refusal.
     """
 
-    def __init__(
-        self,
-        *,
-        readable: tuple[str, ...],
-        writable: tuple[str, ...],
-        hosts: tuple[str, ...] | None,
-        may_start: bool,
-        refuse: Callable[[Deed], NoReturn],
-    ) -> None:
-        self._readable = readable
-        self._writable = writable
-        self._hosts = hosts
-        self._may_start = may_start
-        self._refuse = refuse
-        self._addresses: set[str] = set()
+    readable: tuple[str, ...]
+    writable: tuple[str, ...]
+    hosts: tuple[str, ...] | None
+    may_start: bool
+    refuse: Callable[[Deed], NoReturn]
+    _addresses: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
         """Judge from now on, for good."""
         judges = self._judges()
-        if self._hosts is not None and "*" not in self._hosts:
+        if self.hosts is not None and "*" not in self.hosts:
             self._follow_names()
 
         def judge(event: str, arguments: tuple[Any, ...]) -> None:
@@ -70,42 +65,27 @@ class Judge:
         sys.addaudithook(judge)
 
     def _judges(self) -> dict[str, Callable[..., None]]:
+        changes = ("os.truncate", "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr")
+        starts = ("subprocess.Popen", "os.exec", "os.posix_spawn")
         found: dict[str, Callable[..., None]] = {
             "open": self._open,
             "sqlite3.connect": self._open_database,
-            "os.listdir": self._read,
-            "os.scandir": self._read,
-            "os.truncate": self._write,
-            "os.chmod": self._write,
-            "os.chown": self._write,
-            "os.utime": self._write,
-            "os.setxattr": self._write,
-            "os.removexattr": self._write,
-            "os.mkdir": self._make,
-            "os.remove": self._make,
-            "os.rmdir": self._make,
-            "os.rename": self._make_both,
-            "os.link": self._make_both,
+            **dict.fromkeys(("os.listdir", "os.scandir"), self._read),
+            **dict.fromkeys(changes, self._write),
+            **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), self._make),
+            **dict.fromkeys(("os.rename", "os.link"), self._make_both),
             "os.symlink": lambda _aim, path, *_rest: self._make(path),
             "socket.__new__": self._open_socket,
-            "socket.connect": self._connect,
-            "socket.sendto": self._connect,
-            "socket.sendmsg": self._connect,
-            "socket.getaddrinfo": lambda host, *_rest: self._look_up(host),
-            "socket.gethostbyname": self._look_up,
-            "socket.gethostbyaddr": self._look_up,
+            **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), self._connect),
+            **dict.fromkeys(("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"), self._look_up),
             "socket.getnameinfo": lambda address: self._look_up(address[0]),
         }
-        if not self._may_start:
+        if not self.may_start:
             found |= {
-                "subprocess.Popen": lambda program, *_rest: self._start(program),
-                "os.exec": lambda program, *_rest: self._start(program),
-                "os.posix_spawn": lambda program, *_rest: self._start(program),
+                **dict.fromkeys(starts, self._start),
                 "os.system": lambda command: self._start(os.fsdecode(command).partition(" ")[0]),
-                "os.fork": lambda: self._start("a copy of itself"),
-                "os.forkpty": lambda: self._start("a copy of itself"),
-                "os.kill": self._signal,
-                "os.killpg": self._signal,
+                **dict.fromkeys(("os.fork", "os.forkpty"), lambda: self._start("a copy of itself")),
+                **dict.fromkeys(("os.kill", "os.killpg"), self._signal),
             }
         return found
 
@@ -118,17 +98,13 @@ class Judge:
 
     def _open_database(self, path: Any) -> None:
         text = _text(path)
-        if (
-            text
-            and not text.startswith((":memory:", "file:"))
-            and not is_within(os.path.realpath(text), self._readable)
-        ):
+        if text and not text.startswith((":memory:", "file:")) and not is_within(os.path.realpath(text), self.readable):
             self._write(path)
 
     def _read(self, path: Any = None, *_rest: object) -> None:
         text = _text(path)
-        if text and not is_within(os.path.realpath(text), (*self._readable, *self._writable)):
-            self._refuse(Deed("read", f"read {text}", os.path.realpath(text)))
+        if text and not is_within(os.path.realpath(text), (*self.readable, *self.writable)):
+            self.refuse(Deed("read", f"read {text}", os.path.realpath(text)))
 
     def _write(self, path: Any, *_rest: object) -> None:
         text = _text(path)
@@ -147,48 +123,48 @@ class Judge:
             self._make(path, number)
 
     def _change(self, text: str, path: str) -> None:
-        if not is_within(path, self._writable):
-            self._refuse(Deed("write", f"write {text}", path))
+        if not is_within(path, self.writable):
+            self.refuse(Deed("write", f"write {text}", path))
 
     # --- programs ---
 
-    def _start(self, program: Any) -> None:
-        self._refuse(Deed("processes", f"start {_text(program) or 'a program'}", "true"))
+    def _start(self, program: Any, *_rest: object) -> None:
+        self.refuse(Deed("processes", f"start {_text(program) or 'a program'}", "true"))
 
     def _signal(self, process: int, number: int) -> None:
         if process != os.getpid():
-            self._refuse(Deed("processes", f"send signal {number} to the process {process}", "true"))
+            self.refuse(Deed("processes", f"send signal {number} to the process {process}", "true"))
 
     # --- network ---
 
     def _open_socket(self, _socket: object, family: int, *_rest: object) -> None:
         """A socket that is made of one that is open already is no new one."""
         made_in = sys._getframe(2).f_locals
-        if self._hosts is None and made_in.get("fileno") is None:
-            self._refuse(Deed("network", f"open a socket ({_family(family)})", "HOST"))
+        if self.hosts is None and made_in.get("fileno") is None:
+            self.refuse(Deed("network", f"open a socket ({_family(family)})", "HOST"))
 
     def _connect(self, opened: Any, address: Any) -> None:
         if address is None:
             return  # to whom it is connected already
         if opened.family == _UNIX:
             path = _text(address)
-            if self._hosts is None or not path or path.startswith("\0"):
-                self._refuse(Deed("network", f"connect to the socket {path or address!r}", "HOST"))
+            if self.hosts is None or not path or path.startswith("\0"):
+                self.refuse(Deed("network", f"connect to the socket {path or address!r}", "HOST"))
             self._write(path)
         elif isinstance(address, tuple) and address and isinstance(address[0], str):
             host = address[0]
             if not self._may_reach(host) and _plain(host) not in self._addresses:
                 port = f":{address[1]}" if len(address) > 1 else ""
-                self._refuse(Deed("network", f"connect to {host}{port}", host))
+                self.refuse(Deed("network", f"connect to {host}{port}", host))
 
-    def _look_up(self, host: Any) -> None:
+    def _look_up(self, host: Any, *_rest: object) -> None:
         name = _text(host)
         if name and not self._may_reach(name) and _plain(name) not in self._addresses:
-            self._refuse(Deed("network", f"look up {name}", name))
+            self.refuse(Deed("network", f"look up {name}", name))
 
     def _may_reach(self, host: str) -> bool:
         name = host.lower().rstrip(".")
-        return any(_fits(name, pattern.lower()) for pattern in self._hosts or ())
+        return any(_fits(name, pattern.lower()) for pattern in self.hosts or ())
 
     def _follow_names(self) -> None:
         """Let the addresses of a declared name be reached: whoever looks a name up connects to an address."""
@@ -243,3 +219,37 @@ def _text(path: Any) -> str:
 def is_within(path: str, roots: tuple[str, ...]) -> bool:
     """Tell whether a path is one of these, or below one."""
     return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)
+
+
+# --- variables -------------------------------------------------------------------------------------
+
+_KEPT = (
+    *("PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TMPDIR", "PYTHON*", "GRAPHBUS_CONFIG"),
+    *("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
+)
+"""What Python, its time zone, the terminal and GraphBus read, and no secret is kept in."""
+
+
+def withhold(declared: Collection[str], refuse: Callable[[str], object]) -> None:
+    """Take every other variable out of this process.
+
+    Args:
+        declared: Names, or beginnings of names with `*` at their end.
+        refuse: Called with the name of a variable that was there, whenever somebody asks for it; may raise.
+    """
+    taken = frozenset(name for name in os.environ if not any(fnmatchcase(name, each) for each in (*_KEPT, *declared)))
+    kernel.forget_variables(taken)
+    kind = type(os.environ)
+
+    class Environment(kind):  # type: ignore[valid-type, misc]
+        """Tells whoever asks for a variable that was taken away."""
+
+        def __getitem__(self, name: str) -> str:
+            try:
+                return super().__getitem__(name)  # type: ignore[no-any-return]
+            except KeyError:
+                if name in taken:
+                    refuse(name)
+                raise
+
+    os.environ.__class__ = Environment

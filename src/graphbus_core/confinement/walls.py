@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from graphbus_core.confinement import kernel, landlock
+from graphbus_core.confinement import kernel
 from graphbus_core.confinement.calls import (
     CLONE_THREAD,
     ENOSYS,
@@ -31,7 +31,7 @@ _ETC = (
 )
 _ETC_TO_CONNECT = "resolv.conf hosts host.conf gai.conf nsswitch.conf services protocols"
 _ETC_TO_START = "passwd group nsswitch.conf alternatives"
-_DEVICES = {"/dev/null": landlock.WRITE, **dict.fromkeys(("/dev/zero", "/dev/random", "/dev/urandom"), landlock.READ)}
+_DEVICES = {"/dev/null": kernel.WRITE, **dict.fromkeys(("/dev/zero", "/dev/random", "/dev/urandom"), kernel.READ)}
 _OWN = ("/proc/self/statm", "/proc/self/fd")
 """What metrics are made of: how much memory this process has, and how many files are open."""
 
@@ -95,7 +95,7 @@ def put_up(bounds: Bounds) -> Missing:
     kernel.give_up_privileges()
     machine = os.uname().machine
     gaps = list(_lock_files(bounds))
-    has_files = landlock.version() > 0
+    has_files = kernel.landlock_version() > 0
     has_calls = kernel.refuse_calls(machine, program(machine, rules(bounds, os.getpid())))
     if not has_calls:
         gaps.append(f"network and programs (no seccomp for {machine} here)")
@@ -137,24 +137,24 @@ def rules(bounds: Bounds, pid: int) -> Iterator[Rule]:
 
 
 def _lock_files(bounds: Bounds) -> Iterator[str]:
-    known = landlock.version()
+    known = kernel.landlock_version()
     if not known:
         yield "files (this kernel has no Landlock)"
         return
     threads = len(os.listdir("/proc/self/task")) - 1
-    run = landlock.RUN if bounds.may_start else landlock.READ
+    run = kernel.RUN if bounds.may_start else kernel.READ
     rights = {os.path.realpath(path): run for path in readable(bounds)}
-    rights |= {os.path.realpath(path): landlock.READ for path in bounds.readable}
-    rights |= {os.path.realpath(path): landlock.WRITE for path in bounds.writable}
+    rights |= {os.path.realpath(path): kernel.READ for path in bounds.readable}
+    rights |= {os.path.realpath(path): kernel.WRITE for path in bounds.writable}
     rights |= _DEVICES
-    _kept.extend(landlock.lock(rights, may_connect=bounds.may_connect))
+    _kept.extend(kernel.lock_files(rights, may_connect=bounds.may_connect))
     if threads > 0:
         yield f"files, in {threads} thread{'s'[: threads > 1]} that ran before"
     for since, what, matters in (
-        (landlock.TRUNCATE_SINCE, "files that are made empty", True),
-        (landlock.PORTS_SINCE, "new ports that are listened on", bounds.may_connect),
-        (landlock.SCOPES_SINCE, "signals that programs send to others", bounds.may_start),
-        (landlock.SCOPES_SINCE, "abstract sockets of others", bounds.may_connect),
+        (kernel.TRUNCATE_SINCE, "files that are made empty", True),
+        (kernel.PORTS_SINCE, "new ports that are listened on", bounds.may_connect),
+        (kernel.SCOPES_SINCE, "signals that programs send to others", bounds.may_start),
+        (kernel.SCOPES_SINCE, "abstract sockets of others", bounds.may_connect),
     ):
         if known < since and matters:
             yield f"{what} (this kernel's Landlock is too old)"

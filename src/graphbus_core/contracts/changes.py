@@ -8,81 +8,12 @@ side "output": the contract gives them and others take them: it may give more fi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.schema.compatibility import Side, fit_of, is_same
-from graphbus_core.schema.types import EXAMPLES, Field, Schema, Type
-from graphbus_core.schema.validation import problems_in
-
-_MOST = 400
-_PLAIN: dict[str, tuple[Any, ...]] = {
-    "unknown": (None, True, 1, 0.5, "text", [], {}),
-    "any": (None, True, 1, 0.5, "text", [], {}),
-    "null": (None,),
-    "bool": (True, False),
-    "int": (1, 0, -1, 1_000_003),
-    "float": (0.5, 1, -0.25),
-    "str": ("text", "", "another text"),
-    "bytes": (b"bytes",),
-}
-
-
-def samples(of: Type) -> Iterator[Any]:
-    """Give values of a type; what is unknown may be anything."""
-    if of.kind == "str" and of.name:
-        yield from EXAMPLES[of.name]
-    elif of.kind in _PLAIN:
-        yield from _PLAIN[of.kind]
-    elif of.kind == "union":
-        for part in of.args:
-            yield from samples(part)
-    elif of.kind == "literal":
-        yield from of.values
-    elif of.kind == "record":
-        yield from field_samples(of.fields)
-    else:
-        yield from _containers(of)
-
-
-def field_samples(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
-    """Give mappings with these fields: all of them, then each value of each field in turn, then without what may be missing."""
-    whole = {field.name: next(samples(field.type), None) for field in fields}
-    yield whole
-    yield {field.name: whole[field.name] for field in fields if field.required}
-    for field in fields:
-        for value in islice(samples(field.type), 1, _MOST):
-            yield {**whole, field.name: value}
-        if not field.required:
-            yield {name: value for name, value in whole.items() if name != field.name}
-
-
-def _containers(of: Type) -> Iterator[Any]:
-    if of.kind == "dict":
-        keys, values = of.args[:2] if len(of.args) > 1 else (Type("str"), Type("any"))
-        key = next(samples(keys), None)
-        yield from ({key: value} for value in samples(values))
-        yield from ({other: next(samples(values), None)} for other in samples(keys))
-        yield {}
-    elif of.kind == "tuple" and of.args:
-        whole = [next(samples(part), None) for part in of.args]
-        for at, part in enumerate(of.args):
-            yield from ([*whole[:at], value, *whole[at + 1 :]] for value in samples(part))
-    else:
-        items = of.args[0] if of.args else Type("any")
-        yield from ([value] for value in samples(items))
-        yield []
-        if of.kind == "set":  # JSON has none, but a call within the process may pass one
-            yield from ({value} for value in samples(items) if isinstance(value, Hashable))
-
-
-def witness(takes: Type, sent: Type) -> tuple[Any, ...]:
-    """Give, as the one item of a tuple, a value of `sent` that `takes` refuses; an empty tuple if none was found."""
-    found = (value for value in islice(samples(sent), _MOST) if problems_in(takes, value))
-    return tuple(islice(found, 1))
-
+from graphbus_core.schema.types import Field, Schema, Type
 
 ChangeKind = Literal[
     "agent-added",
@@ -93,7 +24,6 @@ ChangeKind = Literal[
     "schema-unknown",
     "field-added",
     "field-removed",
-    "field-renamed",
     "field-required",
     "field-optional",
     "fields-opened",
@@ -101,16 +31,14 @@ ChangeKind = Literal[
     "type-changed",
     "topic-added",
     "topic-removed",
-    "publisher-added",
-    "publisher-removed",
     "handler-added",
     "handler-removed",
-    "dependency-added",
     "dependency-removed",
 ]
 Effect = Literal["breaking", "settled", "compatible"]
 
-NOWHERE = SourceSpan("", 0, 0, 0, 0)
+_GONE: frozenset[ChangeKind] = frozenset({"agent-removed", "method-removed", "topic-removed", "handler-removed"})
+_NOWHERE = SourceSpan("", 0, 0, 0, 0)
 
 
 class Broken(NamedTuple):
@@ -133,27 +61,21 @@ class Change(NamedTuple):
     """One thing that is different; a row of `graphbus contract diff`.
 
     Attributes:
-        kind: What has happened.
         place: `"Stock.reserve"`, `"/Order/Placed"`, `"Stock"`; empty while two schemas are compared by themselves.
         why: One sentence, or for a field a clause that follows the title.
-        span: Where it is in the source.
         part: Which part of the place: `"input"`, `"output"`, `"payload"`, `"Mail.on_placed"`, or empty.
         field: The path of the field, `"items[].sku"`, or empty.
         is_breaking: Those who relied on the old state can fail; whether somebody does, `effect` says.
         is_certain: False where a type is not known; then the change is not called breaking.
         is_public: Others than the agents of this graph may rely on it.
         breaks: The edges of this graph that it breaks.
-        example: As the one item of a tuple, a value that was fine and is refused now.
-        is_new_value: The example is a value that may come now and never came before.
-        is_new_place: `span` is a place of the new state.
-        name: The field at the top of the path, as it is now; for what was removed as it was.
-        was: For a field with another name: the old one.
+        name: The field at the top of the path.
     """
 
     kind: ChangeKind
     place: str
     why: str
-    span: SourceSpan = NOWHERE
+    span: SourceSpan = _NOWHERE
     part: str = ""
     field: str = ""
     is_breaking: bool = False
@@ -162,11 +84,7 @@ class Change(NamedTuple):
     before: str = ""
     after: str = ""
     breaks: tuple[Broken, ...] = ()
-    example: tuple[Any, ...] = ()
-    is_new_value: bool = False
-    is_new_place: bool = True
     name: str = ""
-    was: str = ""
 
     @property
     def effect(self) -> Effect:
@@ -183,6 +101,11 @@ class Change(NamedTuple):
         return self.is_breaking and self.is_public
 
     @property
+    def is_new_place(self) -> bool:
+        """True when `span` is a place of the new state."""
+        return self.kind not in _GONE
+
+    @property
     def title(self) -> str:
         """The place in one line: `"Stock.reserve: input items[].sku"`."""
         part = " ".join(filter(None, (self.part, self.field)))
@@ -191,36 +114,25 @@ class Change(NamedTuple):
 
 # --- two schemas ------------------------------------------------------------------------------------
 
-
-class _Effect(NamedTuple):
-    why: str
-    is_breaking: bool = False
-    is_certain: bool = True
-
-
-_EFFECTS: Mapping[tuple[ChangeKind, Side, str], _Effect] = {
-    ("field-added", "input", "required"): _Effect("has to be given now", is_breaking=True),
-    ("field-added", "input", "optional"): _Effect("is new and may be left out"),
-    ("field-added", "input", "optional, was open"): _Effect("is new and may be left out", is_certain=False),
-    ("field-added", "output", ""): _Effect("is new; who does not know it does not look at it"),
-    ("field-removed", "input", "refused"): _Effect("is no longer taken", is_breaking=True),
-    ("field-removed", "input", "ignored"): _Effect("is not looked at any more"),
-    ("field-removed", "output", "required"): _Effect("is no longer there", is_breaking=True),
-    ("field-removed", "output", "required, is open"): _Effect(
-        "may still be among the fields that are not listed", is_certain=False
-    ),
-    ("field-removed", "output", "optional"): _Effect("is no longer there, and could be missing before"),
-    ("field-required", "input", ""): _Effect("has to be given now", is_breaking=True),
-    ("field-required", "output", ""): _Effect("is always there now"),
-    ("field-optional", "input", ""): _Effect("may be left out now"),
-    ("field-optional", "output", ""): _Effect("may be missing now", is_breaking=True),
-    ("fields-opened", "input", ""): _Effect("further fields may be there"),
-    ("fields-opened", "output", ""): _Effect("further fields may be there"),
-    ("fields-closed", "input", "refused"): _Effect(
-        "fields that it does not list are no longer taken", is_breaking=True
-    ),
-    ("fields-closed", "input", "ignored"): _Effect("fields that it does not list are no longer taken"),
-    ("fields-closed", "output", ""): _Effect("fields that it does not list are no longer there"),
+_EFFECTS: Mapping[tuple[ChangeKind, Side, str], tuple[str, Literal["breaking", "compatible", "doubtful"]]] = {
+    ("field-added", "input", "required"): ("has to be given now", "breaking"),
+    ("field-added", "input", "optional"): ("is new and may be left out", "compatible"),
+    ("field-added", "input", "optional, was open"): ("is new and may be left out", "doubtful"),
+    ("field-added", "output", ""): ("is new; who does not know it does not look at it", "compatible"),
+    ("field-removed", "input", "refused"): ("is no longer taken", "breaking"),
+    ("field-removed", "input", "ignored"): ("is not looked at any more", "compatible"),
+    ("field-removed", "output", "required"): ("is no longer there", "breaking"),
+    ("field-removed", "output", "required, is open"): ("may still be among the fields that are not listed", "doubtful"),
+    ("field-removed", "output", "optional"): ("is no longer there, and could be missing before", "compatible"),
+    ("field-required", "input", ""): ("has to be given now", "breaking"),
+    ("field-required", "output", ""): ("is always there now", "compatible"),
+    ("field-optional", "input", ""): ("may be left out now", "compatible"),
+    ("field-optional", "output", ""): ("may be missing now", "breaking"),
+    ("fields-opened", "input", ""): ("further fields may be there", "compatible"),
+    ("fields-opened", "output", ""): ("further fields may be there", "compatible"),
+    ("fields-closed", "input", "refused"): ("fields that it does not list are no longer taken", "breaking"),
+    ("fields-closed", "input", "ignored"): ("fields that it does not list are no longer taken", "compatible"),
+    ("fields-closed", "output", ""): ("fields that it does not list are no longer there", "compatible"),
 }
 """What happened, who gives, under which condition -> how it is said, and whether it breaks somebody."""
 
@@ -243,9 +155,9 @@ class _Level(NamedTuple):
         self, kind: ChangeKind, name: str = "", condition: str = "", before: str = "", after: str = ""
     ) -> Change:
         """The difference of a field here, or of all fields, as the table has it."""
-        why, is_breaking, is_certain = _EFFECTS[kind, self.side, condition]
-        found = Change(kind, "", why, is_breaking=is_breaking, is_certain=is_certain, before=before, after=after)
-        return found._replace(field=self.at(name) if name else "", name=self.top or name)
+        why, effect = _EFFECTS[kind, self.side, condition]
+        found = Change(kind, "", why, is_breaking=effect == "breaking", is_certain=effect != "doubtful")
+        return found._replace(before=before, after=after, field=self.at(name) if name else "", name=self.top or name)
 
 
 def differences(before: Schema, after: Schema, side: Side, *, is_closed: bool = False) -> tuple[Change, ...]:
@@ -276,44 +188,27 @@ def _openness(level: _Level) -> Iterator[Change]:
 
 def _fields(before: Sequence[Field], after: Sequence[Field], level: _Level) -> Iterator[Change]:
     old, new = {field.name: field for field in before}, {field.name: field for field in after}
-    removed = {name: _removed(field, level) for name, field in old.items() if name not in new}
-    added = {name: _added(field, level) for name, field in new.items() if name not in old}
-    if len(removed) == len(added) == 1:
-        (was,), (now,) = removed, added
-        if _is_renamed(old[was], new[now]) and (removed[was].is_breaking or added[now].is_breaking):
-            yield Change(
-                "field-renamed", "", f"is called {now!r} now", field=level.at(was), is_breaking=True, before=was, after=now,
-                name=level.top or now, was=level.top or was,
-            )  # fmt: skip
-            removed, added = {}, {}
     for name, field in old.items():
-        if name in removed:
-            yield removed[name]
-        elif name in new:
+        if name in new:
             yield from _kept(field, new[name], level)
-    yield from added.values()
+        else:
+            yield level.differs("field-removed", name, _when_removed(field, level), before=str(field.type))
+    for name in new.keys() - old.keys():
+        yield level.differs("field-added", name, _when_added(new[name], level), after=str(new[name].type))
 
 
-def _is_renamed(gone: Field, fresh: Field) -> bool:
-    is_one = is_same(gone.type, fresh.type) and gone.required == fresh.required
-    return is_one and gone.type.kind != "unknown"
-
-
-def _removed(field: Field, level: _Level) -> Change:
+def _when_removed(field: Field, level: _Level) -> str:
     if level.side == "input":
-        condition = "refused" if level.is_closed and not level.is_open else "ignored"
-    elif not field.required:
-        condition = "optional"
-    else:
-        condition = "required, is open" if level.is_open else "required"
-    return level.differs("field-removed", field.name, condition, before=str(field.type))
+        return "refused" if level.is_closed and not level.is_open else "ignored"
+    if not field.required:
+        return "optional"
+    return "required, is open" if level.is_open else "required"
 
 
-def _added(field: Field, level: _Level) -> Change:
-    condition = ""
-    if level.side == "input":
-        condition = "required" if field.required else "optional, was open" if level.was_open else "optional"
-    return level.differs("field-added", field.name, condition, after=str(field.type))
+def _when_added(field: Field, level: _Level) -> str:
+    if level.side == "output":
+        return ""
+    return "required" if field.required else "optional, was open" if level.was_open else "optional"
 
 
 def _kept(was: Field, now: Field, level: _Level) -> Iterator[Change]:
@@ -328,8 +223,6 @@ def _kept(was: Field, now: Field, level: _Level) -> Iterator[Change]:
 def _types(before: Type, after: Type, level: _Level) -> Iterator[Change]:
     if is_same(before, after):
         return
-    if before.kind == after.kind == "union":
-        before, after = _one_choice(before, after) or (before, after)
     if before.kind == after.kind == "record":
         yield from _fields(before.fields, after.fields, level)
         return
@@ -351,18 +244,6 @@ def _inside(before: Type, after: Type) -> list[tuple[str, Type, Type]]:
     return list(zip(steps, before.args, after.args, strict=True))
 
 
-def _one_choice(before: Type, after: Type) -> tuple[Type, Type] | None:
-    """The one container in which two unions differ, e.g. `Order | None` of another Order."""
-    was = [part for part in before.args if part not in after.args]
-    now = [part for part in after.args if part not in before.args]
-    if len(was) != 1 or len(now) != 1 or was[0].kind != now[0].kind or was[0].kind not in ("record", "list", "dict"):
-        return None
-    others = {part.kind for part in before.args} - {was[0].kind}
-    is_apart = not others & {"record", "dict", "list", "tuple", "set", "unknown", "any"}
-    is_walked = was[0].kind == "record" or _inside(was[0], now[0])
-    return (was[0], now[0]) if is_apart and is_walked else None
-
-
 _DIRECTIONS: Mapping[tuple[Side, bool], str] = {
     ("input", True): "takes less than before",
     ("input", False): "takes more than before",
@@ -373,28 +254,13 @@ _DIRECTIONS: Mapping[tuple[Side, bool], str] = {
 
 def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
     """Two types that are compared as sets of values."""
-    is_input = level.side == "input"
-    takes, sent = (after, before) if is_input else (before, after)
+    takes, sent = (after, before) if level.side == "input" else (before, after)
     fit = fit_of(takes, sent)
     if {fit.verdict, fit_of(sent, takes).verdict} == {"fits"}:
         return  # another way to write the same
-    is_unknown = "unknown" in (before.kind, after.kind) or fit.lacks_type
+    is_known = "unknown" not in (before.kind, after.kind) and not fit.lacks_type
     is_breaking = fit.verdict != "fits" and not fit.lacks_type
-    why = f"was {before}, is {after} now: it {_DIRECTIONS[level.side, is_breaking]}"
-    if is_unknown and before.kind == "unknown":
-        why = f"nothing was known of it, it is {after} now"
-    elif is_unknown:
-        why = f"it was {before}, and is not known any more"
-    yield Change(
-        "type-changed",
-        "",
-        why,
-        field=level.path,
-        is_breaking=is_breaking,
-        is_certain=is_breaking or not is_unknown,
-        before=str(before),
-        after=str(after),
-        example=witness(takes, sent) if is_breaking else (),
-        is_new_value=not is_input,
-        name=level.top,
-    )
+    why = f"was {before}, is {after} now"
+    why += f": it {_DIRECTIONS[level.side, is_breaking]}" if is_known or is_breaking else "; one of them is not known"
+    found = Change("type-changed", "", why, field=level.path, name=level.top, before=str(before), after=str(after))
+    yield found._replace(is_breaking=is_breaking, is_certain=is_breaking or is_known)

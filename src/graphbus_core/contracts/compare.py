@@ -1,26 +1,53 @@
 """Two states of a graph, compared: every promise that is different, whether that breaks it, and for whom.
 
-agents       are called and depended on by name
+agents       are called by name
 methods      take arguments and give results; whoever reaches the graph over HTTP or Python may call them
 topics       publishers give payloads; with `external_topics` others give and take them as well
 handlers     take payloads and answer requests
 
-`changes` says how two schemas differ, `_Consumers` who relies on what; `compare` brings each place together with its old state.
+`changes` says how two schemas differ. Whom that breaks is one question for all of them: does what one end of an edge gives still
+fit what the other end wants (`_unmet`)? It is asked of the new state, as the other ends may have changed as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from graphbus_core.contracts.changes import Broken, Change, differences, type_differences
 from graphbus_core.contracts.surface import Handler, Said, Surface, answer_of, merged
-from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.schema.compatibility import Side, why_not
-from graphbus_core.schema.types import Field, Schema
+from graphbus_core.schema.types import Schema
 
 _RANK = {"breaking": 0, "settled": 1, "compatible": 2}
 
-Breaks = Callable[[Change], Iterable[Broken]]
+
+class _End(NamedTuple):
+    """One end of an edge: what it gives or needs, None when that is not known, and whether nothing else matters to it."""
+
+    edge: str
+    agent: AgentDefinition
+    span: SourceSpan
+    schema: Schema | None = None
+    is_whole: bool = True
+
+    def broken(self, why: str, *, is_certain: bool = True) -> Broken:
+        """This end, let down."""
+        return Broken(self.edge, self.agent.name, self.span, why, is_certain)
+
+
+class _Pair(NamedTuple):
+    """A schema in both states; `side` says who gives, as for `differences`."""
+
+    before: Schema | None
+    after: Schema | None
+    side: Side
+    is_closed: bool = False
+
+
+_Ends = Callable[[str], Iterable[_End]]
+"""The name of a field -> the ends that a change of it may break."""
 
 
 def compare(old: Surface, new: Surface) -> tuple[Change, ...]:
@@ -47,37 +74,33 @@ class _Comparison:
     def _is_public(self, topic: str) -> bool:
         return self._old.is_external(topic) or self._new.is_external(topic)
 
-    # --- agents -------------------------------------------------------------------------
+    def _is_untouched(self, agent: AgentDefinition) -> bool:
+        """True when the text of a class is what it was."""
+        was = self._old.agents.get(agent.name)
+        return was is not None and was.source_digest == agent.source_digest
+
+    # --- what has changed ---------------------------------------------------------------
 
     def agents(self) -> Iterator[Change]:
-        """Find agents that have come or gone, and what they depend on."""
+        """Find agents that have come or gone, and dependencies that are gone although calls to them are left."""
         old, new = self._old.agents, self._new.agents
         for name in old.keys() - new.keys():
-            yield Change(
-                "agent-removed", name, f"{name} is gone", old[name].name_span, is_breaking=True,
-                is_public=_has_methods(old[name]), breaks=distinct(self._of_gone_agent(name)), is_new_place=False,
-            )  # fmt: skip
+            head = Change("agent-removed", name, f"{name} is gone", old[name].name_span, is_breaking=True)
+            breaks = (*self._callers(name, "still calls it"), *self._dependents(name))
+            yield head._replace(is_public=_has_methods(old[name]), breaks=_distinct(breaks))
         for name in new.keys() - old.keys():
             is_public = _has_methods(new[name])
             yield Change("agent-added", name, f"{name} is new", new[name].name_span, is_public=is_public)
         for name in old.keys() & new.keys():
-            yield from self._dependencies(old[name], new[name])
+            was, now = ({each.name for each in agent.dependencies} for agent in (old[name], new[name]))
+            for gone in (was - now - {name}) & new.keys():
+                yield from self._dependency_gone(new[name], gone)
 
-    def _dependencies(self, before: AgentDefinition, after: AgentDefinition) -> Iterator[Change]:
-        was, now = ({each.name: each for each in agent.dependencies} for agent in (before, after))
-        for name in now.keys() - was.keys():
-            yield Change("dependency-added", after.name, f"{after.name} depends on {name} now", now[name].span)
-        for name in was.keys() - now.keys():
-            is_called = name != after.name and name in self._new.agents
-            breaks = distinct(
-                Broken(f"{after.name} → {name}.{call.method or '?'}", after.name, call.span, "calls it all the same")
-                for call in after.calls
-                if is_called and call.agent == name
-            )
-            why, is_breaking = f"{after.name} no longer depends on {name}", bool(breaks)
-            yield Change("dependency-removed", after.name, why, after.name_span, is_breaking=is_breaking, breaks=breaks)
-
-    # --- methods ------------------------------------------------------------------------
+    def _dependency_gone(self, agent: AgentDefinition, gone: str) -> Iterator[Change]:
+        breaks = _distinct(each for each in self._callers(gone, "calls it all the same") if each.agent == agent.name)
+        if breaks:
+            why = f"{agent.name} no longer depends on {gone}"
+            yield Change("dependency-removed", agent.name, why, agent.name_span, is_breaking=True, breaks=breaks)
 
     def methods(self) -> Iterator[Change]:
         """Find methods that have come or gone, and what differs in their arguments and results."""
@@ -86,56 +109,49 @@ class _Comparison:
             for name in sorted(was.keys() | now.keys()):
                 place = f"{agent}.{name}"
                 if name not in now:
-                    yield self._method_gone(agent, was[name])
+                    head = Change("method-removed", place, f"{place} is gone", was[name].span, is_breaking=True)
+                    yield head._replace(is_public=True, breaks=_distinct(self._callers(agent, "still calls it", name)))
                 elif name not in was:
                     yield Change("method-added", place, f"{place} is new", now[name].span, is_public=True)
                 else:
                     yield from self._method(agent, was[name], now[name])
 
-    def _method_gone(self, agent: str, method: MethodSpec) -> Change:
-        left = self._new.agents[agent].method(method.name)
-        place = f"{agent}.{method.name}"
-        why = f"{place} has no @schema_method any more" if left else f"{place} is gone"
-        breaks = distinct(self._of_gone_method(agent, method.name))
-        return Change("method-removed", place, why, (left or method).span, is_breaking=True, is_public=True, breaks=breaks,
-                      is_new_place=left is not None)  # fmt: skip
-
     def _method(self, agent: str, was: MethodSpec, now: MethodSpec) -> Iterator[Change]:
         head = Change("type-changed", f"{agent}.{now.name}", "", now.schema_span or now.span, is_public=True)
-        inputs = was.input_schema or Schema(), now.input_schema or Schema()
-        yield from _schemas(
-            head._replace(part="input"), was.input_schema, now.input_schema, "input",
-            lambda change: self._of_input(agent, now.name, change, inputs), is_closed=True,
-        )  # fmt: skip
-        yield from _schemas(
-            head._replace(part="output"), was.output_schema, now.output_schema, "output",
-            lambda change: self._of_output(agent, now.name, change),
-        )  # fmt: skip
-
-    # --- topics -------------------------------------------------------------------------
+        given, taken = head._replace(part="input"), head._replace(part="output")
+        calls = self._calls(agent, now.name)
+        inputs = _Pair(was.input_schema, now.input_schema, "input", is_closed=True)
+        yield from self._schemas(given, inputs, lambda _: calls)
+        readers = [call._replace(schema=None) for call in calls]
+        yield from self._schemas(taken, _Pair(was.output_schema, now.output_schema, "output"), lambda _: readers)
 
     def topics(self) -> Iterator[Change]:
-        """Find topics that are published or no longer, by whom, and what differs in their payloads."""
+        """Find topics that are published or no longer, and what differs in their payloads."""
         for topic in sorted(self._old.said.keys() | self._new.said.keys()):
             was, now = self._old.said.get(topic, ()), self._new.said.get(topic, ())
-            span, why = (now or was)[0].publication.span, f"{topic} is published now"
-            head = Change("topic-added", topic, why, span, is_public=self._is_public(topic))
+            head = Change("topic-added", topic, f"{topic} is published now", (now or was)[0].publication.span)
+            head = head._replace(is_public=self._is_public(topic))
             if not now:
                 yield self._topic_gone(head)
             elif not was:
                 yield head
             else:
-                yield from _publishers(head, {each.agent.name for each in was}, {each.agent.name for each in now})
                 yield from self._payload(head._replace(part="payload"), topic)
 
     def _topic_gone(self, head: Change) -> Change:
         topic = head.place
-        head = head._replace(kind="topic-removed", is_new_place=False)
         if any(not self._is_untouched(each.agent) for each in self._new.may_compute(topic)):
             why = f"{topic} is published by that name no more; a topic that is computed now may be the same"
-            return head._replace(why=why, is_certain=False)
-        breaks = distinct(self._of_gone_topic(topic))
-        return head._replace(why=f"nobody publishes {topic} any more", is_breaking=True, breaks=breaks)
+            return head._replace(kind="topic-removed", why=why, is_certain=False)
+        is_certain = not (self._new.may_compute(topic) or self._new.is_external(topic))
+        why = "still waits for it" if is_certain else "still waits for it, and may get it from elsewhere"
+        waiting = (
+            _hearing(topic, each).broken(why, is_certain=is_certain)
+            for each in self._new.hearers(topic)
+            if each.subscription.topic == topic or not self._new.is_fed(each.subscription.topic)
+        )
+        why = f"nobody publishes {topic} any more"
+        return head._replace(kind="topic-removed", why=why, is_breaking=True, breaks=_distinct(waiting))
 
     def _payload(self, head: Change, topic: str) -> Iterator[Change]:
         before, after = self._old.payload(topic), self._new.payload(topic)
@@ -146,287 +162,175 @@ class _Comparison:
             why = "cannot be read from the code any more"
             yield head._replace(kind="schema-unknown", why=why, before=str(before), is_certain=False)
             return
-        yield from _schemas(
-            head, before, after, "output", lambda change: self._of_payload(topic, change, before, after)
-        )
-
-    # --- handlers -----------------------------------------------------------------------
+        hearers = self._new.hearers(topic)
+        payload = _Pair(before, after, "output")
+        yield from self._schemas(head, payload, lambda name: [_hearing(topic, each, name) for each in hearers])
 
     def handlers(self) -> Iterator[Change]:
         """Find handlers that have come or gone, and what differs in what they take and answer."""
-        for topic in sorted(self._old.heard.keys() | self._new.heard.keys()):
-            was, now = self._old.heard.get(topic, ()), self._new.heard.get(topic, ())
-            fresh = list(now)
-            for before in was:
-                after = _same(before, was, now) or _named(before.name, self._new.hearers(topic))
-                fresh = [each for each in fresh if each != after]
-                yield from self._handler(topic, before, after) if after else [self._handler_gone(topic, before)]
-            for handler in fresh:
-                before_by_pattern = _named(handler.name, self._old.hearers(topic))
-                if before_by_pattern:
-                    yield from self._handler(topic, before_by_pattern, handler)
-                else:
-                    yield from self._handler_new(topic, handler, was)
+        old, new = self._old.handler_at, self._new.handler_at
+        for (topic, name), before in old.items():
+            after = new.get((topic, name)) or _named(name, self._new.hearers(topic))
+            yield from self._handler(topic, before, after) if after else [self._handler_gone(topic, before)]
+        for topic, name in new.keys() - old.keys():
+            after, before_by_pattern = new[topic, name], _named(name, self._old.hearers(topic))
+            yield from (
+                self._handler(topic, before_by_pattern, after) if before_by_pattern else self._handler_new(topic, after)
+            )
 
     def _handler_gone(self, topic: str, handler: Handler) -> Change:
         reached = {*self._old.reached(topic), *self._new.reached(topic)}
         unheard = [each for each in sorted(reached) if not self._new.hearers(each)]
-        breaks = distinct(broken for each in unheard for broken in self._of_gone_answer(each))
+        breaks = _distinct(self._askers(unheard, "still asks, and nobody answers"))
         lost = [each for each in unheard if self._is_public(each)]
-        why = f"{handler.name} no longer hears {topic}"
-        if lost and topic not in lost:
-            why += f", and nobody hears {', '.join(lost)}"
-        elif topic in unheard:
-            why += ", nor does anybody else"
-        return Change("handler-removed", topic, why, handler.subscription.span, handler.name, breaks=breaks,
-                      is_public=bool(lost) or self._is_public(topic), is_breaking=bool(breaks or lost),
-                      is_new_place=False)  # fmt: skip
+        why = f"{handler.name} no longer hears {topic}" + (", nor does anybody else" if topic in unheard else "")
+        head = Change("handler-removed", topic, why, handler.subscription.span, handler.name, breaks=breaks)
+        return head._replace(is_public=bool(lost) or self._is_public(topic), is_breaking=bool(breaks or lost))
 
-    def _handler_new(self, topic: str, handler: Handler, others: tuple[Handler, ...]) -> Iterator[Change]:
+    def _handler_new(self, topic: str, handler: Handler) -> Iterator[Change]:
         asked = [each for each in self._new.reached(topic) if not self._is_public(each)]
-        breaks = distinct(broken for each in asked for broken in self._of_second_answer(each))
-        why = f"{handler.name} hears {topic} now"
-        head = Change("handler-added", topic, why, handler.subscription.span, handler.name,
-                      is_public=self._is_public(topic))  # fmt: skip
+        twice = [each for each in asked if len(self._old.hearers(each)) < 2 <= len(self._new.hearers(each))]
+        breaks = _distinct(self._askers(twice, "asks, and more than one handler would answer"))
+        head = Change(
+            "handler-added", topic, f"{handler.name} hears {topic} now", handler.subscription.span, handler.name
+        )
+        head = head._replace(is_public=self._is_public(topic))
         yield head._replace(is_breaking=bool(breaks), breaks=breaks)
-        known = merged([each.needs for each in others])
+        known = merged([each.needs for each in self._old.heard.get(topic, ())])
         if known is not None:  # who publishes from outside knows what the others take
             yield from (change for change in self._needs(head, known, handler) if change.is_breaking)
 
     def _handler(self, topic: str, before: Handler, after: Handler) -> Iterator[Change]:
-        is_public = self._is_public(topic)
-        head = Change("type-changed", topic, "", after.subscription.span, after.name, is_public=is_public)
+        is_public, span = self._is_public(topic), after.subscription.span
+        head = Change("type-changed", topic, "", span, after.name, is_public=is_public)
         yield from self._needs(head, before.needs, after)
         method = after.method
         if method and not method.has_schema and (self._new.asked(topic) or is_public):
-            found = type_differences(answer_of(before), answer_of(after), "output", "answer")
             head = head._replace(span=method.span)
-            yield from (_at(head, each, self._of_answer(topic, each)) for each in found)
+            asking = (each for each in self._new.speakers(topic) if each.publication.is_request)
+            readers = [self._saying(each)._replace(schema=None) for each in asking]
+            for change in type_differences(answer_of(before), answer_of(after), "output", "answer"):
+                yield self._at(head, change, _Pair(None, None, "output"), readers)
 
     def _needs(self, head: Change, before: Schema, handler: Handler) -> Iterator[Change]:
-        return _schemas(head, before, handler.needs, "input", lambda change: self._of_handler(handler, change, before))
+        saying = [self._saying(each, handler.name) for each in self._new.speakers(handler.subscription.topic)]
+        return self._schemas(head, _Pair(before, handler.needs, "input"), lambda _: saying)
 
-    # --- who relies on what has changed: the ends of the new graph, each beside what it was ---
+    # --- the other ends, as they are now --------------------------------------------------
 
-    def _is_untouched(self, agent: AgentDefinition) -> bool:
-        """True when the text of a class is what it was."""
-        was = self._old.agents.get(agent.name)
-        return was is not None and was.source_digest == agent.source_digest
+    def _calls(self, agent: str, method: str) -> list[_End]:
+        found = self._new.calls(agent, method)
+        given = [(caller, call, Schema(call.arguments.fields, call.has_unknown)) for caller, call in found]
+        return [_End(f"{caller.name} → {agent}.{method}", caller, call.span, each) for caller, call, each in given]
 
-    # --- who relies on a method ------------------------------------------------------------------------
+    def _saying(self, said: Said, target: str = "") -> _End:
+        publication = said.publication
+        edge = " → ".join(filter(None, (said.agent.name, publication.topic, target)))
+        payload = self._new.payload(publication.topic) if publication.payload is None else publication.payload
+        return _End(edge, said.agent, publication.span, payload)
 
-    def _of_gone_agent(self, agent: str) -> Iterator[Broken]:
-        """Calls to an agent that is no longer there, and agents that depend on it."""
-        yield from self._of_gone_method(agent, "")
+    def _callers(self, agent: str, why: str, method: str = "") -> Iterator[Broken]:
+        for caller, call in self._new.calls(agent, method):
+            yield Broken(f"{caller.name} → {agent}.{call.method or '?'}", caller.name, call.span, why)
+
+    def _dependents(self, agent: str) -> Iterator[Broken]:
         for other in self._new.agents.values():
             for dependency in other.dependencies:
                 if dependency.name == agent:
                     yield Broken(f"{other.name} → {agent}", other.name, dependency.span, "still depends on it")
 
-    def _of_gone_method(self, agent: str, method: str) -> Iterator[Broken]:
-        """Calls to a method that is no longer there."""
-        for caller, call in self._new.calls(agent, method):
-            yield _call(caller, call, "still calls it")
+    def _askers(self, topics: Iterable[str], why: str) -> Iterator[Broken]:
+        for topic in topics:
+            yield from (self._saying(said).broken(why) for said in self._new.asked(topic))
 
-    def _of_input(self, agent: str, method: str, change: Change, pair: tuple[Schema, Schema]) -> Iterator[Broken]:
-        """Calls whose arguments the new input refuses; of a change that breaks nothing, those that it took before."""
-        before, after = pair
-        for caller, call in self._new.calls(agent, method) if change.name else ():
-            why, is_certain = self._misfit(caller, call, change, after)
-            was_unfit = not change.is_breaking and self._misfit(caller, call, change, before)[0]
-            if why and not was_unfit:
-                yield _call(caller, call, why, is_certain=is_certain)
+    # --- what a change of a schema does to them ----------------------------------------------
 
-    def _misfit(self, caller: AgentDefinition, call: Call, change: Change, after: Schema) -> tuple[str, bool]:
-        was, name = change.was or change.name, change.name
-        wanted, given = after.get(name), call.arguments.get(name)
-        if call.arguments.get(was) and not after.get(was) and not after.is_open:
-            return f"still gives {was!r}", True
-        if wanted and wanted.required and not given:
-            return (f"may not give {name!r}", False) if call.has_unknown else (f"gives no {name!r}", True)
-        if not wanted or not given:
-            return "", True
-        reason = why_not(wanted.type, given.type, is_narrowed=True)
-        if reason:
-            return f"gives an unfit {name!r}: {reason}", True
-        is_unknown = given.type.kind in ("unknown", "any") and change.kind == "type-changed"
-        is_doubtful = change.is_breaking and is_unknown and self._is_untouched(caller)
-        return (f"gives a {name!r} that is not known", False) if is_doubtful else ("", True)
+    def _schemas(self, head: Change, pair: _Pair, ends: _Ends) -> Iterator[Change]:
+        """Compare one schema with the next; each change with the ends that it lets down."""
+        before, after, side, is_closed = pair
+        if before is not None and after is not None:
+            for change in differences(before, after, side, is_closed=is_closed):
+                yield self._at(head, change, pair, ends(change.name))
+        elif after is not None:
+            why = "nothing was known of it, it is declared now"
+            yield head._replace(kind="schema-known", why=why, after=str(after), is_certain=False)
+        elif before is not None and side == "input":
+            why = "anything is let in now, as far as can be read"
+            yield head._replace(kind="schema-unknown", why=why, before=str(before))
+        elif before is not None:
+            why = "what was promised is gone, or cannot be read any more"
+            head = head._replace(kind="schema-unknown", why=why, before=str(before), is_breaking=True)
+            yield self._at(head, head, pair, ends(""))
 
-    def _of_output(self, agent: str, method: str, change: Change) -> Iterator[Broken]:
-        """Calls in classes that did not change: what they read of the result is not known, and is what it was."""
-        for caller, call in self._new.calls(agent, method) if change.is_breaking else ():
-            if self._is_untouched(caller):
-                yield _call(caller, call, "reads the result as it was", is_certain=False)
+    def _at(self, head: Change, change: Change, pair: _Pair, ends: Iterable[_End]) -> Change:
+        """A difference of two schemas at its place, with those whom it breaks."""
+        breaks = _distinct(broken for end in ends if (broken := self._let_down(change, end, pair)))
+        return change._replace(
+            place=head.place, span=head.span, part=head.part, is_public=head.is_public, breaks=breaks
+        )
 
-    # --- payloads -----------------------------------------------------------------------
+    def _let_down(self, change: Change, end: _End, pair: _Pair) -> Broken | None:
+        """Say what a change of the schema at one end does to the other end, if anything.
 
-    def _of_gone_topic(self, topic: str) -> Iterator[Broken]:
-        """Handlers of a topic that nobody publishes any more; not those of a pattern that others still feed."""
-        is_certain = not (self._new.may_compute(topic) or self._new.is_external(topic))
-        for handler in self._new.hearers(topic):
-            if handler.subscription.topic == topic or not self._new.is_fed(handler.subscription.topic):
-                why = "still waits for it" if is_certain else "still waits for it, and may get it from elsewhere"
-                yield _handler(topic, handler, why, is_certain=is_certain)
+        What does not fit now and did not fit before is no matter of a compatible change. What is not known counts only against a
+        class that did not change with a breaking one.
+        """
+        is_doubtful = change.is_breaking and self._is_untouched(end.agent)
+        why, is_certain = _unmet(change.name, end, pair.after, pair)
+        if why and not change.is_breaking and _unmet(change.name, end, pair.before, pair)[0]:
+            return None
+        if not why and is_doubtful and _may_rely(change, end, pair.after):
+            why, is_certain = "relies on it as it was", False
+        is_told = why and (is_certain or change.is_breaking)
+        return end.broken(why, is_certain=is_certain) if is_told else None
 
-    def _of_payload(self, topic: str, change: Change, before: Schema | None, after: Schema | None) -> Iterator[Broken]:
-        """Handlers that cannot take the new payload; of a change that breaks nothing, those that took the old one."""
-        if after is None:
-            yield from self._of_unknown_payload(topic)
-            return
-        name = change.was or change.name
-        for handler in self._new.hearers(topic):
-            need = handler.needs.get(name)
-            why, is_certain = _unmet(need, after)
-            if not change.is_breaking and _unmet(need, before)[0]:
-                continue
-            if not why and change.is_breaking and self._may_rely(handler, need, change):
-                why, is_certain = f"takes {name!r} as it was" if need else "passes the payload on as it was", False
-            if why:
-                yield _handler(topic, handler, why, _place_of(handler, name), is_certain=is_certain)
 
-    def _of_unknown_payload(self, topic: str) -> Iterator[Broken]:
-        for handler in self._new.hearers(topic):
-            needed = [repr(field.name) for field in handler.needs.fields if field.required]
-            if self._is_untouched(handler.agent) and (needed or not handler.is_whole):
-                why = f"needs {', '.join(needed)}" if needed else "passes the payload on as it was"
-                yield _handler(topic, handler, why, is_certain=False)
+def _unmet(name: str, end: _End, other: Schema | None, pair: _Pair) -> tuple[str, bool]:
+    """Say why a field of what is given is not what is wanted, empty if it is, and whether that is certain."""
+    wanted, given = (other, end.schema) if pair.side == "input" else (end.schema, other)
+    if wanted is None or given is None:
+        return "", True
+    need, has = wanted.get(name), given.get(name)
+    if need is None:
+        is_refused = has is not None and pair.is_closed and not wanted.is_open
+        return (f"still gives {name!r}" if is_refused else ""), True
+    if has is None:
+        return (f"needs {name!r}" if need.required else ""), not given.is_open
+    if reason := why_not(need.type, has.type, is_narrowed=True):
+        return f"needs another {name!r}: {reason}", True
+    return (f"needs {name!r}, which may be missing" if need.required and not has.required else ""), False
 
-    def _may_rely(self, handler: Handler, need: Field | None, change: Change) -> bool:
-        if not self._is_untouched(handler.agent):
-            return False
-        return not handler.is_whole if need is None else need.type.kind == "unknown" and change.kind == "type-changed"
 
-    # --- handlers -----------------------------------------------------------------------
+def _may_rely(change: Change, end: _End, after: Schema | None) -> bool:
+    """True if an end of which not all is known may go by what has changed."""
+    if end.schema is None:
+        return True
+    if after is None:
+        return not end.is_whole or any(field.required for field in end.schema.fields)
+    field = end.schema.get(change.name)
+    if field is None:
+        return not end.is_whole
+    return change.kind == "type-changed" and field.type.kind in ("unknown", "any")
 
-    def _of_handler(self, handler: Handler, change: Change, before: Schema) -> Iterator[Broken]:
-        """Publications that a handler no longer takes; of a change that breaks nothing, those that it took before."""
-        was, need = before.get(change.was or change.name), handler.needs.get(change.name)
-        for said in self._new.speakers(handler.subscription.topic) if need else ():
-            why, is_certain = self._says_too_little(said, need, change)
-            was_unfit = not change.is_breaking and _unmet(was, said.publication.payload)[0]
-            if why and not was_unfit:
-                yield _publication(said, why, handler.name, is_certain=is_certain)
 
-    def _says_too_little(self, said: Said, need: Field | None, change: Change) -> tuple[str, bool]:
-        payload = said.publication.payload
-        if payload is None:  # what is declared is kept at run time
-            payload = self._new.payload(said.publication.topic)
-        if payload is None:
-            is_doubtful = change.is_breaking and self._is_untouched(said.agent)
-            return ("publishes what is not known", False) if is_doubtful else ("", True)
-        why, is_certain = _unmet(need, payload)
-        why = why.replace("needs", "does not send" if is_certain else "may not send")
-        return why.removesuffix(", which may be missing"), is_certain
+def _hearing(topic: str, handler: Handler, name: str = "") -> _End:
+    """A handler at the other end of a topic, at the place where it takes a field."""
+    subscription = handler.subscription
+    found = [each.span for each in subscription.reads if each.key == name]
+    found += [each.span for each in subscription.fields if each.name == name]
+    span = (*found, subscription.span)[0]
+    return _End(f"{topic} → {handler.name}", handler.agent, span, handler.needs, handler.is_whole)
 
-    def _of_gone_answer(self, topic: str) -> Iterator[Broken]:
-        """Requests that nobody answers any more."""
-        for said in self._new.asked(topic) if not self._new.hearers(topic) else ():
-            yield _publication(said, "still asks, and nobody answers")
 
-    def _of_second_answer(self, topic: str) -> Iterator[Broken]:
-        """Requests that more than one handler would answer now."""
-        is_new = len(self._old.hearers(topic)) < 2 <= len(self._new.hearers(topic))
-        for said in self._new.asked(topic) if is_new else ():
-            yield _publication(said, "asks, and more than one handler would answer")
-
-    def _of_answer(self, topic: str, change: Change) -> Iterator[Broken]:
-        """Requests in classes that did not change: what they read of the answer is what it was."""
-        for said in self._new.speakers(topic) if change.is_breaking else ():
-            if said.publication.is_request and self._is_untouched(said.agent):
-                yield _publication(said, "reads the answer as it was", is_certain=False)
+def _distinct(found: Iterable[Broken]) -> tuple[Broken, ...]:
+    """Give each place once, by place."""
+    kept = {(broken.span, broken.edge): broken for broken in found}
+    return tuple(sorted(kept.values(), key=lambda each: (each.span.path, each.span.line, each.span.column, each.edge)))
 
 
 def _has_methods(agent: AgentDefinition) -> bool:
     return any(method.has_schema for method in agent.methods)
 
 
-def _publishers(head: Change, was: set[str], now: set[str]) -> Iterator[Change]:
-    others = ", ".join(sorted(now))
-    for name in sorted(now - was):
-        yield head._replace(kind="publisher-added", why=f"{name} publishes {head.place} as well", part=name)
-    for name in sorted(was - now):
-        why = f"{name} no longer publishes {head.place}; {others} still does"
-        yield head._replace(kind="publisher-removed", why=why, part=name)
-
-
 def _named(name: str, handlers: Iterable[Handler]) -> Handler | None:
     return next((each for each in handlers if each.name == name), None)
-
-
-def _same(before: Handler, was: Iterable[Handler], now: Iterable[Handler]) -> Handler | None:
-    """The same handler now; one that is alone in its agent may have another name."""
-    mine = [each for each in was if each.agent.name == before.agent.name]
-    theirs = [each for each in now if each.agent.name == before.agent.name]
-    return _named(before.name, theirs) or (theirs[0] if len(mine) == len(theirs) == 1 else None)
-
-
-# --- one schema after the other ------------------------------------------------------------
-
-
-def _schemas(
-    head: Change, before: Schema | None, after: Schema | None, side: Side, breaks: Breaks, *, is_closed: bool = False
-) -> Iterator[Change]:
-    if before is not None and after is not None:
-        for change in differences(before, after, side, is_closed=is_closed):
-            yield _at(head, change, breaks(change))
-    elif after is not None:
-        why = "nothing was known of it, it is declared now"
-        yield head._replace(kind="schema-known", why=why, after=str(after), is_certain=False)
-    elif before is not None:
-        head = head._replace(kind="schema-unknown", before=str(before))
-        if side == "input":
-            yield head._replace(why="anything is let in now, as far as can be read")
-            return
-        head = head._replace(why="what was promised is gone, or cannot be read any more", is_breaking=True)
-        yield head._replace(breaks=distinct(breaks(head)))
-
-
-def _at(head: Change, change: Change, breaks: Iterable[Broken]) -> Change:
-    """A difference of two schemas at its place."""
-    return change._replace(
-        place=head.place, span=head.span, part=head.part, is_public=head.is_public, breaks=distinct(breaks)
-    )
-
-
-def distinct(found: Iterable[Broken]) -> tuple[Broken, ...]:
-    """Give each place once, by place."""
-    kept = {(broken.span, broken.edge): broken for broken in found}
-    return tuple(sorted(kept.values(), key=lambda each: (each.span.path, each.span.line, each.span.column, each.edge)))
-
-
-def _call(caller: AgentDefinition, call: Call, why: str, *, is_certain: bool = True) -> Broken:
-    return Broken(f"{caller.name} → {call.agent}.{call.method or '?'}", caller.name, call.span, why, is_certain)
-
-
-def _handler(
-    topic: str, handler: Handler, why: str, span: SourceSpan | None = None, *, is_certain: bool = True
-) -> Broken:
-    return Broken(f"{topic} → {handler.name}", handler.agent.name, span or handler.subscription.span, why, is_certain)
-
-
-def _publication(said: Said, why: str, target: str = "", *, is_certain: bool = True) -> Broken:
-    edge = " → ".join(filter(None, (said.agent.name, said.publication.topic, target)))
-    return Broken(edge, said.agent.name, said.publication.span, why, is_certain)
-
-
-def _unmet(need: Field | None, payload: Schema | None) -> tuple[str, bool]:
-    """Say why a payload does not give what is needed, empty if it does, and whether that is certain, as the rules see it."""
-    if payload is None or need is None:
-        return "", True
-    found = payload.get(need.name)
-    if found is None:
-        is_owed = need.required and not payload.is_open
-        return f"needs {need.name!r}" if is_owed else "", True
-    reason = why_not(need.type, found.type, is_narrowed=True)
-    if reason:
-        return f"takes another {need.name!r}: {reason}", True
-    is_doubtful = need.required and not found.required
-    return f"needs {need.name!r}, which may be missing" if is_doubtful else "", False
-
-
-def _place_of(handler: Handler, name: str) -> SourceSpan:
-    subscription = handler.subscription
-    found = [each.span for each in subscription.reads if each.key == name]
-    found += [each.span for each in subscription.fields if each.name == name]
-    return found[0] if found else subscription.span

@@ -23,9 +23,8 @@ from graphbus_core.model.topics import is_pattern, is_topic, matches
 from graphbus_core.schema.json_schema import Dialect, JsonSchema, Writer
 from graphbus_core.schema.types import Schema, Type
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-BUNDLE = "contracts"
-UNKNOWN_PAYLOAD = "Neither publishers nor handlers say what the payload looks like."
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_UNKNOWN_PAYLOAD = "Neither publishers nor handlers say what the payload looks like."
 
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -34,15 +33,14 @@ def bundle(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
     """One document with the schemas of all payloads, arguments and results in its `$defs`."""
     parts = _parts(Surface.of(artifacts))
     classes = Classes(parts, "#/$defs/")
-    described = {part.name: _described(part, classes) for part in parts}
-    document = {
-        "$schema": DIALECT,
-        "$id": BUNDLE,
+    described = {part.name: part.described(classes.writer) for part in parts}
+    head = {
+        "$schema": _DIALECT,
+        "$id": "contracts",
         "title": f"Contracts of {info.title}",
         "description": info.description,
-        "$defs": {**classes.needed(), **described},
     }
-    return {key: value for key, value in document.items() if value or key == "$defs"}
+    return {**_filled(head), "$defs": {**classes.needed(), **described}}
 
 
 def single(artifacts: BuildArtifacts) -> dict[str, dict[str, Any]]:
@@ -51,15 +49,9 @@ def single(artifacts: BuildArtifacts) -> dict[str, dict[str, Any]]:
     classes = Classes(parts, "#/$defs/")
     documents = {}
     for part in parts:
-        schema = _described(part, classes)
-        needed = classes.needed()
-        documents[part.name] = {"$schema": DIALECT, "$id": part.name, **schema, **({"$defs": needed} if needed else {})}
+        schema = part.described(classes.writer)
+        documents[part.name] = {"$schema": _DIALECT, "$id": part.name, **schema, **_filled({"$defs": classes.needed()})}
     return documents
-
-
-def _described(part: Part, classes: Classes) -> JsonSchema:
-    note = {"description": part.note} if part.note else {}
-    return {"title": part.title, **note, **part.written(classes.writer)}
 
 
 # --- parts ------------------------------------------------------------------------------------
@@ -89,6 +81,10 @@ class Part(NamedTuple):
         """All types in it."""
         return self.wanted if self.schema is None else tuple(field.type for field in self.schema.fields)
 
+    def described(self, writer: Writer) -> JsonSchema:
+        """As JSON Schema with its title and note."""
+        return {"title": self.title, **_filled({"description": self.note}), **self.written(writer)}
+
     def written(self, writer: Writer) -> JsonSchema:
         """As JSON Schema."""
         if self.schema is not None:
@@ -98,7 +94,7 @@ class Part(NamedTuple):
         return {"allOf": written} if len(written) > 1 else written[0] if written else {}
 
 
-def payloads(surface: Surface) -> dict[str, Part]:
+def _payloads(surface: Surface) -> dict[str, Part]:
     """Topic -> its payload, by topic; patterns are no topics."""
     schemas = {topic.name: topic.schema for topic in surface.topics if is_topic(topic.name)}
     return {topic: payload(topic, schemas[topic], surface.hearers(topic)) for topic in sorted(schemas)}
@@ -106,11 +102,11 @@ def payloads(surface: Surface) -> dict[str, Part]:
 
 def payload(topic: str, schema: Schema | None, hearers: Iterable[Handler] = ()) -> Part:
     """What the events of a topic carry: its schema, else what its handlers say that they take."""
-    name = f"{dotted(topic)}.Payload"
+    name = f"{_dotted(topic)}.Payload"
     if schema is not None:
         return Part(name, topic, "payload", schema)
-    wanted = {each.name: kind for each in sorted(hearers, key=place_of) if (kind := _wanted(each.subscription))}
-    note = f"No publisher declares it: what {_listed(wanted)} can take." if wanted else UNKNOWN_PAYLOAD
+    wanted = {each.name: kind for each in sorted(hearers, key=_place_of) if (kind := _wanted(each.subscription))}
+    note = f"No publisher declares it: what {_listed(wanted)} can take." if wanted else _UNKNOWN_PAYLOAD
     return Part(name, topic, "payload", None, note, tuple(dict.fromkeys(wanted.values())))
 
 
@@ -125,19 +121,19 @@ def sides(method: str, inputs: Schema | None, outputs: Schema | None) -> tuple[P
 
 def _parts(surface: Surface) -> list[Part]:
     """Everything there is to describe of a graph, by name."""
-    found = list(payloads(surface).values())
+    found = list(_payloads(surface).values())
     for agent in surface.agents:
         for name, method in surface.methods(agent).items():
             found += sides(f"{agent}.{name}", method.input_schema, method.output_schema)
     return sorted(found, key=lambda each: each.name)
 
 
-def dotted(topic: str) -> str:
+def _dotted(topic: str) -> str:
     """A topic or pattern as a name: `/Order/Created` -> `Order.Created`."""
     return topic.strip("/").replace("/", ".")
 
 
-def place_of(handler: Handler) -> tuple[str, str, str]:
+def _place_of(handler: Handler) -> tuple[str, str, str]:
     """What handlers are sorted by: no line number."""
     return handler.agent.name, handler.subscription.method, handler.subscription.topic
 
@@ -203,10 +199,10 @@ def _records_in(kind: Type) -> Iterator[Type]:
 # --- AsyncAPI ---------------------------------------------------------------------------------------
 
 
-Node = dict[str, Any]
+_Node = dict[str, Any]
 
 
-def asyncapi(artifacts: BuildArtifacts, info: ProjectInfo) -> Node:
+def asyncapi(artifacts: BuildArtifacts, info: ProjectInfo) -> _Node:
     """Describe what agents publish, hear, ask and answer."""
     return _Document(Surface.of(artifacts)).written(info)
 
@@ -216,10 +212,10 @@ class _Document:
 
     def __init__(self, surface: Surface) -> None:
         self._surface = surface
-        self._payloads = payloads(surface)
+        self._payloads = _payloads(surface)
         self._classes = Classes(self._payloads.values(), "#/components/schemas/", "draft-07")
         self._asked = [topic for topic in self._payloads if surface.asked(topic)]
-        self._handlers = sorted((each for each in surface.handlers if each.subscription.topic), key=place_of)
+        self._handlers = sorted((each for each in surface.handlers if each.subscription.topic), key=_place_of)
         self._senders = sorted(
             {
                 (agent.name, each.topic or f"{each.prefix or '/'}**", each.is_request)
@@ -228,13 +224,13 @@ class _Document:
             }
         )
 
-    def written(self, info: ProjectInfo) -> Node:
+    def written(self, info: ProjectInfo) -> _Node:
         tags = [
             _filled({"name": each.name, "description": _first_line(each)}) for each in self._surface.agents.values()
         ]
         schemas = {each.name: each.written(self._classes.writer) for each in self._payloads.values()}
-        messages = {f"{dotted(name)}.Event": _event(name, each) for name, each in self._payloads.items()}
-        messages |= {f"{dotted(topic)}.Reply": self._reply(topic) for topic in self._asked}
+        messages = {f"{_dotted(name)}.Event": _event(name, each) for name, each in self._payloads.items()}
+        messages |= {f"{_dotted(topic)}.Reply": self._reply(topic) for topic in self._asked}
         return {
             "asyncapi": "3.0.0",
             "info": _filled({**info._asdict(), "tags": tags}),
@@ -247,17 +243,20 @@ class _Document:
             },
         }
 
-    def _channels(self) -> Iterator[tuple[str, Node]]:
+    def _channels(self) -> Iterator[tuple[str, _Node]]:
         for topic in self._payloads:
             external = {"x-graphbus-external": True} if self._surface.is_external(topic) else {}
-            yield dotted(topic), {"address": topic, "messages": _message("event", f"{dotted(topic)}.Event"), **external}
+            yield (
+                _dotted(topic),
+                {"address": topic, "messages": _message("event", f"{_dotted(topic)}.Event"), **external},
+            )
         heard = {topic for handler in self._handlers for topic in self._heard_by(handler)}
         said = {topic for _, topic, _ in self._senders}
         for pattern in (heard | said) - self._payloads.keys():
-            yield dotted(pattern), _open_channel(pattern)
+            yield _dotted(pattern), _open_channel(pattern)
         for topic in self._asked:
             title = f"Answers to those who ask on {topic}"
-            messages = _message("reply", f"{dotted(topic)}.Reply")
+            messages = _message("reply", f"{_dotted(topic)}.Reply")
             yield _reply_channel(topic), {"address": None, "title": title, "messages": messages}
 
     def _heard_by(self, handler: Handler) -> list[str]:
@@ -265,21 +264,21 @@ class _Document:
         wanted = handler.subscription.topic
         return [topic for topic in self._payloads if matches(wanted, topic)] or [wanted]
 
-    def _reply(self, topic: str) -> Node:
+    def _reply(self, topic: str) -> _Node:
         """The message of an answer; what it looks like is known where one handler answers and says so."""
         found = self._surface.hearers(topic)
         method = found[0].method if len(found) == 1 else None
         name = f"{topic} (answer)"
         return {"name": name, "title": name, "payload": self._classes.writer.value(method.returns) if method else {}}
 
-    def _sending(self) -> Iterator[tuple[str, Node]]:
+    def _sending(self) -> Iterator[tuple[str, _Node]]:
         for agent, topic, is_request in self._senders:
             verb, does = ("request", "asks on") if is_request else ("send", "publishes")
             about = {"title": f"{agent} {does} {topic}", "x-graphbus-agent": agent}
             reply = _reply_reference(topic) if is_request and topic in self._payloads else {}
-            yield f"{verb}.{agent}.{dotted(topic)}", {"action": "send", **_at(topic, agent), **about, **reply}
+            yield f"{verb}.{agent}.{_dotted(topic)}", {"action": "send", **_at(topic, agent), **about, **reply}
 
-    def _receiving(self) -> Iterator[tuple[str, Node]]:
+    def _receiving(self) -> Iterator[tuple[str, _Node]]:
         for handler in self._handlers:
             agent, wanted = handler.agent.name, handler.subscription.topic
             for topic in self._heard_by(handler):
@@ -291,11 +290,11 @@ class _Document:
                     "x-graphbus-pattern": wanted if is_pattern(wanted) else "",
                 }
                 reply = _reply_reference(topic) if topic in self._asked else {}
-                name = f"receive.{handler.name}.{dotted(topic)}"
+                name = f"receive.{handler.name}.{_dotted(topic)}"
                 yield name, {"action": "receive", **_at(topic, agent), **_filled(about), **reply}
 
 
-def _filled(node: Node) -> Node:
+def _filled(node: _Node) -> _Node:
     """Leave out what is empty."""
     return {key: value for key, value in node.items() if value}
 
@@ -305,19 +304,19 @@ def _first_line(described: AgentDefinition | Any) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _event(topic: str, payload: Part) -> Node:
+def _event(topic: str, payload: Part) -> _Node:
     about = _filled({"name": topic, "title": topic, "summary": payload.note})
     return {**about, "payload": _ref("components", "schemas", payload.name)}
 
 
-def _message(key: str, name: str) -> Node:
+def _message(key: str, name: str) -> _Node:
     return {key: _ref("components", "messages", name)}
 
 
-def _open_channel(pattern: str) -> Node:
+def _open_channel(pattern: str) -> _Node:
     """The channel of topics that are known by their pattern only; each wildcard is a parameter."""
     count = pattern.count("*") - 2 * pattern.count("**")
-    parameters: dict[str, Node] = {}
+    parameters: dict[str, _Node] = {}
     address = pattern
     for number in range(1, count + 1):
         name = f"segment{number}" if count > 1 else "segment"
@@ -326,27 +325,27 @@ def _open_channel(pattern: str) -> Node:
     if "**" in address:
         address = address.replace("**", "{rest}")
         parameters["rest"] = {"description": "The rest of the topic: one segment or more, with slashes between them."}
-    message = {"event": {"name": pattern, "title": pattern, "summary": UNKNOWN_PAYLOAD, "payload": {}}}
+    message = {"event": {"name": pattern, "title": pattern, "summary": _UNKNOWN_PAYLOAD, "payload": {}}}
     return {"address": address, "messages": message, **_filled({"parameters": parameters})}
 
 
 def _reply_channel(topic: str) -> str:
     """No topic has a colon."""
-    return f"{dotted(topic)}:reply"
+    return f"{_dotted(topic)}:reply"
 
 
-def _reply_reference(topic: str) -> Node:
+def _reply_reference(topic: str) -> _Node:
     channel = _reply_channel(topic)
     messages = [_ref("channels", channel, "messages", "reply")]
     return {"reply": {"channel": _ref("channels", channel), "messages": messages}}
 
 
-def _at(topic: str, agent: str) -> Node:
+def _at(topic: str, agent: str) -> _Node:
     """The channel and message of an operation, and whose it is."""
-    channel = dotted(topic)
+    channel = _dotted(topic)
     messages = [_ref("channels", channel, "messages", "event")]
     return {"channel": _ref("channels", channel), "messages": messages, "tags": [{"name": agent}]}
 
 
-def _ref(*names: str) -> Node:
+def _ref(*names: str) -> _Node:
     return {"$ref": f"#/{'/'.join(names)}"}

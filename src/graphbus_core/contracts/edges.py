@@ -12,39 +12,33 @@ An edge is unfit exactly when a rule finds something at one of its ends. What is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
-from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.surface import Handler, Said, Surface
-from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
-from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.findings import Finding
 
-EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
+_EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
 Verdict = Literal["fits", "unfit", "unknown"]
 
-OUTSIDE = "(outside)"
-NOBODY = "(nobody)"
-ELSEWHERE = "(other code)"
+_OUTSIDE = "(outside)"
+_NOBODY = "(nobody)"
 
-_KINDS: tuple[EdgeKind, ...] = ("method", "call", "depends_on", "topic", "request")
-_EVENTS: frozenset[EdgeKind] = frozenset({"topic", "request"})
-_CALLS: frozenset[EdgeKind] = frozenset({"call", "depends_on"})
-_AT: Mapping[str, tuple[tuple[frozenset[EdgeKind], Literal["given", "taken", "body"]], ...]] = {
-    **dict.fromkeys(("GB002", "GB004", "GB005"), ((_EVENTS, "given"),)),
-    **dict.fromkeys(("GB010", "GB011"), ((_CALLS, "given"),)),
-    **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105"), ((frozenset({"method"}), "given"),)),
-    **dict.fromkeys(("GB001", "GB310", "GB311"), ((_EVENTS, "taken"), (_EVENTS, "body"))),
-    **dict.fromkeys(("GB003", "GB110"), ((frozenset({"call"}), "given"), (_EVENTS, "taken"))),
+_KINDS: tuple[_EdgeKind, ...] = ("method", "call", "depends_on", "topic", "request")
+_EVENTS: frozenset[_EdgeKind] = frozenset({"topic", "request"})
+_ABOUT: Mapping[str, frozenset[_EdgeKind]] = {
+    **dict.fromkeys(("GB001", "GB002", "GB004", "GB005", "GB310", "GB311"), _EVENTS),
+    **dict.fromkeys(("GB003", "GB110"), _EVENTS | {"call"}),
+    **dict.fromkeys(("GB010", "GB011"), frozenset({"call", "depends_on"})),
+    **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105"), frozenset({"method"})),
 }
-"""Rule -> the edges that it speaks of, and the end of them at which it reports."""
+"""Rule -> the edges that it speaks of."""
+_IN_BODY = frozenset({"GB001", "GB310", "GB311"})
+"""Rules that may report at any line of a handler."""
 
-CODES = frozenset(_AT)
+CODES = frozenset(_ABOUT)
 """The rules that speak of promises between agents; the others are about style and bodies."""
 
 
@@ -60,7 +54,7 @@ class Edge(NamedTuple):
         unknown: What cannot be known of it, one clause; empty if all is known.
     """
 
-    kind: EdgeKind
+    kind: _EdgeKind
     source: str
     topic: str
     target: str
@@ -93,22 +87,20 @@ class Validation(NamedTuple):
         return all(finding.severity == "info" for finding in found)
 
 
-class _Ends(NamedTuple):
-    """An edge, and the places at which a finding is about it; `body` is the handler."""
+class _Placed(NamedTuple):
+    """An edge, the places of its ends, and its handler."""
 
     edge: Edge
-    given: frozenset[SourceSpan] = frozenset()
-    taken: frozenset[SourceSpan] = frozenset()
-    body: frozenset[SourceSpan] = frozenset()
+    places: Set[SourceSpan]
+    handler: MethodSpec | None = None
 
     def has(self, finding: Finding) -> bool:
-        """True when a finding is reported at one of these places."""
-        return any(
-            self.edge.kind in kinds and any(_is_in(finding.span, place) for place in self.body)
-            if end == "body"
-            else self.edge.kind in kinds and finding.span in (self.given if end == "given" else self.taken)
-            for kinds, end in _AT[finding.code]
-        )
+        """True when a finding of a rule that speaks of such edges is reported at one of its ends."""
+        if self.edge.kind not in _ABOUT[finding.code]:
+            return False
+        body, line = self.handler.span if self.handler and finding.code in _IN_BODY else None, finding.span.line
+        is_inside = body is not None and body.path == finding.span.path and body.line <= line <= body.end_line
+        return is_inside or finding.span in self.places
 
 
 def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
@@ -119,20 +111,16 @@ def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
         findings: What `rules.check` finds in it; codes outside of `CODES` are left out.
     """
     surface = Surface(wiring.agents.values(), ())
-    ends = [*_methods(surface), *_calls(surface), *_dependencies(surface), *_Topics(surface, wiring).edges()]
-    in_file: dict[str, list[int]] = defaultdict(list)
-    for number, each in enumerate(ends):
-        for path in {span.path for span in each.given | each.taken | each.body}:
-            in_file[path].append(number)
+    placed = [*_methods(surface), *_calls(surface), *_dependencies(surface), *_Topics(surface, wiring).edges()]
     found: dict[int, list[Finding]] = defaultdict(list)
     others = []
     for finding in (each for each in findings if each.code in CODES):
-        numbers = _about(finding, ends, in_file[finding.span.path])
+        numbers = _about(finding, placed)
         for number in numbers:
             found[number].append(finding)
         if not numbers:
             others.append(finding)
-    edges = (each.edge._replace(findings=tuple(found[number])) for number, each in enumerate(ends))
+    edges = (each.edge._replace(findings=tuple(found[number])) for number, each in enumerate(placed))
     return Validation(tuple(sorted(edges, key=_order)), tuple(others))
 
 
@@ -140,50 +128,23 @@ def _order(edge: Edge) -> tuple[object, ...]:
     return _KINDS.index(edge.kind), edge.topic, edge.source, edge.target, edge.spans[0].line
 
 
-def _is_in(span: SourceSpan, body: SourceSpan) -> bool:
-    return body.path == span.path and body.line <= span.line <= body.end_line
-
-
-def _about(finding: Finding, ends: Sequence[_Ends], near: Sequence[int]) -> list[int]:
-    """The numbers of the edges that a finding is about: those with both of its places, else with the one it is reported at.
-
-    Args:
-        finding: What was found.
-        ends: All edges.
-        near: The numbers of those that have an end in the file of the finding.
-    """
-    here = [number for number in near if ends[number].has(finding)]
-    others = {related.span for related in finding.related}
-    if finding.code == "GB011":  # a circle of dependencies
-        return here + [
-            number for number, each in enumerate(ends) if each.edge.kind == "depends_on" and others & each.given
-        ]
-    if finding.code not in ("GB003", "GB110"):
-        return here
-    both = [number for number in here if others & (ends[number].given | ends[number].taken) - {finding.span}]
-    return both or here or _handed_on(finding, ends)
-
-
-def _handed_on(finding: Finding, ends: Sequence[_Ends]) -> list[int]:
-    """The dependency between the two agents of a result that is handed on without a call in the code."""
-    agents = {finding.agent, *(related.agent for related in finding.related)}
-    return [
-        number
-        for number, each in enumerate(ends)
-        if finding.code == "GB110" and each.edge.kind == "depends_on" and {each.edge.source, each.edge.target} == agents
-    ]
+def _about(finding: Finding, placed: Sequence[_Placed]) -> list[int]:
+    """The numbers of the edges that a finding is about: those with both of its places, else with the one it is reported at."""
+    here = [number for number, each in enumerate(placed) if each.has(finding)]
+    others = {related.span for related in finding.related} - {finding.span}
+    return [number for number in here if others & placed[number].places] or here
 
 
 # --- methods, calls, dependencies ----------------------------------------------------------------
 
 
-def _methods(surface: Surface) -> Iterator[_Ends]:
+def _methods(surface: Surface) -> Iterator[_Placed]:
     for agent in surface.agents.values():
         for method in surface.methods(agent.name).values():
             span = method.schema_span or method.span
             edge = Edge("method", agent.name, "", f"{agent.name}.{method.name}", (span,), unknown=_unread(method))
-            given, returned = ({each.span for each in found} for found in (method.parameters, method.returned))
-            yield _Ends(edge, frozenset({method.span, span} | given | returned))
+            inside = {each.span for each in method.parameters} | {each.span for each in method.returned}
+            yield _Placed(edge, inside | {method.span, span})
 
 
 def _unread(method: MethodSpec) -> str:
@@ -193,7 +154,7 @@ def _unread(method: MethodSpec) -> str:
     return "its input schema cannot be read" if method.output_schema else "it declares no schema that can be read"
 
 
-def _calls(surface: Surface) -> Iterator[_Ends]:
+def _calls(surface: Surface) -> Iterator[_Placed]:
     for agent in surface.agents.values():
         for call in agent.calls:
             callee = surface.agents.get(call.agent)
@@ -201,7 +162,7 @@ def _calls(surface: Surface) -> Iterator[_Ends]:
             target = f"{call.agent or '?'}.{call.method or '?'}"
             spans = (call.span, *([method.schema_span or method.span] if method else []))
             edge = Edge("call", agent.name, "", target, spans, unknown=_unknown_call(call, callee, method))
-            yield _Ends(edge, frozenset([call.span]))
+            yield _Placed(edge, {call.span})
 
 
 def _unknown_call(call: Call, callee: AgentDefinition | None, method: MethodSpec | None) -> str:
@@ -216,14 +177,14 @@ def _unknown_call(call: Call, callee: AgentDefinition | None, method: MethodSpec
     return "some of the arguments are computed at run time" if call.has_unknown else ""
 
 
-def _dependencies(surface: Surface) -> Iterator[_Ends]:
+def _dependencies(surface: Surface) -> Iterator[_Placed]:
     for agent in surface.agents.values():
         for dependency in agent.dependencies:
             other = surface.agents.get(dependency.name)
             spans = (dependency.span, *([other.name_span] if other else []))
             unknown = "" if other else "the agent is not in this graph"
             edge = Edge("depends_on", agent.name, "", dependency.name, spans, unknown=unknown)
-            yield _Ends(edge, frozenset([dependency.span]))
+            yield _Placed(edge, {dependency.span})
 
 
 # --- topics --------------------------------------------------------------------------------------
@@ -236,7 +197,7 @@ class _Topics:
         self._surface = surface
         self._wiring = wiring
 
-    def edges(self) -> Iterator[_Ends]:
+    def edges(self) -> Iterator[_Placed]:
         """All of them; the publications of one agent to one topic are one end."""
         groups: dict[tuple[str, str], list[Said]] = defaultdict(list)
         for agent in self._surface.agents.values():
@@ -255,39 +216,37 @@ class _Topics:
             if (hearer.name, heard) not in reached or self._wiring.is_external(heard):
                 yield self._open_start(hearer)
 
-    def _open_end(self, source: str, topic: str, said: Sequence[Said]) -> _Ends:
-        is_computed, is_external = not said[0].publication.topic, self._wiring.is_external(topic)
-        unknown = _unknown_payload(said)
+    def _open_end(self, source: str, topic: str, said: Sequence[Said]) -> _Placed:
+        is_computed, unknown = not said[0].publication.topic, _unknown_payload(said)
+        if self._wiring.is_external(topic):
+            return _event(source, topic, said, _OUTSIDE, unknown)
         if is_computed:
             unknown = "the topic is computed at run time"
-        elif not is_external and self._wiring.has_unknown_subscribers:
+        elif self._wiring.has_unknown_subscribers:
             unknown = "a subscription whose topic is computed may hear it"
-        target = OUTSIDE if is_external else "?" if is_computed else NOBODY
-        return _event(source, topic, said, target, unknown)
+        return _event(source, topic, said, "?" if is_computed else _NOBODY, unknown)
 
-    def _open_start(self, hearer: Handler) -> _Ends:
+    def _open_start(self, hearer: Handler) -> _Placed:
         topic = hearer.subscription.topic
-        source, unknown = NOBODY, "nobody in this graph publishes it; other code may"
+        source, unknown = _NOBODY, "nobody in this graph publishes it; other code may"
         if not topic:
             source, unknown = "?", "the topic is computed at run time"
         elif self._wiring.is_external(topic):
-            source, unknown = OUTSIDE, "" if hearer.is_whole else f"what {hearer.name} needs is not known"
+            source, unknown = _OUTSIDE, "" if hearer.is_whole else f"what {hearer.name} needs is not known"
         elif self._wiring.has_unknown_publishers(topic):
             source, unknown = "?", "a topic that is computed at run time may be this one"
-        elif not self._wiring.publishers(topic):
-            source = ELSEWHERE
         return _event(source, topic or "?", (), hearer, unknown)
 
 
-def _event(source: str, topic: str, said: Sequence[Said], target: Handler | str, unknown: str) -> _Ends:
-    kind: EdgeKind = "request" if any(each.publication.is_request for each in said) else "topic"
+def _event(source: str, topic: str, said: Sequence[Said], target: Handler | str, unknown: str) -> _Placed:
+    kind: _EdgeKind = "request" if any(each.publication.is_request for each in said) else "topic"
     given = [span for each in said for span in (each.publication.span, each.publication.payload_span) if span]
     if isinstance(target, str):
-        return _Ends(Edge(kind, source, topic, target, (*given[:1],), unknown=unknown), frozenset(given))
+        return _Placed(Edge(kind, source, topic, target, (*given[:1],), unknown=unknown), {*given})
     heard = target.subscription
     taken = {heard.span} | {each.span for each in heard.reads} | {each.span for each in heard.fields}
     edge = Edge(kind, source, topic, target.name, (*given[:1], heard.span), unknown=unknown)
-    return _Ends(edge, frozenset(given), frozenset(taken), frozenset([target.method.span] if target.method else []))
+    return _Placed(edge, taken.union(given), target.method)
 
 
 def _unknown_payload(said: Iterable[Said]) -> str:
@@ -307,45 +266,3 @@ def _unknown_needs(said: Iterable[Said], hearer: Handler) -> str:
             if field.required and payload and field.name not in payload.names:
                 return f"whether {agent.name} sends {field.name!r} is not known"
     return ""
-
-
-# --- artifacts whose sources are not at hand ---------------------------------------------------------
-
-_NEEDS_ALL_FILES = frozenset({"GB001", "GB002", "GB005"})
-
-
-class Recorded:
-    """Artifacts as evidence for the rules.
-
-    What only the text of a handler can show is not known; no rule takes that for a fault.
-    """
-
-    def __init__(self, artifacts: BuildArtifacts) -> None:
-        external = tuple(topic.name for topic in artifacts.topics.topics if topic.is_external)
-        self.config = ResolvedBuild(root="", paths=(), settings=Settings(external_topics=external))
-        self.index = ModuleIndex("", (), (), ())
-        self.definitions: tuple[AgentDefinition, ...] = artifacts.agents.agents
-        self.errors: tuple[BuildError, ...] = ()
-        self.local_findings: tuple[Finding, ...] = ()
-        self.digests: dict[str, str] = {}
-
-    def source(self, path: str) -> SourceFile:
-        """Give a file without its text."""
-        return SourceFile(path, "", b"")
-
-    def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
-        """Give no comments: they are in the text."""
-        return ()
-
-
-def surely(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Leave out what rests on the absence of something that a file without agents may hold, e.g. `main.py`.
-
-    A request with several answers, or a topic that is none, needs no other file.
-    """
-    return tuple(
-        each
-        for each in findings
-        if each.code not in _NEEDS_ALL_FILES
-        or (each.severity == "error" and (each.code == "GB001" or bool(each.related)))
-    )

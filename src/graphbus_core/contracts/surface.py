@@ -84,6 +84,11 @@ class Surface:
             for subscription in agent.subscriptions
         )
 
+    @property
+    def handler_at(self) -> dict[tuple[str, str], Handler]:
+        """Topic or pattern, and name -> the handler, in this order."""
+        return {(topic, each.name): each for topic, found in self.heard.items() for each in found}
+
     @cached_property
     def heard(self) -> dict[str, tuple[Handler, ...]]:
         """Topic or pattern -> its handlers."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from json import dumps
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from graphbus_core.deploy.names import CONFIG, CONFINED_RUNTIME, HEALTH_PORT, SE
 from graphbus_core.deploy.render import Files, fill
 from graphbus_core.errors import DeployError, Place
 
+_FOLDER = "docker"
 _SETTINGS = f"""\
 # Settings of the container, on top of [tool.graphbus] in pyproject.toml. Mount another file over it to change them.
 [runtime]
@@ -30,13 +31,13 @@ _FIND = (
 )
 _NAME = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[^\]]*\])?\s*(==|@|;|\\|$|[<>!~=])")
 _HASH = re.compile(r"--hash[= ]sha(?:256|384|512):[0-9a-f]{64,128}\b")
-_ELSEWHERE = ("-r", "-c", "-e", "--requirement", "--constraint", "--editable")
 _HARMLESS = re.compile(
     r"(?:-i|--index-url|--extra-index-url|--no-index|-f|--find-links|--trusted-host|--require-hashes|--prefer-binary|--pre)"
     r"(?:[ =].*)?|--only-binary[ =]:all:"
 )
 """Options that say where to look, or are stricter than ours. pip also takes shortened ones, so no other is let through."""
-_OURS = frozenset({"graphbus", "graphbus-core", "graphbus-runtime"})
+_UNFIT = re.compile(r"[^\w ./@+~,=:#!%&()-]|^(?:--|<<)|^ | $|(?<= )/|/(?= )")
+"""What an ignore file or COPY would read as an option, a text of its own, a pattern, a variable or a quotation."""
 
 
 class ImagePlan(NamedTuple):
@@ -45,8 +46,7 @@ class ImagePlan(NamedTuple):
     Attributes:
         command: The command that writes the same files again.
         base: The image to build on.
-        folder: Where our own files are: `docker`.
-        wheel: The name of the runtime's wheel, in that folder.
+        wheel: The name of the runtime's wheel.
         artifacts: The artifact folder.
         artifact_files: The files in it.
         sources: Each source file that a run needs.
@@ -60,7 +60,6 @@ class ImagePlan(NamedTuple):
 
     command: str
     base: str
-    folder: str
     wheel: str
     artifacts: str
     artifact_files: tuple[str, ...]
@@ -71,17 +70,6 @@ class ImagePlan(NamedTuple):
     labels: Mapping[str, str] = {}
     is_served: bool = False
     writable: tuple[str, ...] = ()
-
-    @property
-    def dockerfile(self) -> str:
-        """The path of the Dockerfile, beside the folder with our own files."""
-        return f"{self.folder.rpartition('/')[0]}/Dockerfile".removeprefix("/")
-
-    @property
-    def copied(self) -> tuple[str, ...]:
-        """What of the project is copied: the top folder of each file, with a `/` at its end, and the artifacts."""
-        found = (path if "/" not in path else f"{path.partition('/')[0]}/" for path in (*self.sources, *self.includes))
-        return (*sorted({*found} - {f"{self.artifacts}/"}), f"{self.artifacts}/")
 
 
 def start_arguments(*, is_served: bool) -> tuple[str, ...]:
@@ -103,39 +91,45 @@ def check_base(image: str, *, may_float: bool) -> str:
 
 
 def generate(plan: ImagePlan, *, requirements: str, wheel: bytes) -> Files:
-    """Return the files, by path below the project; the same plan gives the same bytes."""
-    is_at_top = plan.dockerfile == "Dockerfile"
+    """Return the files, by path below the project; the same plan gives the same bytes.
+
+    Raises:
+        DeployError: GBE714 for a path that one of the files cannot hold.
+    """
+    for path in (*plan.sources, *plan.includes, plan.requirements, plan.artifacts, plan.command.replace("'", "")):
+        if not path.isprintable() or _UNFIT.search(path):
+            raise DeployError(
+                "GBE714", path=repr(path), reason="an ignore file or COPY would read its name as something else"
+            )
     return {
-        plan.dockerfile: _render_dockerfile(plan),
-        ".dockerignore" if is_at_top else f"{plan.dockerfile}.dockerignore": _render_ignore_file(plan),
-        f"{plan.folder}/graphbus.toml": _SETTINGS,
-        f"{plan.folder}/requirements.txt": requirements,
-        f"{plan.folder}/{plan.wheel}": wheel,
+        "Dockerfile": render_dockerfile(plan),
+        ".dockerignore": render_ignore_file(plan),
+        f"{_FOLDER}/graphbus.toml": _SETTINGS,
+        f"{_FOLDER}/requirements.txt": requirements,
+        f"{_FOLDER}/{plan.wheel}": wheel,
     }
 
 
-def _render_dockerfile(plan: ImagePlan) -> str:
+def render_dockerfile(plan: ImagePlan) -> str:
     """Return the text of the Dockerfile."""
     theirs = [plan.requirements] if plan.requirements else []
-    given = (shlex.quote(f"--requirement={path}") for path in (f"{plan.folder}/requirements.txt", *theirs))
+    given = (shlex.quote(f"--requirement={path}") for path in (f"{_FOLDER}/requirements.txt", *theirs))
+    tops = {path if "/" not in path else f"{path.partition('/')[0]}/" for path in (*plan.sources, *plan.includes)}
+    copied = (*sorted(tops - {f"{plan.artifacts}/"}), f"{plan.artifacts}/")
     elsewhere = [] if plan.artifacts == ".graphbus" else ["--artifacts", plan.artifacts]
     written = [STATE, *plan.writable]
-    make = ["install", "-d", "-o", f"{USER_ID}", "-g", f"{USER_ID}", "-m", "0750", *written]
     return fill(
         "Dockerfile",
         command=plan.command,
         base=plan.base,
-        copy_requirements=tuple(_copy(path, path) for path in (f"{plan.folder}/", *theirs)),
+        copy_requirements=tuple(_copy(path, path) for path in (f"{_FOLDER}/", *theirs)),
         requirements=" ".join(given),
         third_party=bool(plan.third_party),
         find=f"{shlex.quote(_FIND)} {shlex.join(plan.third_party)}",
-        copy_project=(
-            _copy(f"{plan.folder}/graphbus.toml", CONFIG),
-            *(_copy(path, path) for path in plan.copied),
-        ),
-        labels=" \\\n".join(f"{name}={_label(text)}" for name, text in plan.labels.items()),
+        copy_project=(_copy(f"{_FOLDER}/graphbus.toml", CONFIG), *(_copy(path, path) for path in copied)),
+        labels=" \\\n".join(f"{name}={_json(text)}".replace("$", "\\$") for name, text in plan.labels.items()),
         folders="The folders that are" if plan.writable else "The one folder that is",
-        make_folders=_json(make),
+        make_folders=_json(["install", "-d", "-o", f"{USER_ID}", "-g", f"{USER_ID}", "-m", "0750", *written]),
         volumes=_json(written),
         is_served=plan.is_served,
         entry_point=_json([*CONFINED_RUNTIME, *elsewhere]),
@@ -144,110 +138,94 @@ def _render_dockerfile(plan: ImagePlan) -> str:
 
 
 def _copy(source: str, target: str) -> str:
-    """Return an instruction; a path with `$` or a space needs the form in JSON."""
-    if re.search(r"[$ ]", source + target):
-        return f"COPY {_json([path.replace('$', chr(92) + '$') for path in (source, target)])}"
-    return f"COPY {source} {target}"
+    return f"COPY {_json([source, target])}" if " " in source else f"COPY {source} {target}"
 
 
-def _label(text: str) -> str:
-    return dumps(text, ensure_ascii=False).replace("$", "\\$")
+def _json(value: object) -> str:
+    return dumps(value, ensure_ascii=False)
 
 
-def _json(words: Sequence[str]) -> str:
-    return dumps(words, ensure_ascii=False)
-
-
-def _render_ignore_file(plan: ImagePlan) -> str:
+def render_ignore_file(plan: ImagePlan) -> str:
     """Return the ignore file: everything stays out of the build but what is named, and so does what nobody thought of.
 
     Source files are let through folder by folder, as some engines do not look below a folder that only `**` would reach.
     """
-    own = [f"{plan.folder}/{name}" for name in sorted(("graphbus.toml", "requirements.txt", plan.wheel))]
+    own = [f"{_FOLDER}/{name}" for name in sorted(("graphbus.toml", "requirements.txt", plan.wheel))]
     return fill(
         "dockerignore",
         command=plan.command,
-        own=tuple(map(_literal, (*own, *filter(None, [plan.requirements])))),
-        artifacts=tuple(_literal(f"{plan.artifacts}/{name}") for name in plan.artifact_files),
+        own=(*own, *filter(None, [plan.requirements])),
+        artifacts=tuple(f"{plan.artifacts}/{name}" for name in plan.artifact_files),
         sources=tuple(dict.fromkeys(_pattern(path) for path in sorted(plan.sources))),
-        includes=tuple(_literal(path.rstrip("/")) for path in plan.includes),
-        folders=tuple(_literal(path) for path in plan.includes if path.endswith("/")),
+        includes=tuple(path.rstrip("/") for path in plan.includes),
+        folders=tuple(path for path in plan.includes if path.endswith("/")),
     )
 
 
 def _pattern(path: str) -> str:
     """All modules of a folder, so that a new one needs no new ignore file; files at the top of the project one by one."""
     folder, slash, _ = path.rpartition("/")
-    return f"{_literal(folder)}/*.py" if slash and path.endswith(".py") else _literal(path)
-
-
-def _literal(path: str) -> str:
-    return re.sub(r"([\\*?\[\]!])", r"\\\1", path)
+    return f"{folder}/*.py" if slash and path.endswith(".py") else path
 
 
 # --- Requirements -----------------------------------------------------------------------------------------------------
 
 
-class Requirement(NamedTuple):
-    """One entry of a file: the distribution, by its normalized name, and its text, hashes included."""
-
-    name: str
-    text: str
-
-
 def entries(text: str) -> Iterator[tuple[int, str]]:
     """Yield each entry of a file with the number of its first line; a backslash continues it, comments are left out."""
     number = 1
-    for entry in re.split(r"(?<!\\)\n", text + "\n"):
+    for entry in re.split(r"(?<!\\)\n", text.removeprefix("\ufeff") + "\n"):
         line = " ".join(re.sub(r"(^|\s)#.*", "", each).rstrip("\\ \t\r") for each in entry.split("\n")).strip()
         if line:
             yield number, line
         number += entry.count("\n") + 1
 
 
-def read_hashed(text: str, path: str) -> tuple[Requirement, ...]:
+def read_hashed(text: str, path: str) -> dict[str, str]:
     """Read a file of requirements, every one of which must have its hashes.
+
+    Returns:
+        Normalized name of the distribution -> the text of its entry, hashes included.
 
     Raises:
         DeployError: GBE711 for anything else, with the line.
     """
-    found = []
-    for number, line in entries(text.removeprefix("\ufeff")):
-        name = None if line.startswith("-") else _NAME.match(line)
+    found = {}
+    for number, line in entries(text):
+        name = _NAME.match(line)
         reason = _fault_of_option(line) if line.startswith("-") else _fault(line, name)
         if reason:
             raise DeployError("GBE711", where=Place(path, number), path=path, reason=reason)
-        if name:
-            found.append(Requirement(_normal(name[1]), line))
-    return tuple(found)
+        if name and not line.startswith("-"):
+            found[_normal(name[1])] = line
+    return found
 
 
-def join(pins: Iterable[str], wheel: str, sha256: str, theirs: tuple[Requirement, ...]) -> str:
+def join(pins: Iterable[str], wheel: str, sha256: str, theirs: Iterable[str]) -> str:
     """Return our file of requirements: the wheel of the runtime and what it needs, each package once.
 
     What the project's file pins is left out; pip checks whether it meets what the runtime asks for.
 
     Args:
         pins: Parts of our lock; what an earlier one holds is not taken from a later one.
-        wheel: Path of the wheel, below the project.
+        wheel: Name of the wheel.
+        theirs: Normalized names.
     """
-    taken = {each.name for each in theirs}
+    taken = {*theirs}
     lines = ["# Written by `graphbus docker build`: the runtime, and what it needs. From the lock of GraphBus."]
-    lines.append(f"./{wheel} --hash=sha256:{sha256}")
+    lines.append(f"./{_FOLDER}/{wheel} --hash=sha256:{sha256}")
     for part in pins:
-        fresh = [each for each in read_hashed(part, "requirements.txt") if each.name not in taken]
-        taken |= {each.name for each in fresh}
-        lines += [each.text for each in fresh]
+        fresh = {name: line for name, line in read_hashed(part, "requirements.txt").items() if name not in taken}
+        taken |= fresh.keys()
+        lines += fresh.values()
     return "".join(re.sub(r"\s+--hash", " \\\n    --hash", line) + "\n" for line in lines)
 
 
 def _fault_of_option(line: str) -> str:
     """Say why an option is refused; empty if it may stay."""
-    if line.startswith(_ELSEWHERE):
-        return "it leads to another file or folder; write one file that holds all"
     if _HARMLESS.fullmatch(line):
         return ""
-    return f"{re.split('[ =]', line)[0]} could let in what is no wheel, or what has no hash; leave it out"
+    return f"{re.split('[ =]', line)[0]} could let in another file, what is no wheel, or what has no hash; leave it out"
 
 
 def _fault(line: str, name: re.Match[str] | None) -> str:
@@ -256,7 +234,7 @@ def _fault(line: str, name: re.Match[str] | None) -> str:
         return "it does not begin with the name of a package"
     if not _HASH.search(line):
         return f"{name[1]} has no `--hash=sha256:`"
-    if _normal(name[1]) in _OURS:
+    if _normal(name[1]) in ("graphbus", "graphbus-core", "graphbus-runtime"):
         return f"the runtime of GraphBus comes from its own wheel; leave {name[1]} out"
     if name[2] == "@" and not re.split(r"[?#\s]", line[name.end() :].strip())[0].endswith(".whl"):
         return f"{name[1]} comes from an address that is no wheel, and to install it would run code of others"

@@ -48,8 +48,15 @@ _HOST = rf"(?:{_WORD}(?:\.{_WORD})*(?::[0-9]{{1,5}})?/)?"
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _TAG = r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
 _IMAGE = re.compile(rf"{_HOST}{_PART}(?:/{_PART})*{_TAG}(?:@sha256:[0-9a-f]{{64}})?")
-_CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<)\s*([0-9]+(?:\.[0-9]+)*)(\.\*)?")
-_COMPARE = {"==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
+_CLAUSE = re.compile(r"(?:^|,)(>=|<=|==|!=|~=|>|<)3\.([0-9]+)(\.[0-9]+)?(?:\.\*)?(?=,|$)")
+_COMPARE = {
+    ">=": operator.ge,
+    "~=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "!=": operator.ne,
+}
 
 
 def folders_to_write(powers: Powers) -> tuple[str, ...]:
@@ -119,7 +126,7 @@ def choose_python(wanted: str, requires_python: str) -> str:
     """
     if wanted and wanted not in BASES:
         raise DeployError("GBE713", version=wanted, known=", ".join(BASES))
-    allowed = [version for version, image in BASES.items() if _allows(requires_python, image)]
+    allowed = [version for version in BASES if _allows(requires_python, version)]
     if wanted and wanted not in allowed:
         raise DeployError("GBE738", wanted=wanted, requires=requires_python)
     if not allowed:
@@ -127,20 +134,11 @@ def choose_python(wanted: str, requires_python: str) -> str:
     return wanted or (DEFAULT_PYTHON if DEFAULT_PYTHON in allowed else allowed[0])
 
 
-def _allows(requires_python: str, image: str) -> bool:
-    version = _numbers(image.partition(":")[2].partition("-")[0])
-    clauses = (_CLAUSE.fullmatch(clause.strip()) for clause in requires_python.split(","))
-    return all(_meets(version, found[1], _numbers(found[2]), bool(found[3])) for found in clauses if found)
-
-
-def _meets(version: tuple[int, ...], sign: str, bound: tuple[int, ...], is_prefix: bool) -> bool:
-    """Compare as PEP 440 says: `== 3.12.*` compares the first two numbers, `~= 3.12` is at least that, with the same 3."""
-    if sign == "!=":
-        return not _meets(version, "==", bound, is_prefix)
-    if sign == "~=":
-        return version >= bound and version[: len(bound) - 1] == bound[:-1]
-    return bool(_COMPARE[sign](version[: len(bound)] if is_prefix else version, bound))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(".")))
+def _allows(requires_python: str, version: str) -> bool:
+    """Compare minor versions, as PEP 440 says; a clause about a patch, or one of another shape, asks for nothing."""
+    minor = int(version.partition(".")[2])
+    for sign, bound, patch in _CLAUSE.findall(requires_python.replace(" ", "")):
+        is_same = sign == "==" or (sign == "~=" and patch)
+        if not (minor == int(bound) if is_same else _COMPARE[sign](minor, int(bound))):
+            return False
+    return True

@@ -25,8 +25,18 @@ GITLAB_PIPELINE = ".gitlab-ci.yml"
 GITLAB_MARK = "Written by `graphbus ci"
 """A file of ours begins with it."""
 
-_BRANCH = re.compile(r"(?!HEAD$|refs/)[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*(?<!\.)(?<!\.lock)")
-_ENVIRONMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]{0,62}(?<! )")
+_NAMES = {
+    "branch": (
+        re.compile(r"(?!HEAD$|refs/)(?!.*\.\.)(?=.{1,200}$)\w[\w.-]*(?:/\w[\w.-]*)*(?<!\.)(?<!\.lock)", re.ASCII),
+        "it may have letters, digits, dots, hyphens and `_`, in parts with / between them",
+        "main",
+    ),
+    "environment": (
+        re.compile(r"\w[\w./ -]{0,62}(?<! )", re.ASCII),
+        "it may have letters, digits, spaces, slashes, dots, hyphens and `_`",
+        "production",
+    ),
+}
 _PATTERN = re.compile(r"[*?\[\]{}$\\]|^[-#!~\s]|\s$")
 """What one of the forges reads as a pattern, a variable or a comment where a path is expected."""
 _PLAIN = re.compile(r"(?:(?!\$\{\{)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff])+")
@@ -190,27 +200,15 @@ def amount(usd: float) -> str:
     return f"{usd:.6f}".rstrip("0").rstrip(".")
 
 
-def check_branch(value: str) -> str:
-    """Return the value if it is the name of one branch, and no pattern.
+def check_name(value: str, kind: Literal["branch", "environment"]) -> str:
+    """Return the value if it is the name of one branch, and no pattern, or of an environment as both forges take it.
 
     Raises:
         DeployError: GBE703.
     """
-    if not _BRANCH.fullmatch(value) or ".." in value or len(value) > 200:
-        reason = "it may have letters, digits, dots, hyphens and `_`, in parts with / between them"
-        raise refusal(value, "name of a branch", reason, "main")
-    return value
-
-
-def check_environment(value: str) -> str:
-    """Return the value if both forges take it as the name of an environment.
-
-    Raises:
-        DeployError: GBE703.
-    """
-    if not _ENVIRONMENT.fullmatch(value):
-        reason = "it may have letters, digits, spaces, slashes, dots, hyphens and `_`"
-        raise refusal(value, "name of an environment", reason, "production")
+    pattern, reason, example = _NAMES[kind]
+    if not pattern.fullmatch(value):
+        raise refusal(value, f"name of {'a' if kind == 'branch' else 'an'} {kind}", reason, example)
     return value
 
 
@@ -232,9 +230,8 @@ def check_cron(value: str) -> str:
         DeployError: GBE703.
     """
     fields = value.split()
-    if len(fields) != 5:
-        raise refusal(value, "schedule", f"it has {len(fields)} fields, not 5", "23 4 * * 1")
-    wrong = next((field for field in fields if not _CRON_FIELD.fullmatch(field)), "")
-    if wrong:
-        raise refusal(value, "schedule", f"{wrong!r} is no field of one", "23 4 * * 1")
+    if len(fields) != 5 or not all(map(_CRON_FIELD.fullmatch, fields)):
+        raise refusal(
+            value, "schedule", "it has five fields: minute, hour, day, month and day of the week", "23 4 * * 1"
+        )
     return " ".join(fields)

@@ -12,12 +12,12 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from graphbus_core.editing.git import Git, Repository, listed
+from graphbus_core.editing.git import STAGED, Entry, Git, Repository, listed
 from graphbus_core.errors import NegotiationError, Place, raise_all
 
 _UNDER_WAY = {
@@ -61,8 +61,7 @@ def open_for_commits(root: str | Path) -> Repository:
     _check_identity(repository)
     _check_signer(repository)
     lock = _lock_of(repository)
-    if not any(not lock.exists() for _ in _tries()):
-        raise _in_use(repository, lock)
+    _wait_for(repository, lambda: not lock.exists())
     return repository
 
 
@@ -78,16 +77,6 @@ def check_files(repository: Repository, paths: Sequence[str]) -> None:
     )
 
 
-def changed_before(repository: Repository, files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Give those files whose bytes are not what HEAD has, sorted; untracked ones among them."""
-    head = repository.head()
-    known = repository.entries(head, tuple(files))
-    with _Scratch.opened(repository, head) as scratch:
-        scratch.put({path: data for path, data in files.items() if path in known})
-        now = scratch.entries()
-    return tuple(sorted(path for path in files if path not in known or now[path] != known[path]))
-
-
 def make_commits(repository: Repository, steps: Sequence[Step], on_made: Callable[[Sequence[str]], object]) -> None:
     """Make one commit after the other on what is checked out, and let HEAD stand for the last; all of them or none.
 
@@ -98,22 +87,15 @@ def make_commits(repository: Repository, steps: Sequence[Step], on_made: Callabl
         NegotiationError: GBE431, git refuses; GBE433, HEAD or the index is in use by somebody else; HEAD is as it was.
     """
     head, branch = repository.head(), repository.branch()
-    paths = tuple(sorted({path for step in steps for path in step.files}))
-    old = repository.entries(head, paths)
+    paths = sorted({path for step in steps for path in step.files})
+    old = repository.entries(head, *paths)
     made: list[str] = []
-    sign = ("-S",) if _signs(repository) else ()
-    with _Scratch.opened(repository, head) as scratch:
+    with _scratch(repository, head) as scratch:
         for step in steps:
-            scratch.put(step.files)
+            _put(repository, scratch, step.files)
             tree = scratch.git.line("write-tree", "--missing-ok")  # a partial clone has not all that HEAD has
-            parent = made[-1] if made else head
-            written = repository.git.run(
-                *("commit-tree", *sign, "-p", parent, "-F", "-", tree),
-                stdin=step.message.encode(),
-                timeout_s=_SIGNING_TIMEOUT_S,
-            )
-            made.append(written.decode().strip())
-        fresh = scratch.entries()
+            made.append(_commit(repository, tree, made[-1] if made else head, step.message))
+        fresh = scratch.entries(STAGED, *paths)
     on_made(made)
     with _locked_index(repository) as lock:
         _renew_index(repository, lock, {path: (old[path], fresh[path]) for path in paths})
@@ -121,6 +103,11 @@ def make_commits(repository: Repository, steps: Sequence[Step], on_made: Callabl
             raise _unfit("HEAD was moved meanwhile", "Commit by hand what was written.", repository.root)
         subject = steps[-1].message.partition("\n")[0]
         repository.git.run("update-ref", "-m", f"graphbus: {subject}", "HEAD", made[-1], head)
+
+
+def _commit(repository: Repository, tree: str, parent: str, message: str) -> str:
+    command = ("commit-tree", *(("-S",) if _signs(repository) else ()), "-p", parent, "-F", "-", tree)
+    return repository.git.run(*command, stdin=message.encode(), timeout_s=_SIGNING_TIMEOUT_S).decode().strip()
 
 
 # --- may commits be made here? ----------------------------------------------------------------
@@ -132,8 +119,7 @@ def _unfit(reason: str, advice: str, root: str | Path) -> NegotiationError:
 
 def _check_identity(repository: Repository) -> None:
     for kind in ("AUTHOR", "COMMITTER"):
-        status, _, _ = repository.git.attempt("var", f"GIT_{kind}_IDENT")
-        if status:
+        if repository.git.attempt("var", f"GIT_{kind}_IDENT")[0]:
             advice = "Set both: `git config user.name ...` and `git config user.email ...`."
             raise _unfit(f"git has no name or address for the {kind.lower()} of a commit", advice, repository.root)
 
@@ -148,9 +134,8 @@ def _check_signer(repository: Repository) -> None:
     if not _signs(repository):
         return
     for key in _SIGNERS:
-        _, output, _ = repository.git.attempt(
-            "config", "--show-scope", "-z", "--get", key
-        )  # files that it includes too
+        asked = ("config", "--show-scope", "-z", "--get", key)  # files that the settings include, too
+        _, output, _ = repository.git.attempt(*asked)
         if output.partition(b"\0")[0] in {b"local", b"worktree"}:
             advice = "Set it in your own settings (`git config --global`), or negotiate without --commit."
             raise _unfit(f"commits are signed, and {key} is a setting of the repository", advice, repository.root)
@@ -158,8 +143,8 @@ def _check_signer(repository: Repository) -> None:
 
 def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Give path -> why its changes cannot be committed; a later reason outranks an earlier one."""
-    submodules = []
-    for (flag, mode, _, stage), full in listed(repository.git, "ls-files", "-v", "--stage", "--full-name", "-z"):
+    git, submodules = repository.git, []
+    for (flag, mode, _, stage), full in listed(git, "ls-files", "-v", "--stage", "--full-name", "-z"):
         path = full.removeprefix(repository.prefix)
         if mode == "160000":
             submodules.append(f"{path}/")
@@ -167,20 +152,14 @@ def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[st
             yield path, "it is in conflict"
         elif path in paths and flag != "H":
             yield path, "git is told not to look at it (assume-unchanged or skip-worktree)"
-    inside = {path for path in paths if path.startswith(tuple(submodules))}
+    inside = [path for path in paths if path.startswith(tuple(submodules))]
     yield from ((path, "it lies in a submodule") for path in inside)
-    yield from _own_troubles(repository, [path for path in paths if path not in inside])
-
-
-def _own_troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
-    git = repository.git
-    listed = os.fsencode("".join(f"./{path}\0" for path in paths))  # `./` keeps a name from being a pattern
-    status, output, said = git.attempt("--no-literal-pathspecs", "check-ignore", "-z", "--stdin", stdin=listed)
+    own = os.fsencode("".join(f"./{path}\0" for path in paths if path not in inside))  # `./`: no pattern
+    status, ignored, said = git.attempt("--no-literal-pathspecs", "check-ignore", "-z", "--stdin", stdin=own)
     if status > 1:  # 1: none of them
-        raise NegotiationError("GBE431", where=Place(str(git.folder)), command="check-ignore", reason=said.strip())
-    for path in os.fsdecode(output).split("\0")[:-1]:
-        yield path.removeprefix("./"), "git ignores it"
-    attributes = iter(git.fields("check-attr", "-z", "--stdin", "filter", stdin=listed))
+        raise git.refusal("check-ignore", said.strip())
+    yield from ((path.removeprefix("./"), "git ignores it") for path in os.fsdecode(ignored).split("\0")[:-1])
+    attributes = iter(git.fields("check-attr", "-z", "--stdin", "filter", stdin=own))
     for path, _, name in zip(attributes, attributes, attributes, strict=True):
         if f"filter.{name}" in repository.filters:
             yield path.removeprefix("./"), f"it goes through the program of filter.{name}, which is not run"
@@ -189,71 +168,40 @@ def _own_troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tupl
 # --- beside the work tree ---------------------------------------------------------------------
 
 
-class _Scratch:
-    """A temporary index and a temporary folder: what lands in the index is what `git add` would make of it."""
-
-    def __init__(self, repository: Repository, folder: Path) -> None:
-        self.repository = repository
-        self.folder = folder / "tree"
-        self.folder.mkdir()
-        self.top = Path(repository.git.line("rev-parse", "--show-toplevel"))
+@contextmanager
+def _scratch(repository: Repository, commit: str) -> Iterator[Repository]:
+    """Give a temporary index with the tree of a commit, and an empty temporary folder: the same repository, seen from there."""
+    with TemporaryDirectory(prefix="graphbus-git-") as folder:
+        tree = Path(folder, "tree")
+        root = tree / repository.prefix
+        root.mkdir(parents=True)
         git_dir = repository.git.line("rev-parse", "--absolute-git-dir")
-        places = {"GIT_DIR": git_dir, "GIT_WORK_TREE": str(self.folder), "GIT_INDEX_FILE": str(folder / "index")}
-        self.git = Git(self.folder, repository.git.settings, places)
-        self._paths: set[str] = set()
-
-    @classmethod
-    @contextmanager
-    def opened(cls, repository: Repository, commit: str) -> Iterator[_Scratch]:
-        """Begin with the tree of a commit."""
-        with TemporaryDirectory(prefix="graphbus-git-") as folder:
-            scratch = cls(repository, Path(folder))
-            scratch.git.run("read-tree", "--no-sparse-checkout", commit)
-            yield scratch
-
-    def put(self, files: Mapping[str, bytes]) -> None:
-        """Give files that the commit has other bytes; their modes stay."""
-        modes = self.entries_of(files)
-        for path, data in files.items():
-            self._copy_attributes(path)
-            target = self.folder / self._full(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
-            target.chmod(0o755 if modes[path][0] == "100755" else 0o644)
-        self._paths |= set(files)
-        listed = "".join(f"{self._full(path)}\0" for path in files)
-        self.git.run("update-index", "-z", "--stdin", stdin=os.fsencode(listed))
-
-    def _full(self, path: str) -> str:
-        return f"{self.repository.prefix}{path}"
-
-    def _copy_attributes(self, path: str) -> None:
-        """Line ends are decided by the attributes as they are in the work tree."""
-        for folder in PurePosixPath(self._full(path)).parents:
-            found, copy = self.top / folder / ".gitattributes", self.folder / folder / ".gitattributes"
-            if not copy.exists() and found.is_file() and not found.is_symlink():
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(found, copy)
-
-    def entries(self) -> dict[str, tuple[str, str]]:
-        """Give mode and id of every file that was put."""
-        return self.entries_of(self._paths)
-
-    def entries_of(self, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Give mode and id of files: path -> `("100644", id)`."""
-        full = {self._full(path): path for path in paths}
-        if not full:
-            return {}  # git would list them all
-        return {full[name]: entry for name, entry in _staged(self.git, full).items()}
+        places = {"GIT_DIR": git_dir, "GIT_WORK_TREE": str(tree), "GIT_INDEX_FILE": str(Path(folder, "index"))}
+        git = Git(root, repository.git.settings, places)
+        git.run("read-tree", "--no-sparse-checkout", commit)
+        yield Repository(git, repository.prefix, repository.filters)
 
 
-def _staged(git: Git, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Give mode and id that an index has for files, by their paths relative to the folder that git works in."""
-    found = {}
-    for (mode, blob, stage), path in listed(git, "ls-files", "--stage", "-z", "--", *paths):
-        if stage == "0":
-            found[path] = (mode, blob)
-    return found
+def _put(repository: Repository, scratch: Repository, files: Mapping[str, bytes]) -> None:
+    """Give files that the commit has other bytes: what lands in the index is what `git add` would make; their modes stay."""
+    modes = scratch.entries(STAGED, *files)
+    _copy_attributes(repository, scratch, files)
+    for path, data in files.items():
+        target = scratch.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        target.chmod(0o755 if modes[path][0] == "100755" else 0o644)
+    scratch.git.run("update-index", "-z", "--stdin", stdin=os.fsencode("".join(f"{path}\0" for path in files)))
+
+
+def _copy_attributes(repository: Repository, scratch: Repository, paths: Iterable[str]) -> None:
+    """Line ends are decided by the attributes as they are in the work tree."""
+    top, tree = Path(repository.git.line("rev-parse", "--show-toplevel")), Path(scratch.git.variables["GIT_WORK_TREE"])
+    for folder in {above for path in paths for above in PurePosixPath(repository.prefix, path).parents}:
+        found, copy = top / folder / ".gitattributes", tree / folder / ".gitattributes"
+        if found.is_file() and not found.is_symlink():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(found, copy)
 
 
 # --- the index of the person -------------------------------------------------------------------
@@ -263,15 +211,13 @@ def _staged(git: Git, paths: Iterable[str]) -> dict[str, tuple[str, str]]:
 def _locked_index(repository: Repository) -> Iterator[Path]:
     """Hold the lock of the index, as git itself does; what was written into it becomes the index in the end."""
     lock = _lock_of(repository)
-    if not any(_take(lock) for _ in _tries()):
-        raise _in_use(repository, lock)
+    _wait_for(repository, lambda: _take(lock))
     try:
         yield lock
         if lock.stat().st_size:
             os.replace(lock, repository.index)
     finally:
-        with suppress(FileNotFoundError):
-            lock.unlink()
+        lock.unlink(missing_ok=True)
 
 
 def _lock_of(repository: Repository) -> Path:
@@ -287,35 +233,27 @@ def _take(lock: Path) -> bool:
     return True
 
 
-def _tries() -> Iterator[None]:
-    """Give one try after the other until it has been long enough."""
+def _wait_for(repository: Repository, is_free: Callable[[], bool]) -> None:
+    """Try until another git has let go of the index; refuse when it has been long enough."""
     until = time.monotonic() + LOCK_WAIT_S
-    yield
-    while time.monotonic() < until:
+    while not is_free():
+        if time.monotonic() > until:
+            advice = f"If no git is at work, remove {_lock_of(repository)}."
+            raise _unfit("another git process works on the index", advice, repository.root)
         time.sleep(0.05)
-        yield
 
 
-def _in_use(repository: Repository, lock: Path) -> NegotiationError:
-    return _unfit("another git process works on the index", f"If no git is at work, remove {lock}.", repository.root)
-
-
-def _renew_index(
-    repository: Repository, lock: Path, changes: Mapping[str, tuple[tuple[str, str], tuple[str, str]]]
-) -> None:
+def _renew_index(repository: Repository, lock: Path, changes: Mapping[str, tuple[Entry, Entry]]) -> None:
     """Write into the lock the index with the new entries of files whose entry is still the old one of HEAD."""
     with repository.copied_index() as git:
-        now = _staged(git, changes)
-        lines = [
-            f"{fresh[0]} {fresh[1]}\t{repository.prefix}{path}\0"
-            for path, (old, fresh) in changes.items()
-            if now.get(path) == old
-        ]
-        if not lines:
+        now = Repository(git, repository.prefix, repository.filters).entries(STAGED, *changes)
+        kept = {path: fresh for path, (old, fresh) in changes.items() if now.get(path) == old}
+        if not kept:
             return
-        git.run("update-index", "-z", "--index-info", stdin=os.fsencode("".join(lines)))
+        lines = "".join(f"{mode} {blob}\t{repository.prefix}{path}\0" for path, (mode, blob) in kept.items())
+        git.run("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
         copy = Path(git.variables["GIT_INDEX_FILE"])
-        made, mode = copy.stat(), stat.S_IMODE(repository.index.stat().st_mode)
+        made, mode_bits = copy.stat(), stat.S_IMODE(repository.index.stat().st_mode)
         lock.write_bytes(copy.read_bytes())
         os.utime(lock, ns=(made.st_atime_ns, made.st_mtime_ns))
-        lock.chmod(mode)
+        lock.chmod(mode_bits)

@@ -15,7 +15,7 @@ only what is known to be read by people alone is passed over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -82,16 +82,13 @@ class Scope:
 
     def check(self) -> Problem | None:
         """Give the first reason why a file may not be changed."""
-        for path in self.files:
+        for path in (*self.files, *self._change.unjudged):
             if path in self._change.links:
                 return Problem("G0.link", f"{path} is a link or lies behind one.", path)
-            problem = scope.check_path(path, self._project)
+            problem = scope.check_path(path, self._project) if path in self.files else None
             if problem and not self.is_allowed(path):
                 return problem
-        for path in self._change.unjudged:
-            if path in self._change.links:
-                return Problem("G0.link", f"{path} is a link or lies behind one.", path)
-            if not self.is_document(path):
+            if path not in self.files and not self.is_document(path):
                 return Problem("G0.unjudged", f"{path} changes, and nobody can judge what that does.", path)
         judged = {
             path: (before or b"", after or b"")
@@ -102,20 +99,13 @@ class Scope:
 
     def is_allowed(self, path: str) -> bool:
         """True for a file that was named, is spelled as it should be, is no link, and is not protected by the settings."""
-        is_clean = (
-            path.isprintable()
-            and "\\" not in path
-            and not path.startswith(("/", "~"))
-            and str(PurePosixPath(path)) == path
-        )
-        if not is_clean or {"..", ".git"} & set(PurePosixPath(path).parts):
-            return False
-        if scope.is_behind_link(self._project.config.root, path):
+        parts = PurePosixPath(path).parts
+        is_clean = path.isprintable() and "\\" not in path and path[:1] not in "/~" and str(PurePosixPath(path)) == path
+        if not is_clean or {"..", ".git"} & set(parts) or scope.is_behind_link(self._project.config.root, path):
             return False
         protected = self._project.config.safety_config.protected_files
-        return not any(scope.fits(path, glob) for glob in protected) and any(
-            scope.fits(path, glob) for glob in self._change.allow
-        )
+        fits = partial(scope.fits, path)
+        return any(map(fits, self._change.allow)) and not any(map(fits, protected))
 
     def is_document(self, path: str) -> bool:
         """True for what only people read."""

@@ -13,6 +13,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -24,19 +25,17 @@ from graphbus_core.editing.rungs import contract, scope
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, Sign, SourceFiles, check_growth, guarded
 from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import Problem, of_edit
-from graphbus_core.editing.rungs.contract import check_known
-from graphbus_core.editing.rungs.ground import Noted, NotRun, State, Verdict, shortened
+from graphbus_core.editing.rungs.ground import NotRun, State, Verdict, shortened
 from graphbus_core.editing.rungs.trials import Trials
 from graphbus_core.editing.sandboxes.process import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.findings import Finding
-from graphbus_core.model.powers import Powers
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult, SchemaChange
 
-Contents = dict[str, tuple[bytes, bytes]]
-Hear = Callable[[str, str], object]
+_Contents = dict[str, tuple[bytes, bytes]]
+_Hear = Callable[[str, str], object]
 
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
 _LONE_RETURN = re.compile(r"\r(?!\n)")
@@ -53,17 +52,15 @@ class Gate:
         hear: Given what tried code has said: the rung and the words, shortened. For a person; no report holds them.
     """
 
-    def __init__(self, base: Project, config: ResolvedBuild, sandbox: Sandbox | None, hear: Hear | None = None) -> None:
+    def __init__(
+        self, base: Project, config: ResolvedBuild, sandbox: Sandbox | None, hear: _Hear | None = None
+    ) -> None:
         self._base = base
-        self._config = config
-        self._trials = Trials(config, sandbox)
-        self._findings: dict[str, tuple[Finding, ...]] = {}
-        self._hear = hear
-
-    def repeat(self, rung: str, verdict: Verdict) -> None:
-        """Let a person hear what tried code has said."""
-        if verdict and verdict.told and self._hear:
-            self._hear(rung, shortened(verdict.told))
+        self.config = config
+        self.hear = hear
+        self.trials = Trials(config, sandbox)
+        self._read: tuple[Project, ProjectPowers] | None = None
+        self.findings: dict[str, tuple[Finding, ...]] = {}  # by the digest of a state, so that each is asked once
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
         """Let a proposal climb, from the present state of the workspace; the workspace does not change."""
@@ -94,42 +91,31 @@ class Gate:
             return _report("", [_result("G0", problem)])
         return Trial(self, self._base, changed, {}, changed, is_last=True).report("", ())
 
-    def findings(self, state: str, project: Project) -> tuple[Finding, ...]:
-        """What the rules find in a state; asked once for each."""
-        if state not in self._findings:
-            self._findings[state] = contract.findings_of(project)
-        return self._findings[state]
-
-    def findings_after(self, state: str, project: Project, base: str, before: Project) -> tuple[Finding, ...]:
-        """What the rules find in a state that came of another one by a change."""
-        if state not in self._findings:
-            self._findings[state] = contract.findings_after(project, before, self.findings(base, before))
-        return self._findings[state]
-
-    @property
-    def trials(self) -> Trials:
-        """Imports and test runs."""
-        return self._trials
-
     @cached_property
     def allowed(self) -> Allowed:
         """The packages that the project uses or is."""
         used = {"graphbus_core"}
         for file in self._base.index.files:
-            used.update(_imported_packages(Path(self._config.root, file.path)))
+            used.update(_imported_packages(Path(self.config.root, file.path)))
         for root in self._base.index.import_roots:
-            used.update(_own_packages(Path(self._config.root, root)))
-        return Allowed(frozenset(used), self._config.safety_config.allow_external_dependencies)
+            used.update(_own_packages(Path(self.config.root, root)))
+        return Allowed(frozenset(used), self.config.safety_config.allow_external_dependencies)
 
-    @property
-    def powers(self) -> Powers:
-        """What a person has declared that agents may do."""
-        return self._config.settings.powers
+    def powers_before(self, project: Project) -> ProjectPowers:
+        """A project as G3 reads it; the one that several changes start from is read once."""
+        if self._read is None or self._read[0] is not project:
+            self._read = project, self.powers_in(project, project)
+        return self._read[1]
+
+    def powers_in(self, project: Project, before: Project) -> ProjectPowers:
+        """A project as G3 reads it; what its agents import without the change, they import anyway."""
+        loaded = frozenset({*before.agent_files, *before.imports.files})
+        return ProjectPowers(SourceFiles(project.index, project.reader, self.allowed), loaded)
 
     @cached_property
     def minimum_python(self) -> int:
         """The minor version of the oldest Python 3 that the project supports, not newer than this one."""
-        return min(_minor_version(self._config), sys.version_info.minor)
+        return min(_minor_version(self.config), sys.version_info.minor)
 
 
 class Trial:
@@ -139,9 +125,9 @@ class Trial:
         self,
         gate: Gate,
         before: Project,
-        contents: Contents,
-        changed_before: Contents,
-        changed_after: Contents,
+        contents: _Contents,
+        changed_before: _Contents,
+        changed_after: _Contents,
         *,
         is_last: bool = False,
     ) -> None:
@@ -164,7 +150,8 @@ class Trial:
         for rung, climb in self.rungs(declared):
             verdict = climb()
             results.append(_result(rung, verdict))
-            self.gate.repeat(rung, verdict)
+            if verdict and verdict.told and self.gate.hear:
+                self.gate.hear(rung, shortened(verdict.told))
             if isinstance(verdict, Problem):
                 break
             if rung == "G4":
@@ -201,15 +188,13 @@ class Trial:
     ) -> Problem | None:
         """G3 for one file, with the projects around its two texts."""
         old, new = self.surroundings
-        powers = self.gate.powers
+        powers = self.gate.config.settings.powers
         return check_growth(path, Side(before, old), Side(after, new), powers, passes_over, has_moved=has_moved)
 
     @cached_property
     def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
         """The project before and after, as G3 reads it."""
-        loaded = frozenset({*self.before.agent_files, *self.before.imports.files})
-        old, new = (SourceFiles(side.index, side.reader, self.gate.allowed) for side in (self.before, self.after))
-        return ProjectPowers(old, loaded), ProjectPowers(new, loaded)
+        return self.gate.powers_before(self.before), self.gate.powers_in(self.after, self.before)
 
     def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
         """G4: what agents promise each other still fits."""
@@ -217,12 +202,17 @@ class Trial:
 
     def check_promises(self, declared: tuple[SchemaChange, ...]) -> Verdict:
         """Findings, edges, what is known of them, and declarations."""
-        before = self.gate.findings(self.base.digest, self.before)
-        after = self.gate.findings_after(self.head.digest, self.after, self.base.digest, self.before)
+        known = self.gate.findings
+        if self.base.digest not in known:
+            known[self.base.digest] = contract.findings_of(self.before)
+        before = known[self.base.digest]
+        if self.head.digest not in known:
+            known[self.head.digest] = contract.findings_after(self.after, self.before, before)
+        after = known[self.head.digest]
         return (
             contract.check_findings(before, after)
             or contract.check_edges(self.before, self.after, declared)
-            or check_known(self.before, self.after)
+            or contract.check_known(self.before, self.after)
             or contract.check_declared(declared, contract.schema_changes(self.before, self.after))
         )
 
@@ -288,20 +278,17 @@ def _first(problems: Iterator[Problem | None]) -> Problem | None:
     return next((problem for problem in problems if problem), None)
 
 
-def _after(changed: Contents) -> dict[str, bytes]:
+def _after(changed: _Contents) -> dict[str, bytes]:
     return {path: after for path, (_, after) in changed.items()}
 
 
 def _result(rung: str, verdict: Verdict) -> RungResult:
-    if verdict is None:
-        return RungResult(rung=rung, status="passed")
+    if isinstance(verdict, Problem):
+        code, message, path, line = verdict.code, verdict.message, verdict.path, verdict.line
+        return RungResult(rung=rung, status="failed", code=code, message=message, path=path, line=line)
     if isinstance(verdict, NotRun):
         return RungResult(rung=rung, status="not_run", code=verdict.code, message=verdict.reason)
-    if isinstance(verdict, Noted):
-        return RungResult(rung=rung, status="passed", message=verdict.reason)
-    return RungResult(
-        rung=rung, status="failed", code=verdict.code, message=verdict.message, path=verdict.path, line=verdict.line
-    )
+    return RungResult(rung=rung, status="passed", message=verdict.reason if verdict else "")
 
 
 def _report(proposal_id: str, results: list[RungResult], actual: tuple[SchemaChange, ...] = ()) -> GateReport:
@@ -309,26 +296,20 @@ def _report(proposal_id: str, results: list[RungResult], actual: tuple[SchemaCha
     return GateReport(proposal_id=proposal_id, passed=not has_failed, rungs=tuple(results), schema_changes=actual)
 
 
-def _imported_packages(path: Path) -> set[str]:
+def _imported_packages(path: Path) -> Iterator[str]:
     """Give the first names of what a file imports, without parsing it."""
-    found: set[str] = set()
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return found
-    for module, names in _IMPORT_LINE.findall(data):
-        listed = [module] if module else [name.split(b" as ")[0] for name in names.split(b",")]
-        found.update(name.strip().partition(b".")[0].decode() for name in listed)
-    return found
+    with suppress(OSError):
+        for module, names in _IMPORT_LINE.findall(path.read_bytes()):
+            listed = [module] if module else [name.split(b" as ")[0] for name in names.split(b",")]
+            yield from (name.strip().partition(b".")[0].decode() for name in listed)
 
 
-def _own_packages(root: Path) -> set[str]:
+def _own_packages(root: Path) -> Iterator[str]:
     """Give the names under which files and folders of an import root can be imported."""
-    entries = root.iterdir() if root.is_dir() else ()
-    names = {
-        entry.name if entry.is_dir() else entry.stem for entry in entries if entry.is_dir() or entry.suffix == ".py"
-    }
-    return {name for name in names if name.isidentifier()}
+    for entry in root.iterdir() if root.is_dir() else ():
+        name = entry.stem if entry.suffix == ".py" and not entry.is_dir() else entry.name
+        if name.isidentifier() and (entry.is_dir() or entry.suffix == ".py"):
+            yield name
 
 
 def _minor_version(config: ResolvedBuild) -> int:
@@ -336,13 +317,12 @@ def _minor_version(config: ResolvedBuild) -> int:
     wanted = config.settings.gate.target_python
     if wanted:
         return int(wanted.rpartition(".")[2])
-    try:
-        text = Path(config.root, "pyproject.toml").read_text(encoding="utf-8")
-    except OSError:
-        return sys.version_info.minor
     import tomllib
 
-    required = str(tomllib.loads(text).get("project", {}).get("requires-python", ""))
+    required = ""
+    with suppress(OSError):
+        text = Path(config.root, "pyproject.toml").read_text(encoding="utf-8")
+        required = str(tomllib.loads(text).get("project", {}).get("requires-python", ""))
     match = _REQUIRED.search(required)
     return int(match.group(1)) if match else sys.version_info.minor
 
@@ -385,13 +365,13 @@ class _ForeignTrial(Trial):
         verdict = self.proven(self.gate.trials.check_tests(self.base, middle, self.after), middle)
         if isinstance(verdict, Problem | NotRun):
             return verdict
-        changed = self.gate.trials.check_tests(middle, self.head, self.after, are_tests=True)
+        changed = self.gate.trials.check_tests(middle, self.head, self.after)
         if isinstance(changed, Problem):
             return changed._replace(message=f"With the changed tests: {changed.message}")
         return verdict or changed
 
 
-def judge(change: Change, hear: Hear | None = None) -> GateReport:
+def judge(change: Change, hear: _Hear | None = None) -> GateReport:
     """Let a change that somebody else made climb. Nothing is written; the changed code runs in the sandbox only.
 
     Contracts may change as long as no edge breaks: the report lists what differs.

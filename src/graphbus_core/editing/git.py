@@ -1,26 +1,25 @@
 """Git as GraphBus uses it: reading by plumbing commands that run nothing which the repository's own settings name.
 
 No hook, filter program, textconv, fsmonitor, pager, prompt or network; the index and the files stay as they are.
-Paths are relative to the folder that the repository was found from, with `/`. At the end: what somebody changed since a revision,
-and the project as it was there.
+Paths are relative to the folder that the repository was found from, with `/`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from graphbus_core.errors import EditError, NegotiationError, Place
 
-TIMEOUT_S = 60.0
 STAGED = ""
 """Stands for the index where a revision is asked for."""
 UNREACHED = "?"
@@ -28,9 +27,10 @@ UNREACHED = "?"
 
 Files = dict[str, tuple[bytes | None, bytes | None]]
 """Path -> bytes before and after; None: there is no such file."""
+Entry = tuple[str, str]
+"""Mode and id of a file in a tree or in the index: `("100644", id)`."""
 
-ChangeKind = Literal["added", "modified", "deleted"]
-
+_TIMEOUT_S = 60.0
 _PASSED = re.compile(
     r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|GNUPGHOME|GPG_TTY|SSH_AUTH_SOCK|EMAIL"
     r"|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM)|GIT_CEILING_DIRECTORIES"
@@ -63,14 +63,7 @@ _ENVIRONMENT = {
 _FILTER_KEY = re.compile(r"(filter\..*)\.(clean|smudge|process|required)", re.DOTALL)
 _BLAMED = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+")
 _REGULAR = {"100644", "100755"}
-_KINDS: dict[str, ChangeKind] = {"A": "added", "D": "deleted"}
-
-
-class FileState(NamedTuple):
-    """One path that differs between two states."""
-
-    path: str
-    kind: ChangeKind
+_NAMES_ONLY = ("--name-only", "-z", "--no-renames", "--ignore-submodules=all", "--relative", "--")
 
 
 class Git:
@@ -92,7 +85,7 @@ class Git:
         """Give the same with further variables in its environment."""
         return Git(self.folder, self.settings, {**self.variables, **variables})
 
-    def run(self, *arguments: str, stdin: bytes = b"", timeout_s: float = TIMEOUT_S) -> bytes:
+    def run(self, *arguments: str, stdin: bytes = b"", timeout_s: float = _TIMEOUT_S) -> bytes:
         """Give what a command prints.
 
         Raises:
@@ -101,10 +94,10 @@ class Git:
         status, output, said = self.attempt(*arguments, stdin=stdin, timeout_s=timeout_s)
         if status:
             reason = " ".join(said.split()).removeprefix("fatal: ").rstrip(".") or f"exit status {status}"
-            raise NegotiationError("GBE431", where=Place(str(self.folder)), command=arguments[0], reason=reason)
+            raise self.refusal(arguments[0], reason)
         return output
 
-    def attempt(self, *arguments: str, stdin: bytes = b"", timeout_s: float = TIMEOUT_S) -> tuple[int, bytes, str]:
+    def attempt(self, *arguments: str, stdin: bytes = b"", timeout_s: float = _TIMEOUT_S) -> tuple[int, bytes, str]:
         """Give the exit status of a command, what it prints, and what it says on stderr.
 
         Raises:
@@ -128,19 +121,16 @@ class Git:
                 output, said = process.communicate(stdin, timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                reason = f"no answer within {timeout_s:g} s"
-                raise NegotiationError(
-                    "GBE431", where=Place(str(self.folder)), command=arguments[0], reason=reason
-                ) from None
+                raise self.refusal(arguments[0], f"no answer within {timeout_s:g} s") from None
         return process.returncode, output, said.decode(errors="replace")
 
     def line(self, *arguments: str) -> str:
         """Give the one line that a command prints."""
-        return _text(self.run(*arguments)).rstrip("\n")
+        return os.fsdecode(self.run(*arguments)).rstrip("\n")
 
     def fields(self, *arguments: str, stdin: bytes = b"") -> list[str]:
         """Give the fields that a command prints, each with a NUL behind it."""
-        return _text(self.run(*arguments, stdin=stdin)).split("\0")[:-1]
+        return os.fsdecode(self.run(*arguments, stdin=stdin)).split("\0")[:-1]
 
     def forbid_filters(self) -> frozenset[str]:
         """Let no filter program run that the settings name; give their names: `{"filter.lfs"}`."""
@@ -150,6 +140,24 @@ class Git:
             self.settings |= {f"{name}.{key}": "" for key in ("clean", "smudge", "process")}
             self.settings[f"{name}.required"] = "false"
         return filters
+
+    def batch(self, asked: Iterable[str], *options: str) -> list[bytes]:
+        """Give the content of one object after the other, all from one process.
+
+        Raises:
+            NegotiationError: GBE431, one of them is not here, as in a partial clone.
+        """
+        mark = secrets.token_hex(16)  # the sizes that git gives are those before `--filters`
+        lines = [f"{line}\n" for line in asked]
+        output = self.run("cat-file", f"--batch={mark}", *options, stdin=os.fsencode("".join(lines)))
+        before, *found = output.split(f"{mark}\n".encode())
+        if before or len(found) < len(lines):
+            raise self.refusal("cat-file", "an object is not in this clone")
+        return [data[:-1] for data in found]
+
+    def refusal(self, command: str, reason: str) -> NegotiationError:
+        """Make the error for a command that git refuses."""
+        return NegotiationError("GBE431", where=Place(str(self.folder)), command=command, reason=reason)
 
     def _environment(self) -> dict[str, str]:
         passed = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
@@ -184,10 +192,12 @@ class Repository:
         git = Git(Path(root).resolve())
         status, output, said = git.attempt("rev-parse", "--is-inside-work-tree", "--show-prefix")
         if status:
-            if "not a git repository" in said and not _has_git_folder(git.folder):
+            if (
+                "not a git repository" in said and not (git.folder / ".git").exists()
+            ):  # a damaged one is said to be none
                 return None
             git.run("rev-parse", "--is-inside-work-tree")
-        is_inside, _, prefix = _text(output).partition("\n")
+        is_inside, _, prefix = os.fsdecode(output).partition("\n")
         if is_inside != "true":
             return None
         _check_obedience(git)
@@ -196,12 +206,12 @@ class Repository:
     def head(self) -> str:
         """Give the id of the commit that is checked out; empty before the first commit."""
         status, output, _ = self.git.attempt("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-        return "" if status else _text(output).strip()
+        return "" if status else os.fsdecode(output).strip()
 
     def branch(self) -> str:
         """Give the full name of the branch that HEAD stands for, `"refs/heads/main"`; empty when HEAD is detached."""
         status, output, _ = self.git.attempt("symbolic-ref", "--quiet", "HEAD")
-        return "" if status else _text(output).rstrip("\n")
+        return "" if status else os.fsdecode(output).rstrip("\n")
 
     def resolve(self, revision: str) -> str:
         """Give the id of the commit that a person calls so.
@@ -213,58 +223,41 @@ class Repository:
         status, output, _ = self.git.attempt(*named) if "\0" not in revision and revision else (1, b"", "")
         if status:
             raise NegotiationError("GBE432", revision=revision)
-        return _text(output).strip()
+        return os.fsdecode(output).strip()
 
-    def list_files(self, revision: str, under: str = "") -> tuple[str, ...]:
-        """Give the regular files that a commit, or `STAGED`, has in or below a folder, sorted; no links, no submodules."""
-        folder = under.rstrip("/")
-        below = (self.prefix + (f"{folder}/" if folder and folder != "." else "")) or ""
-        if revision == STAGED:
-            found = listed(self.git, "ls-files", "--stage", "--full-name", "-z")
-        else:
-            found = self._tree(revision, *([below] if below else []))
-        return tuple(
-            sorted(
-                path.removeprefix(self.prefix)
-                for (mode, *_), path in found
-                if mode in _REGULAR and path.startswith(below)
-            )
-        )
+    def entries(self, revision: str, *paths: str) -> dict[str, Entry]:
+        """Give the regular files that a commit, or `STAGED`, has below the folder; no links, no submodules.
 
-    def _tree(self, revision: str, *full_paths: str) -> Iterator[tuple[list[str], str]]:
-        yield from listed(self.git, "ls-tree", "-r", "-z", "--full-tree", self.resolve(revision), "--", *full_paths)
-
-    def read(self, revision: str, path: str) -> bytes:
-        """Give the bytes of a file in a commit, or `STAGED`, with the line ends that a checkout would give it here.
-
-        Raises:
-            NegotiationError: GBE431, there is none; GBE432, there is no such commit.
+        Args:
+            paths: Only these; all when there are none.
         """
-        commit = "" if revision == STAGED else self.resolve(revision)
-        return self.git.run("cat-file", "--filters", f"{commit}:{self.prefix}{path}")
+        commit = () if revision == STAGED else (self.resolve(revision),)
+        command = ("ls-tree", "-r") if commit else ("ls-files", "--stage")
+        found = {}
+        for (mode, *ids), path in listed(self.git, *command, "-z", *commit, "--", *paths):
+            blob = ids[1] if commit else ids[0] if ids[1] == "0" else ""  # `mode type id`, `mode id stage`
+            if mode in _REGULAR and blob:
+                found[path] = (mode, blob)
+        return found
 
-    def changed(self, revision: str = "HEAD") -> tuple[FileState, ...]:
-        """Give what differs in the work tree from a commit, sorted by path; untracked files count, ignored ones do not."""
-        found = {one.path: one for one in self._differing(self.resolve(revision))}
-        for path in self.git.fields("ls-files", "--others", "--exclude-standard", "-z"):
-            kind: ChangeKind = "modified" if path in found else "added"  # taken out of the index, still there
-            found[path] = FileState(path, kind)
-        return tuple(sorted(found.values()))
+    def contents(self, entries: Mapping[str, Entry]) -> Iterator[tuple[str, bytes]]:
+        """Read files by their entries, with the line ends that a checkout would give them here."""
+        plain = [path for path in entries if "\n" not in path]
+        asked = (f"{entries[path][1]} {self.prefix}{path}" for path in plain)
+        yield from zip(plain, self.git.batch(asked, "--filters"), strict=True)
+        for path in entries.keys() - set(plain):
+            yield path, self.git.run("cat-file", "--filters", f"--path={self.prefix}{path}", entries[path][1])
 
-    def staged(self) -> tuple[FileState, ...]:
-        """Give what differs in the index from HEAD, sorted by path; before the first commit, all that is staged."""
-        base = self.head() or _text(self.git.run("hash-object", "-t", "tree", "--stdin")).strip()
-        return tuple(sorted(self._compared(self.git, "diff-index", "--cached", base)))
-
-    def _differing(self, commit: str) -> tuple[FileState, ...]:
+    def changed(self, revision: str = "HEAD") -> tuple[str, ...]:
+        """Give the paths that differ in the work tree from a commit, sorted; untracked files count, ignored ones do not."""
         with self.copied_index() as git:  # `git diff` refreshes the index that it reads
-            return tuple(self._compared(git, "diff", "--no-ext-diff", "--no-textconv", commit))
+            found = git.fields("diff", "--no-ext-diff", "--no-textconv", self.resolve(revision), *_NAMES_ONLY)
+        return tuple(sorted({*found, *self.git.fields("ls-files", "--others", "--exclude-standard", "-z")}))
 
-    def _compared(self, git: Git, *command: str) -> Iterator[FileState]:
-        options = ("--name-status", "-z", "--no-renames", "--ignore-submodules=all", "--relative", "--")
-        fields = iter(git.fields(*command, *options))
-        for status, path in zip(fields, fields, strict=True):
-            yield FileState(path, _KINDS.get(status[:1], "modified"))
+    def staged(self) -> tuple[str, ...]:
+        """Give the paths that differ in the index from HEAD, sorted; before the first commit, all that is staged."""
+        base = self.head() or os.fsdecode(self.git.run("hash-object", "-t", "tree", "--stdin")).strip()
+        return tuple(sorted(self.git.fields("diff-index", "--cached", base, *_NAMES_ONLY)))
 
     @contextmanager
     def copied_index(self) -> Iterator[Git]:
@@ -280,23 +273,6 @@ class Repository:
         """The file with the index."""
         return self.root / self.git.line("rev-parse", "--git-path", "index")
 
-    def entries(self, revision: str, paths: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Give mode and id of the regular files among `paths` that a commit has: path -> `("100644", id)`."""
-        if not paths:
-            return {}
-        full = {f"{self.prefix}{path}": path for path in paths}
-        found = self._tree(revision, *full)
-        return {full[name]: (mode, blob) for (mode, _, blob), name in found if mode in _REGULAR and name in full}
-
-    def all_entries(self, revision: str) -> dict[str, tuple[str, str]]:
-        """Give mode and id of all regular files of a commit below the folder whose names hold no line end."""
-        found = self._tree(revision, *([self.prefix] if self.prefix else []))
-        return {
-            path.removeprefix(self.prefix): (mode, blob)
-            for (mode, _, blob), path in found
-            if mode in _REGULAR and "\n" not in path
-        }
-
     def blame(self, path: str) -> tuple[str, ...]:
         """Give for every line of a file, as it is now, the id of the commit that wrote it; empty: not committed yet.
 
@@ -306,7 +282,7 @@ class Repository:
             NegotiationError: GBE431, the history of the file cannot be read: objects are missing in a partial clone ...
         """
         head = self.head()
-        if not head or not self.entries(head, (path,)):
+        if not head or not self.entries(head, path):
             return ()
         output = self.git.run("blame", "-M10", "--porcelain", "--no-textconv", "--", path)
         heads = [match[1].decode() for match in map(_BLAMED.match, output.split(b"\n")) if match]
@@ -323,14 +299,8 @@ class Repository:
     def messages(self, commits: Iterable[str]) -> dict[str, str]:
         """Give the messages of commits: id -> text."""
         asked = tuple(dict.fromkeys(commits))
-        rest = self.git.run("cat-file", "--batch", stdin="".join(f"{commit}\n" for commit in asked).encode())
-        found = {}
-        for commit in asked:
-            head, _, rest = rest.partition(b"\n")
-            size = int(head.rpartition(b" ")[2])
-            found[commit] = rest[:size].decode(errors="replace").partition("\n\n")[2]
-            rest = rest[size + 1 :]
-        return found
+        texts = (data.decode(errors="replace").partition("\n\n")[2] for data in self.git.batch(asked))
+        return dict(zip(asked, texts, strict=True))
 
     def is_on_head(self, commit: str) -> bool:
         """True when a commit is part of the history of HEAD."""
@@ -344,21 +314,11 @@ def listed(git: Git, *command: str) -> Iterator[tuple[list[str], str]]:
         yield facts.split(" "), path
 
 
-def _text(data: bytes) -> str:
-    return os.fsdecode(data)
-
-
-def _has_git_folder(folder: Path) -> bool:
-    """A damaged `.git` is said to be no repository; that must not pass for having none."""
-    return (folder / ".git").exists()
-
-
 def _check_obedience(git: Git) -> None:
     """Refuse a git that does not know settings from the environment (before 2.31): it would run hooks and filters."""
     _, output, _ = git.attempt("config", "--get", "core.hooksPath")
-    if _text(output).rstrip("\n") != os.devnull:
-        reason = "it is older than 2.31 and cannot be told which programs not to run"
-        raise NegotiationError("GBE431", where=Place(str(git.folder)), command="config", reason=reason)
+    if os.fsdecode(output).rstrip("\n") != os.devnull:
+        raise git.refusal("config", "it is older than 2.31 and cannot be told which programs not to run")
 
 
 class Difference(NamedTuple):
@@ -400,29 +360,21 @@ def difference(
         is_staged: Take the index.
         is_judged: Tells by its path whether a file counts.
     """
-    commit = repository.resolve(revision)
-    states = repository.staged() if is_staged else repository.changed(commit)
-    in_index = frozenset(repository.list_files(STAGED)) if is_staged else frozenset()
-    files: Files = {}
-    links, others = set(), []
-    for path, kind in states:
-        place = repository.root / path
-        if not is_staged and kind != "deleted" and (place.is_symlink() or place.is_dir()):
-            links.add(path)
-        if not is_judged(path):
-            others.append(path)
-            continue
-        in_commit = repository.entries(commit, (path,))
-        before = repository.read(commit, path) if path in in_commit else None
-        staged = repository.read(STAGED, path) if path in in_index else None
-        after = staged if is_staged else _on_disk(place)
-        if after != before:
-            files[path] = (before, after)
-    return Difference(commit, files, frozenset(links), tuple(others))
+    commit, root = repository.resolve(revision), repository.root
+    paths = repository.staged() if is_staged else repository.changed(commit)
+    judged = [path for path in paths if is_judged(path)]
+    before = _read(repository, commit, judged)
+    on_disk = [path for path in judged if not is_staged and (root / path).is_file()]
+    after = _read(repository, STAGED, judged) if is_staged else {path: (root / path).read_bytes() for path in on_disk}
+    files: Files = {path: (before.get(path), after.get(path)) for path in judged}
+    odd = () if is_staged else (path for path in paths if (root / path).is_symlink() or (root / path).is_dir())
+    differing = {path: pair for path, pair in files.items() if pair[0] != pair[1]}
+    return Difference(commit, differing, frozenset(odd), tuple(path for path in paths if path not in files))
 
 
-def _on_disk(place: Path) -> bytes | None:
-    return place.read_bytes() if place.is_file() else None
+def _read(repository: Repository, revision: str, paths: list[str]) -> dict[str, bytes]:
+    known = repository.entries(revision)
+    return dict(repository.contents({path: known[path] for path in paths if path in known}))
 
 
 @contextmanager
@@ -432,21 +384,9 @@ def tree_at(
     """Give a temporary folder with the project as it is in a commit, or some of its files; it is gone afterwards."""
     with TemporaryDirectory(prefix="graphbus-base-") as folder:
         root = Path(folder).resolve()
-        blobs = {path: blob for path, (_, blob) in repository.all_entries(commit).items() if is_wanted(path)}
-        for path, data in _contents(repository, blobs):
+        wanted = {path: entry for path, entry in repository.entries(commit).items() if is_wanted(path)}
+        for path, data in repository.contents(wanted):
             place = root / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
         yield root
-
-
-def _contents(repository: Repository, blobs: dict[str, str]) -> Iterator[tuple[str, bytes]]:
-    """Read all files in one process, with the line ends that a checkout would give them."""
-    asked = "".join(f"{blob} {repository.prefix}{path}\n" for path, blob in blobs.items())
-    answer = repository.git.run("cat-file", "--batch", "--filters", stdin=os.fsencode(asked))
-    at = 0
-    for path in blobs:
-        end = answer.index(b"\n", at)
-        size_bytes = int(answer[at:end].rpartition(b" ")[2])
-        yield path, answer[end + 1 : end + 1 + size_bytes]
-        at = end + size_bytes + 2

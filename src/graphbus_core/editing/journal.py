@@ -28,11 +28,12 @@ import msgspec
 from graphbus_core.editing.rungs.scope import is_protected
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
+from graphbus_core.model.proposals import FileChange
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
 
 Kind = Literal["promote", "undo"]
-Side = Literal["before", "after"]
+_Side = Literal["before", "after"]
 PREPARING = ".preparing"
 COMMITTING = ".committing"
 _JOURNAL, _SEAL = "journal.json", "seal"
@@ -43,26 +44,18 @@ _NO_FILE = frozenset({ENOENT, ENOTDIR, EISDIR, ELOOP, EINVAL, ENXIO, EACCES})
 _FOLDER = re.compile(r"(\d{4,18})-[A-Za-z0-9_-]+(\.preparing|\.committing)?")
 
 
-class JournalFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of an entry; its bytes before and after lie in `before/` and `after/` under its number in the list."""
-
-    path: str
-    sha256_before: str
-    sha256_after: str
-    proposals: tuple[str, ...] = ()
-
-
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """journal.json of one promotion or undo.
 
     Attributes:
+        files: The bytes of each before and after lie in `before/` and `after/` under its number in the list.
         undoes: For an undo, the number of the entry that it takes back.
     """
 
     number: int
     session: str
     kind: Kind
-    files: tuple[JournalFile, ...]
+    files: tuple[FileChange, ...]
     undoes: int = 0
 
     @property
@@ -100,26 +93,15 @@ class Journal:
 
     def unfinished(self) -> list[Path]:
         """Give the folders of entries of ours that were interrupted."""
-        return [path for path in self._folders(is_done=False) if self._own(path)]
+        return [path for path in self._folders(is_done=False) if self._read(path)]
 
     def foreign(self) -> list[Path]:
         """Give the folders of what looks like an interrupted change, and is none of ours."""
-        return [path for path in self._folders(is_done=False) if self._own(path) is None and path.exists()]
+        return [path for path in self._folders(is_done=False) if not self._read(path) and path.exists()]
 
-    def done(self) -> list[Entry]:
-        """Give the entries of ours that are done."""
-        return [entry for path in self._folders(is_done=True) if (entry := self._own(path))]
-
-    def told(self) -> list[Entry]:
-        """Give the entries that are done, whoever has written them: to read and to compare, never to act on."""
-        return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=False))]
-
-    def foreign_session(self, session: str) -> Path | None:
-        """Give the folder of an entry that is done, is none of ours and says that it is of this session; "" is any."""
-        for path in reversed(self._folders(is_done=True)):
-            if session in ("", path.name.partition("-")[2]) and self._own(path) is None:
-                return path
-        return None
+    def done(self, *, is_own: bool = True) -> list[Entry]:
+        """Give the entries of ours that are done; or those of anybody, to read and to compare, never to act on."""
+        return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=is_own))]
 
     def _folders(self, *, is_done: bool | None = None) -> list[Path]:
         try:
@@ -140,12 +122,12 @@ class Journal:
         Raises:
             EditError: GBE328, it is not as this user's GraphBus has written it, here.
         """
-        entry = self._own(folder)
+        entry = self._read(folder)
         if entry is None:
-            raise EditError("GBE328", where=Place(str(folder)), folder=folder)
+            raise not_ours(folder)
         return entry
 
-    def content(self, folder: Path, file: JournalFile, number: int, side: Side) -> bytes:
+    def content(self, folder: Path, file: FileChange, number: int, side: _Side) -> bytes:
         """Give the bytes of a file before or after an entry.
 
         Raises:
@@ -154,14 +136,11 @@ class Journal:
         with Folder.at(folder / side) as opened:
             data = opened.read(str(number))
         if sha256(data).hexdigest() != (file.sha256_before if side == "before" else file.sha256_after):
-            raise EditError("GBE328", where=Place(str(folder)), folder=folder)
+            raise not_ours(folder)
         return data
 
-    def _own(self, folder: Path) -> Entry | None:
+    def _read(self, folder: Path, *, is_own: bool = True) -> Entry | None:
         """Read an entry if its seal is ours, and all that it names may be changed here."""
-        return self._read(folder, is_own=True)
-
-    def _read(self, folder: Path, *, is_own: bool) -> Entry | None:
         try:
             with Folder.at(folder) as opened:
                 data = opened.read(_JOURNAL, _MOST_BYTES)
@@ -191,9 +170,7 @@ class Journal:
         making, ready = f".{entry.name}.new", f"{entry.name}{PREPARING}"
         with Folder.at(self.folder, make=True) as journal:
             for name in journal.names():
-                if name.startswith(
-                    "."
-                ):  # left by a process that was killed; it never had a state, or has none any more
+                if name.startswith("."):  # left by a process that was killed: it has no state, or none any more
                     journal.remove_tree(name)
             try:
                 with journal.folder(making, make=True) as folder:
@@ -234,6 +211,11 @@ class Journal:
             journal.flush()
 
 
+def not_ours(folder: Path) -> EditError:
+    """Make the refusal for an entry that this user's GraphBus has not written here, or that was changed since."""
+    return EditError("GBE328", where=Place(str(folder)), folder=folder)
+
+
 def is_changeable(path: str) -> bool:
     """True for what an accepted proposal can have changed: a Python file inside the project, no test and no settings."""
     plain = PurePosixPath(path)
@@ -251,7 +233,7 @@ class Target:
         beside: The name of the file that changes places with it: the new one before, the old one after.
     """
 
-    def __init__(self, folder: Folder, name: str, file: JournalFile) -> None:
+    def __init__(self, folder: Folder, name: str, file: FileChange) -> None:
         self._folder = folder
         self._name = name
         self._file = file

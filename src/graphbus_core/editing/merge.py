@@ -6,22 +6,19 @@
      \\    /
       merged            parses, or it is a conflict
 
-Line ends, byte order mark and encoding are those of the files; a side that alone has changed them decides.
+Lines keep their ends, and the merged text has the encoding of the base: no edit changes either.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from itertools import count, pairwise
+from typing import NamedTuple
 
 from graphbus_core.editing.text.source_text import Definition, SourceText, parse
 from graphbus_core.errors import EditError
-
-Kind = TypeVar("Kind")
 
 
 class Merged(NamedTuple):
@@ -38,6 +35,14 @@ class Merged(NamedTuple):
     reason: str = ""
 
 
+class Conflict(NamedTuple):
+    """What both sides changed in different ways: where, by qualified name (empty outside of symbols), and their texts."""
+
+    symbol: str
+    ours: str
+    theirs: str
+
+
 def merge(base: bytes, ours: bytes, theirs: bytes) -> Merged:
     """Merge two changes of one file; the lines of `ours` come first where both add something at the same place.
 
@@ -49,132 +54,48 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> Merged:
     if ours == base:
         return Merged(theirs)
     sides = [SourceText(data) for data in (base, ours, theirs)]
-    encoding = pick(*(side.encoding for side in sides))
-    layouts = [_layout_of(side) for side in sides]
-    if any(layout.newline is None for layout in layouts):
-        layouts = [_verbatim(side) for side in sides]
-    was, mine, its = (layout.lines for layout in layouts)
+    was, mine, its = (_lines_of(side) for side in sides)
     found = _merge_blocks(was, mine, its) or merge_lines(was, mine, its)
     if isinstance(found, tuple):
         return Merged(None, _conflicts_of(was, mine, its) or found)
-    newline, is_ended = pick(*(layout.newline for layout in layouts)), pick(*(layout.is_ended for layout in layouts))
-    return _written(Layout(found, newline, is_ended), encoding)
-
-
-def pick(base: Kind, ours: Kind, theirs: Kind) -> Kind:
-    """Give what one side alone has made of a value; `ours` when both have changed it."""
-    return theirs if ours == base else ours
-
-
-def _written(layout: Layout, encoding: str) -> Merged:
-    text = layout.text
+    text = "".join(found)
+    was_ended, *is_ended = (side.text.endswith(("\n", "\r")) for side in sides)
+    if not any(is_ended) or (was_ended and not all(is_ended)):  # as one side alone has made it
+        text = text.removesuffix("\n").removesuffix("\r")
     try:
         parse(text)
-        merged = SourceText(text.encode(encoding))
+        return Merged(sides[0].with_text(text).data)
     except SyntaxError as reason:
         return Merged(None, (), f"line {reason.lineno}: {reason.msg}")
-    except (UnicodeError, EditError) as reason:
-        return Merged(None, (), str(reason))
-    if merged.text != text:
-        return Merged(None, (), f"it would not be read as {encoding}")
-    return Merged(merged.data)
+    except EditError as refused:
+        return Merged(None, (), str(refused.data["reason"]))
+
+
+def _lines_of(source: SourceText) -> list[str]:
+    """Give the lines with their ends; the last one gets an end if it has none."""
+    lines = [source.text[start:end] for start, end in pairwise([*source.line_starts, len(source.text)])]
+    return [*lines[:-1], lines[-1] + source.newline] if lines[-1] else lines[:-1]
 
 
 # --- by lines ----------------------------------------------------------------------------------
 
-_NEWLINE = re.compile(r"\r\n|\r|\n")
 
-
-class Conflict(NamedTuple):
-    """What both sides changed in different ways.
-
-    Attributes:
-        symbol: Where, by qualified name; empty outside of symbols or when it is not known.
-        ours: The text of the one side.
-        theirs: The text of the other.
-    """
-
-    symbol: str
-    ours: str
-    theirs: str
-
-
-class Layout(NamedTuple):
-    """A text as lines without their ends.
-
-    Attributes:
-        newline: The one line end of the text, `""` when the lines bear their own; None when there is more than one kind.
-        is_ended: The last line has a line end.
-    """
-
-    lines: list[str]
-    newline: str | None
-    is_ended: bool
-
-    @property
-    def text(self) -> str:
-        """The lines put together."""
-        newline = self.newline or ""
-        text = newline.join(self.lines)
-        if self.is_ended:
-            return text + newline if self.lines else text
-        return text if newline else text.removesuffix("\n").removesuffix("\r")
-
-
-def _layout_of(source: SourceText) -> Layout:
-    """Take a text apart at its line ends; its `newline` is None when they are of more than one kind."""
-    kinds = set(_NEWLINE.findall(source.text))
-    newline = kinds.pop() if len(kinds) == 1 else "\n"
-    if kinds:
-        return Layout([], None, True)
-    found = source.text.split(newline)
-    is_ended = not found[-1]
-    return Layout(found[:-1] if is_ended else found, newline, is_ended or not source.text)
-
-
-def _verbatim(source: SourceText) -> Layout:
-    """Take a text apart into lines that bear their own ends; the last one gets an LF if it has none."""
-    ends = [0, *(match.end() for match in _NEWLINE.finditer(source.text)), len(source.text)]
-    found = [source.text[start:end] for start, end in pairwise(ends) if end > start]
-    is_ended = not found or found[-1].endswith(("\n", "\r"))
-    if not is_ended:
-        found[-1] += "\n"
-    return Layout(found, "", is_ended)
-
-
-class _Region(NamedTuple):
-    """A piece of the base and what the sides have made of it."""
-
-    base: list[str]
-    ours: list[str]
-    theirs: list[str]
-
-
-def merge_lines(
-    base: list[str], ours: list[str], theirs: list[str], symbol: str = ""
-) -> list[str] | tuple[Conflict, ...]:
+def merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | tuple[Conflict, ...]:
     """Merge two changes of a text line by line; give the lines, or what contradicts each other."""
     merged: list[str] = []
     conflicts: list[Conflict] = []
-    for region in _regions(base, ours, theirs):
-        if region.ours in (region.base, region.theirs):
-            merged += region.theirs
-        elif region.theirs == region.base:
-            merged += region.ours
-        else:
-            conflicts.append(Conflict("", "\n".join(region.ours), "\n".join(region.theirs)))
-    return tuple(conflicts) or merged
-
-
-def _regions(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[_Region]:
-    """Give the text piece by piece: what all three share, and what lies between."""
     at, ours_at, theirs_at = 0, 0, 0
     for start, ours_start, theirs_start, size in _shared(base, ours, theirs):
-        if (start, ours_start, theirs_start) != (at, ours_at, theirs_at):
-            yield _Region(base[at:start], ours[ours_at:ours_start], theirs[theirs_at:theirs_start])
+        was, mine, its = base[at:start], ours[ours_at:ours_start], theirs[theirs_at:theirs_start]
+        if mine in (was, its):
+            merged += its
+        elif its == was:
+            merged += mine
+        else:
+            conflicts.append(Conflict("", "".join(mine), "".join(its)))
         at, ours_at, theirs_at = start + size, ours_start + size, theirs_start + size
-        same = base[start:at]
-        yield _Region(same, same, same)
+        merged += base[start:at]
+    return tuple(conflicts) or merged
 
 
 def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
@@ -204,24 +125,19 @@ def _matches(base: list[str], other: list[str]) -> Iterator[tuple[int, int, int]
 # Every line belongs to exactly one block: a definition with the lines above it, an import, or a run of other statements. A
 # class is a block of blocks. Where the blocks of three versions cannot be told apart, lines must do.
 
-Key = tuple[str, str]
-MAX_LINE = 120
+_Key = tuple[str, str]
+_MAX_LINE = 120
 
 
-class Block(NamedTuple):
-    """One block: its key is the same in all versions; `parts` are the blocks of a class."""
+class _Block(NamedTuple):
+    """Some lines under a key that is the same in all versions; `parts` are the blocks of a class with a body of its own."""
 
-    key: Key
+    key: _Key
     lines: list[str]
-    parts: dict[Key, Block] = {}  # noqa: RUF012 - never filled
-
-    @property
-    def is_class(self) -> bool:
-        """True for a class whose body stands on lines of its own."""
-        return bool(self.parts)
+    parts: dict[_Key, _Block] = {}  # noqa: RUF012 - never filled
 
 
-Blocks = dict[Key, Block]
+_Blocks = dict[_Key, _Block]
 
 
 class _Unclear(Exception):  # noqa: N818 - it is an answer, not a failure
@@ -231,16 +147,15 @@ class _Unclear(Exception):  # noqa: N818 - it is an answer, not a failure
 def _merge_blocks(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
     """Merge two changes of a Python text block by block; None when that gives no clear answer."""
     try:
-        merged = _merge(*(_of_text(lines) for lines in (base, ours, theirs)))
+        return _merge(*(_of_text(lines) for lines in (base, ours, theirs)))
     except _Unclear:
         return None
-    return [line for block in merged for line in block]
 
 
 # --- taking a text apart ---------------------------------------------------------------------
 
 
-def _of_text(lines: list[str]) -> Blocks:
+def _of_text(lines: list[str]) -> _Blocks:
     try:
         tree = parse("\n".join(line.rstrip("\r\n") for line in lines))
     except SyntaxError:
@@ -249,13 +164,13 @@ def _of_text(lines: list[str]) -> Blocks:
     used = sum(len(block.lines) for block in found.values())
     used += _keep_remark(found, [*lines[used:], ""])
     if used < len(lines):
-        found["tail", ""] = Block(("tail", ""), lines[used:])
+        found["tail", ""] = _Block(("tail", ""), lines[used:])
     return found
 
 
-def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> Blocks:
+def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _Blocks:
     """Cut a list of statements at its definitions, imports and names; `first` is the line where it begins."""
-    found: Blocks = {}
+    found: _Blocks = {}
     last, key = first - 1, ("run", owner)
     for node in body:
         end = node.end_lineno or node.lineno
@@ -265,40 +180,36 @@ def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> B
         if _start(node) > last and own is not None:
             last += _keep_remark(found, lines[last : _start(node) - 1])
             key = _numbered(own, found)
-            found[key] = Block(key, lines[last:end], _parts(node, lines, last + 1, key[1]))
+            found[key] = _Block(key, lines[last:end], _parts(node, lines, last + 1, key[1]))
         else:  # a further statement of a run, or one that shares a line with what is before it
             before = found[key].lines if key in found else []
-            found[key] = Block(key, before + lines[last:end])
+            found[key] = _Block(key, before + lines[last:end])
         last = end
     return found
 
 
-def _keep_remark(found: Blocks, between: list[str]) -> int:
+def _keep_remark(found: _Blocks, between: list[str]) -> int:
     """Make the comments that a blank line parts from what follows a block of their own; give how many lines that took."""
     blank = [index for index, line in enumerate(between) if index and not line.strip() and between[index - 1].strip()]
     remark = between[: blank[-1]] if blank else []
     if remark:
         key = _numbered(("remark", "\n".join(remark).strip()), found)
-        found[key] = Block(key, remark)
+        found[key] = _Block(key, remark)
     return len(remark)
 
 
-def _numbered(key: Key, known: Blocks) -> Key:
+def _numbered(key: _Key, known: _Blocks) -> _Key:
     """Tell overloads and second assignments apart by their order."""
-    count = 2
-    fresh = key
-    while fresh in known:
-        fresh = key[0], f"{key[1]}#{count}"
-        count += 1
-    return fresh
+    names = (f"{key[1]}#{number}" if number > 1 else key[1] for number in count(1))
+    return next((key[0], name) for name in names if (key[0], name) not in known)
 
 
-def _parts(node: ast.stmt, lines: list[str], first: int, name: str) -> Blocks:
+def _parts(node: ast.stmt, lines: list[str], first: int, name: str) -> _Blocks:
     if not isinstance(node, ast.ClassDef) or _start(node.body[0]) == node.lineno:
         return {}
     inside = _start(node.body[0])
     head = ("head", name)
-    return {head: Block(head, lines[first - 1 : inside - 1]), **_blocks(node.body, lines, inside, f"{name}.")}
+    return {head: _Block(head, lines[first - 1 : inside - 1]), **_blocks(node.body, lines, inside, f"{name}.")}
 
 
 def _start(node: ast.stmt) -> int:
@@ -306,7 +217,7 @@ def _start(node: ast.stmt) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
-def _key(node: ast.stmt, owner: str) -> Key | None:
+def _key(node: ast.stmt, owner: str) -> _Key | None:
     if isinstance(node, Definition):
         return "definition", owner + node.name
     if isinstance(node, ast.ImportFrom):
@@ -323,32 +234,31 @@ def _key(node: ast.stmt, owner: str) -> Key | None:
 # --- putting them together -------------------------------------------------------------------
 
 
-def _merge(base: Blocks, ours: Blocks, theirs: Blocks) -> list[list[str]]:
-    """Give the merged blocks in order; what only one side has is put where that side has it."""
+def _merge(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> list[str]:
+    """Give the lines of the merged blocks in order; what only one side has is put where that side has it."""
     _check_names(base, ours, theirs)
     anchors = [key for key in base if key in ours and key in theirs]
     for side in (ours, theirs):
         if [key for key in side if key in anchors] != anchors:
             raise _Unclear  # one side has moved blocks about
-    gaps, others = _gaps(ours, anchors), _gaps(theirs, anchors)
-    lost = _gaps(base, anchors)
-    merged: list[list[str]] = []
-    for index, key in enumerate([None, *anchors]):
+    gaps = zip(*(_gaps(side, anchors) for side in (base, ours, theirs)), strict=True)
+    merged: list[str] = []
+    for key, (lost, mine, its) in zip([None, *anchors], gaps, strict=True):
         if key is not None:
-            merged.append(_merge_block(base[key], ours[key], theirs[key]))
-        merged += _merge_gap(_Gap(base, ours, theirs), lost[index], gaps[index], others[index])
+            merged += _merge_block(base[key], ours[key], theirs[key])
+        merged += _merge_gap((base, ours, theirs), lost, mine, its)
     return merged
 
 
-def _check_names(base: Blocks, ours: Blocks, theirs: Blocks) -> None:
+def _check_names(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> None:
     """Give up where a key does not mean the same block in all versions.
 
     Definitions of one name are told apart by their order, which is another one when there are more or fewer of them. A run is
     known by the block before it, so that one that is gone and one that is new may be the same.
     """
-    counts = [Counter((key[0], key[1].partition("#")[0]) for key in side) for side in (base, ours, theirs)]
-    for name in {**counts[0], **counts[1], **counts[2]}:
-        numbers = [count[name] for count in counts]
+    tallies = [Counter((key[0], key[1].partition("#")[0]) for key in side) for side in (base, ours, theirs)]
+    for name in {**tallies[0], **tallies[1], **tallies[2]}:
+        numbers = [tally[name] for tally in tallies]
         if name[0] not in ("run", "remark") and max(numbers) > 1 and min(numbers) != max(numbers):
             raise _Unclear
     was = {key for key in base if key[0] == "run"}
@@ -358,15 +268,9 @@ def _check_names(base: Blocks, ours: Blocks, theirs: Blocks) -> None:
             raise _Unclear
 
 
-class _Gap(NamedTuple):
-    base: Blocks
-    ours: Blocks
-    theirs: Blocks
-
-
-def _gaps(blocks: Blocks, anchors: Sequence[Key]) -> list[list[Key]]:
+def _gaps(blocks: _Blocks, anchors: Sequence[_Key]) -> list[list[_Key]]:
     """Give the keys before the first anchor, between the first and the second, and so on."""
-    gaps: list[list[Key]] = [[]]
+    gaps: list[list[_Key]] = [[]]
     for key in blocks:
         if key in anchors:
             gaps.append([])
@@ -375,37 +279,34 @@ def _gaps(blocks: Blocks, anchors: Sequence[Key]) -> list[list[Key]]:
     return gaps
 
 
-def _merge_gap(sides: _Gap, lost: list[Key], ours: list[Key], theirs: list[Key]) -> list[list[str]]:
+def _merge_gap(
+    sides: tuple[_Blocks, _Blocks, _Blocks], lost: list[_Key], mine: list[_Key], its: list[_Key]
+) -> list[str]:
     """Merge what is not in all three: additions of both sides stay, what one side has deleted goes."""
-    added, also = [key for key in ours if key not in sides.base], [key for key in theirs if key not in sides.base]
-    if added and also and any(key not in ours and key not in theirs for key in lost):
+    base, ours, theirs = sides
+    have_both_added = not (base.keys() >= set(mine) or base.keys() >= set(its))
+    if have_both_added and any(key not in mine and key not in its for key in lost):
         raise _Unclear  # both have replaced the same block: that is no addition
-    merged: list[list[str]] = []
-    for key in ours:
-        merged += _one_sided(key, sides.ours, sides.base, sides.theirs)
-    for key in theirs:
-        if key not in sides.ours:
-            merged += _one_sided(key, sides.theirs, sides.base, sides.ours)
-    return merged
+    blocks = [_one_sided(key, ours, base, theirs) for key in mine]
+    blocks += [_one_sided(key, theirs, base, ours) for key in its if key not in ours]
+    return [line for lines in blocks for line in lines]
 
 
-def _one_sided(key: Key, side: Blocks, base: Blocks, other: Blocks) -> list[list[str]]:
+def _one_sided(key: _Key, side: _Blocks, base: _Blocks, other: _Blocks) -> list[str]:
+    if key in base and side[key].lines != base[key].lines:
+        raise _Unclear
     if key in base:  # the other side has deleted it
-        if side[key].lines != base[key].lines:
-            raise _Unclear
         return []
-    if key not in other:
-        return [side[key].lines]
-    return [_merge_block(Block(key, []), side[key], other[key])]
+    return _merge_block(_Block(key, []), side[key], other[key]) if key in other else side[key].lines
 
 
-def _merge_block(base: Block, ours: Block, theirs: Block) -> list[str]:
+def _merge_block(base: _Block, ours: _Block, theirs: _Block) -> list[str]:
     if theirs.lines in (ours.lines, base.lines):
         return ours.lines
     if ours.lines == base.lines:
         return theirs.lines
-    if base.is_class and ours.is_class and theirs.is_class:
-        return [line for block in _merge(base.parts, ours.parts, theirs.parts) for line in block]
+    if base.parts and ours.parts and theirs.parts:
+        return _merge(base.parts, ours.parts, theirs.parts)
     if base.key[0] == "from":
         return _merge_names(base, ours, theirs)
     found = merge_lines(base.lines, ours.lines, theirs.lines)
@@ -414,35 +315,33 @@ def _merge_block(base: Block, ours: Block, theirs: Block) -> list[str]:
     return found
 
 
-def _merge_names(base: Block, ours: Block, theirs: Block) -> list[str]:
+def _merge_names(base: _Block, ours: _Block, theirs: _Block) -> list[str]:
     """Merge the names of `from ... import ...` as sets."""
     was, mine, its = (_names(block) for block in (base, ours, theirs))
     kept = [name for name in mine if name in its or name not in was]
     kept += [name for name in its if name not in mine and name not in was]
-    first = next(index for index, line in enumerate(ours.lines) if line.strip())
-    start = ours.lines[first].partition(" import ")[0] + " import "
     if not kept:
         raise _Unclear  # nothing is left
-    blanks = ours.lines[:first]
-    line = start + ", ".join(kept)
-    if len(line) <= MAX_LINE:
-        return [*blanks, line]
-    return [*blanks, f"{start}(", *(f"    {name}," for name in kept), ")"]
+    first = next(index for index, line in enumerate(ours.lines) if line.strip())
+    line, blanks = ours.lines[first], ours.lines[:first]
+    start, newline = line.partition(" import ")[0] + " import ", line[len(line.rstrip("\r\n")) :]
+    one = start + ", ".join(kept)
+    if len(one) <= _MAX_LINE:
+        return [*blanks, one + newline]
+    return [*blanks, f"{start}({newline}", *(f"    {name},{newline}" for name in kept), f"){newline}"]
 
 
-def _names(block: Block) -> list[str]:
-    text = "\n".join(block.lines)
-    if "#" in text or "\r" in text or text.endswith("\n"):
-        raise _Unclear  # a comment has its place; and lines that bear their own ends are not made anew
-    if not text:
-        return []
+def _names(block: _Block) -> list[str]:
+    text = "".join(block.lines)
+    if "#" in text:
+        raise _Unclear  # a comment has its place
     try:
         body = parse(text).body
     except SyntaxError:
         raise _Unclear from None  # it is indented
-    if len(body) != 1 or not isinstance(body[0], ast.ImportFrom):
+    if any(not isinstance(node, ast.ImportFrom) for node in body) or len(body) > 1:
         raise _Unclear  # another statement shares its line
-    return [ast.unparse(alias) for alias in body[0].names]
+    return [ast.unparse(alias) for node in body for alias in node.names]  # type: ignore[attr-defined] # it is an import
 
 
 def _conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[Conflict, ...]:
@@ -455,12 +354,11 @@ def _conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[
     keys = [key for key in {**was, **mine, **its} if key[0] == "definition"]
     both = [key for key in keys if was.get(key) != mine.get(key) != its.get(key) != was.get(key)]
     innermost = [key for key in both if not any(other[1].startswith(f"{key[1]}.") for other in both)]
-    return tuple(Conflict(key[1], "\n".join(mine.get(key, ())), "\n".join(its.get(key, ()))) for key in innermost)
+    return tuple(Conflict(key[1], "".join(mine.get(key, ())), "".join(its.get(key, ()))) for key in innermost)
 
 
-def _flat(blocks: Blocks) -> dict[Key, list[str]]:
-    found: dict[Key, list[str]] = {}
-    for key, block in blocks.items():
-        found[key] = block.lines
-        found.update(_flat(block.parts))
+def _flat(blocks: _Blocks) -> dict[_Key, list[str]]:
+    found = {key: block.lines for key, block in blocks.items()}
+    for block in blocks.values():
+        found |= _flat(block.parts)
     return found

@@ -18,40 +18,29 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from graphbus_core.editing.journal import (
-    COMMITTING,
-    PREPARING,
-    Entry,
-    Journal,
-    JournalFile,
-    Kind,
-    State,
-    Target,
-    is_changeable,
-)
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, Target, is_changeable, not_ours
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, Proposal
 from graphbus_core.store.beneath import Folder
 
 Contents = Mapping[str, tuple[bytes, bytes]]
-Fate = Literal["", "written", "undone"]
-WAIT_S = 5.0
+_Fate = Literal["", "written", "undone"]
+_WAIT_S = 5.0
 """How long `recover` waits for another process that is promoting."""
 
 
 class Recovered(NamedTuple):
     """An interrupted promotion or undo brought to its end: `is_completed` if its files are new, else they are as before."""
 
-    session: str
-    kind: Kind
+    entry: Entry
     is_completed: bool
-    paths: tuple[str, ...]
 
     @property
     def told(self) -> str:
         """What to tell a person."""
-        return f"An interrupted {self.kind} of {self.session} was {'completed' if self.is_completed else 'taken back'}."
+        state = "completed" if self.is_completed else "taken back"
+        return f"An interrupted {self.entry.kind} of {self.entry.session} was {state}."
 
 
 def promote(
@@ -71,20 +60,15 @@ def promote(
         return ()
     authors = list(proposals)
     files = tuple(
-        JournalFile(
-            path=path,
-            sha256_before=_digest(before),
-            sha256_after=_digest(after),
-            proposals=tuple(proposal.proposal_id for proposal in authors if path in proposal.files),
-        )
-        for path, (before, after) in sorted(changed.items())
+        FileChange(path, _digest(old), _digest(new), tuple(one.proposal_id for one in authors if path in one.files))
+        for path, (old, new) in sorted(changed.items())
     )
     journal = Journal(config)
     with _refusing(config), journal.locked():
         _recover(config, journal)
         entry = Entry(number=journal.next_number(), session=session, kind="promote", files=files)
         _write(config, journal, entry, changed)
-    return _as_changes(entry)
+    return entry.files
 
 
 def recover(config: ResolvedBuild) -> tuple[Recovered, ...]:
@@ -97,7 +81,7 @@ def recover(config: ResolvedBuild) -> tuple[Recovered, ...]:
             is what looks like an interrupted change, and this user's GraphBus has not written it here: nothing is done.
     """
     journal = Journal(config)
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + _WAIT_S
     with _refusing(config):
         while journal.unfinished():
             try:
@@ -131,24 +115,15 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
             _recover(config, journal)
         undone = _to_undo(journal, session)
         contents = _reversed_contents(config, journal, undone)
-        files = tuple(
-            JournalFile(
-                path=file.path,
-                sha256_before=file.sha256_after,
-                sha256_after=file.sha256_before,
-                proposals=file.proposals,
-            )
-            for file in undone.files
-        )
-        entry = Entry(
-            number=journal.next_number(), session=undone.session, kind="undo", files=files, undoes=undone.number
-        )
+        files = tuple(FileChange(one.path, one.sha256_after, one.sha256_before, one.proposals) for one in undone.files)
+        number = journal.next_number()
+        entry = Entry(number=number, session=undone.session, kind="undo", files=files, undoes=undone.number)
         if not dry_run:
             _write(config, journal, entry, contents)
-    return _as_changes(entry)
+    return files
 
 
-def fate_of(config: ResolvedBuild, session: str) -> Fate:
+def fate_of(config: ResolvedBuild, session: str) -> _Fate:
     """Say whether the changes of a session were written, and whether they were undone since.
 
     Raises:
@@ -179,17 +154,10 @@ def _to_undo(journal: Journal, session: str) -> Entry:
     undone = {entry.undoes for entry in entries}
     open_ones = [entry for entry in entries if entry.kind == "promote" and entry.number not in undone]
     found = [entry for entry in open_ones if session in ("", entry.session)]
-    if not found:
-        foreign = journal.foreign_session(session)
-        if foreign:
-            raise EditError("GBE329", where=Place(str(foreign)), session=foreign.name.partition("-")[2], folder=foreign)
-        raise _nothing_to_undo(session, [entry.session for entry in open_ones])
-    return found[-1]
-
-
-def _nothing_to_undo(session: str, known: list[str]) -> EditError:
+    if found:
+        return found[-1]
     of_session = f" of {session}" if session else ""
-    return EditError("GBE327", of_session=of_session, known=", ".join(known) or "none")
+    raise EditError("GBE327", of_session=of_session, known=", ".join(entry.session for entry in open_ones) or "none")
 
 
 def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: Entry) -> dict[str, tuple[bytes, bytes]]:
@@ -259,23 +227,22 @@ def _recover(config: ResolvedBuild, journal: Journal) -> tuple[Recovered, ...]:
 
 def _refuse_foreign(journal: Journal) -> None:
     for folder in journal.foreign():
-        raise EditError("GBE328", where=Place(str(folder)), folder=folder)
+        raise not_ours(folder)
 
 
 def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
     entry = journal.read(folder)
-    paths = tuple(file.path for file in entry.files)
     if folder.suffix == COMMITTING:
         _return_displaced(config, entry, folder)
-        if all(_state(config, file) == "after" for file in entry.files):
+        if all(_is_new(config, file) for file in entry.files):
             for file in entry.files:
                 with _opened(config, file) as target:
                     target.clear()
             journal.enter(folder, "")
-            return Recovered(entry.session, entry.kind, True, paths)
+            return Recovered(entry, True)
         folder = _roll_back(config, journal, folder)
     _clean_up(config, journal, folder)
-    return Recovered(entry.session, entry.kind, False, paths)
+    return Recovered(entry, False)
 
 
 def _roll_back(config: ResolvedBuild, journal: Journal, folder: Path) -> Path:
@@ -333,19 +300,16 @@ def _read(config: ResolvedBuild, path: str) -> bytes | None:
 
 
 @contextmanager
-def _opened(config: ResolvedBuild, file: JournalFile) -> Iterator[Target]:
+def _opened(config: ResolvedBuild, file: FileChange) -> Iterator[Target]:
     above, _, name = file.path.rpartition("/")
     with Folder.at(os.path.realpath(config.root)) as root, root.folder(above or ".") as folder:
         yield Target(folder, name, file)
 
 
-def _state(config: ResolvedBuild, file: JournalFile) -> State:
-    """Say which of its two versions a file has now."""
-    try:
-        with _opened(config, file) as target:
-            return target.state()
-    except FileNotFoundError:
-        return "other"
+def _is_new(config: ResolvedBuild, file: FileChange) -> bool:
+    with suppress(FileNotFoundError), _opened(config, file) as target:
+        return target.state() == "after"
+    return False
 
 
 @contextmanager
@@ -362,7 +326,3 @@ def _refusing(config: ResolvedBuild) -> Iterator[None]:
 
 def _digest(data: bytes) -> str:
     return sha256(data).hexdigest()
-
-
-def _as_changes(entry: Entry) -> tuple[FileChange, ...]:
-    return tuple(FileChange(file.path, file.sha256_before, file.sha256_after, file.proposals) for file in entry.files)

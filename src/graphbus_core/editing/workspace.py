@@ -10,12 +10,8 @@ from hashlib import sha256
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
 from graphbus_core.editing.merge import merge
-from graphbus_core.editing.promotion import Recovered, last_session, promote, recover, undo
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.proposals import CodeChange, Proposal
-
-__all__ = ["Recovered", "Workspace", "last_session", "promote", "recover", "state_digest", "undo"]
-
 
 _OVERTAKEN = frozenset({"GBE301", "GBE302", "GBE303", "GBE307", "GBE308", "GBE310", "GBE314"})
 """What an edit says when its file is not the one that it was written for."""
@@ -69,7 +65,9 @@ class Workspace:
 
     def _tried(self, changes: Iterable[CodeChange]) -> _Tried:
         """Make the changes, once for each state of the workspace: gate, judges and commit ask for the same."""
-        by_path = _by_path(changes)
+        by_path: dict[str, list[CodeChange]] = {}
+        for change in changes:
+            by_path.setdefault(change.file_path, []).append(change)
         key = tuple((path, self._now.get(path), *own) for path, own in by_path.items())
         found = self._trials.get(key)
         if found is None:
@@ -150,13 +148,6 @@ class Workspace:
     def digest(self) -> str:
         """The same for the same state of the files, however it was reached."""
         return state_digest(self.changed())
-
-
-def _by_path(changes: Iterable[CodeChange]) -> dict[str, list[CodeChange]]:
-    found: dict[str, list[CodeChange]] = {}
-    for change in changes:
-        found.setdefault(change.file_path, []).append(change)
-    return found
 
 
 def _with_changes(data: bytes, changes: Iterable[CodeChange]) -> bytes:

@@ -37,7 +37,6 @@ REGISTER: dict[str, Entry] = {
     "GBE115": Entry(
         "{topic!r} is no topic.", "Topics look like `/Order/Created`; only --subscribes takes `*` and `**`."
     ),
-    "GBE116": Entry("{one} and {other} would both give {method!r} as a method's name.", "Leave one of them out."),
     "GBE117": Entry("There is no agent called {name!r}.{suggestion}", "`graphbus inspect` lists the agents."),
     "GBE118": Entry("This file exists already.", "Choose another name, or remove the file; GraphBus never overwrites."),
     "GBE119": Entry(
@@ -229,10 +228,6 @@ REGISTER: dict[str, Entry] = {
     ),
     "GBE314": Entry("{target} has no single decorator {name} to change: {reason}.", "Its decorators: {nearest}"),
     "GBE315": Entry("{target} shares its block with nothing else: {reason}.", "Change the class or block around it."),
-    "GBE316": Entry(
-        "This diff cannot be taken: {reason}.",
-        "Give a unified diff of existing text files, with lines of context around each change.",
-    ),
     "GBE317": Entry(
         "The change was written for an earlier text, and {target} was changed in another way since.",
         "It now reads: {accepted}",
@@ -261,10 +256,6 @@ REGISTER: dict[str, Entry] = {
     "GBE328": Entry(
         "What looks like an interrupted change was not written here by your GraphBus, or was changed since; it is left alone.",
         "Look whether the files that {folder} names are as you want them, then remove that folder.",
-    ),
-    "GBE329": Entry(
-        "{session} cannot be undone, because its journal was not written here by your GraphBus, or was changed since.",
-        "Take it back with git, or by hand: what the files were before should be in {folder}.",
     ),
     "GBE330": Entry("This file was changed while it was checked; it was left alone.", "Check again."),
     "GBE331": Entry(
@@ -433,7 +424,6 @@ REGISTER: dict[str, Entry] = {
         "What is in {variable} is no key: it holds blanks, line breaks or letters that no key has.",
         "Export it again, with nothing but the key.",
     ),
-    "GBE455": Entry("{model} is only asked for its price here.", "Open it with `open_client` to get answers from it."),
     "GBE460": Entry(
         "{model} gave no usable answer, twice: {reason}",
         "A larger model keeps to the format better; what was accepted before stays accepted.",

@@ -254,7 +254,7 @@ RUN_REGISTER: dict[str, Entry] = {
     "GBE682": Entry("There is no handler or method {name} to stop at.{suggestion}", "Known: {known}."),
     "GBE683": Entry("{what} cannot be written: {reason}.", "Check the permissions and the space of `state_dir`."),
     "GBE684": Entry("There is no trace to read: {reason}.", "`graphbus run --trace` writes one."),
-    "GBE685": Entry("The trace knows no event {event_id}.{suggestion}", "`graphbus trace` lists the last ones."),
+    "GBE685": Entry("The trace knows no event {event_id}.", "`graphbus trace` lists the last ones."),
     "GBE686": Entry("{count} events have an id that begins with {event_id}: {known}.", "Give more of the id."),
     "GBE687": Entry("There is no profile to read: {reason}.", "`graphbus run --profile` writes one at its end."),
     "GBE688": Entry("{count} of {total} lines were refused.", "The messages above say why; the others were done."),
@@ -266,9 +266,6 @@ RUN_REGISTER: dict[str, Entry] = {
     ),
     "GBE697": Entry(
         "This is no export of states: {reason}.", "Nothing was changed. `graphbus state export` writes one."
-    ),
-    "GBE698": Entry(
-        "No agent of this graph is called {names}.", "Nothing was changed. `--force` imports the states nevertheless."
     ),
     "GBE699": Entry(
         "The export cannot be written: {reason}.", "Nothing was changed. Make room, or give another place."
@@ -323,10 +320,6 @@ RUN_REGISTER: dict[str, Entry] = {
         "The image {image} may be another one tomorrow: it has no tag but `latest`, and no digest.",
         "Give a tag that is not moved, or a digest: --image {example}.",
     ),
-    "GBE721": Entry(
-        "{name} would begin anew before the old pod has ended: for a while there would be two buses.",
-        "Leave `strategy: {{type: Recreate}}` as it is generated.",
-    ),
     "GBE722": Entry(
         "The agents cannot run in pods of their own, because a bus ends where its process ends; {count} would be cut: {edges}.",
         "Keep them together with --topology single.",
@@ -363,7 +356,9 @@ RUN_REGISTER: dict[str, Entry] = {
     ),
     "GBE736": Entry(
         "{path} does not exist, so that the jobs would have nothing to install GraphBus from.",
-        "Write it: `{command}`; then add what the agents import. Or name another file with --requirements.",
+        "Write `graphbus @ https://...` with the address and the hash of its wheel, or make one from a checkout: "
+        "`python -m pip wheel --no-deps --wheel-dir wheels FOLDER && printf '%s\\n' ./{wheel} pytest > {file}`; "
+        "then add what the agents import. Or name another file with --requirements.",
     ),
     "GBE737": Entry(
         "{value} cannot stand in a pipeline as a {kind}.",

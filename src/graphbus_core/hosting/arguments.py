@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from getopt import GetoptError, getopt
 
 import msgspec
 
-from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.errors import UsageError
 from graphbus_core.model.config import RuntimeConfig
 
 COMMAND = "python -m graphbus_core.runtime"
@@ -22,8 +23,8 @@ Runtime Mode; see also `graphbus run`. Without an entry point the graph stays up
   --health [HOST:]PORT          answer probes and metrics there (127.0.0.1)
   --serve [HOST:]PORT           take calls and events over HTTP there (127.0.0.1)
 """
-_SWITCHES = ("--allow-drift", "--confined", "--help")
-_VALUES = ("--entrypoint", "--artifacts", "--health", "--serve", "--only")
+_VALUES = ("entrypoint=", "artifacts=", "health=", "serve=", "only=")
+_SWITCHES = ("allow-drift", "confined", "help")
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -45,33 +46,25 @@ def read(words: Sequence[str]) -> Arguments | None:
     Raises:
         UsageError: GBE110 for an option that does not exist, or one without its value.
     """
-    given = dict.fromkeys(_VALUES, "") | {"--artifacts": ".graphbus"}
-    switches: set[str] = set()
-    only: list[str] = []
-    left = iter(words)
-    for word in left:
-        name, _, value = word.partition("=")
-        if word in ("-h", "--help"):
-            return None
-        if word in _SWITCHES:
-            switches.add(word)
-            continue
-        if name not in given:
-            message = f"There is no option {word}.{did_you_mean(name, [*_VALUES, *_SWITCHES])}"
-            raise UsageError("GBE110", message=message, command=COMMAND)
-        given[name] = value or next(left, "")
-        if not given[name]:
-            raise UsageError("GBE110", message=f"{name} needs a value.", command=COMMAND)
-        if name == "--only":
-            only.append(given[name])
-    entrypoint = given["--entrypoint"]
+    try:
+        options, rest = getopt(list(words), "h", [*_VALUES, *_SWITCHES])
+        for name, value in options:
+            if not value and f"{name[2:]}=" in _VALUES:  # `--serve=$PORT` of a variable that is not set
+                raise GetoptError(f"option {name} requires argument")
+        if rest:
+            raise GetoptError(f"there is no argument {rest[0]}")
+    except GetoptError as error:
+        raise UsageError("GBE110", message=f"{error.msg[:1].upper()}{error.msg[1:]}.", command=COMMAND) from None
+    given = {"--artifacts": ".graphbus", **dict(options)}
+    if "--help" in given or "-h" in given:
+        return None
+    entrypoint, serve = given.get("--entrypoint", ""), given.get("--serve", "")
     request = RuntimeConfig(
         artifacts=given["--artifacts"],
         entrypoint=entrypoint,
-        allow_drift="--allow-drift" in switches,
-        is_confined="--confined" in switches,
-        only=tuple(only),
-        is_serving=bool(given["--serve"])
-        or not entrypoint,  # nobody but a thread of its own delivers while it stays up
+        allow_drift="--allow-drift" in given,
+        is_confined="--confined" in given,
+        only=tuple(value for name, value in options if name == "--only"),
+        is_serving=bool(serve) or not entrypoint,  # nobody but a thread of its own delivers while it stays up
     )
-    return Arguments(request, given["--health"], given["--serve"])
+    return Arguments(request, given.get("--health", ""), serve)

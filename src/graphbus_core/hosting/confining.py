@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NamedTuple, NoReturn
 
 from graphbus_core import isolation
-from graphbus_core.confinement import environment, hook, walls
+from graphbus_core.confinement import hook, walls
 from graphbus_core.errors import Place, PowerError, RunError, raise_all
 from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.powers import Power, Powers
@@ -46,7 +46,7 @@ def confine(config: ResolvedRun, root: str) -> tuple[str, ...]:
     missing = walls.put_up(bounds)
     if missing.is_all:
         raise RunError("GBE652", gaps="; ".join(missing.gaps))
-    environment.withhold(powers.environment, refusals.refuse_variable)
+    hook.withhold(powers.environment, refusals.refuse_variable)
     hook.Judge(
         readable=readable,
         writable=(*writable, "/dev/null"),
@@ -181,7 +181,7 @@ class _Refusals(NamedTuple):
 def _is_of_mapping(frame: FrameType) -> bool:
     """Code of the environment itself: `os.environ.get` is written in Python, three functions deep."""
     path = frame.f_code.co_filename
-    return "_collections_abc" in path or path in (os.__file__, environment.__file__) or path.startswith("<frozen")
+    return "_collections_abc" in path or path in (os.__file__, hook.__file__) or path.startswith("<frozen")
 
 
 def _frames_of(error: BaseException) -> list[tuple[FrameType, int]]:

@@ -10,8 +10,6 @@ from contextvars import copy_context
 from functools import cached_property
 from typing import Any
 
-import msgspec
-
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.routes import PayloadCheck
 from graphbus_core.errors import RunError, did_you_mean
@@ -68,12 +66,17 @@ class Topics:
         return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
 
     def _report(self, topic: str, problems: tuple[Problem, ...]) -> None:
-        if not problems:
-            return
-        wrong = refusal("GBE614", problems, topic=topic)
-        if self._validation == "strict":
-            raise wrong
-        _log.warning("%s", wrong.sentence)
+        _report("GBE614", problems, self._validation, topic=topic)
+
+
+def _report(code: str, problems: tuple[Problem, ...], validation: Validation, **data: str) -> None:
+    """Raise or log what does not fit a contract, as the validation wants it."""
+    if not problems or validation == "off":
+        return
+    wrong = refusal(code, problems, **data)
+    if validation == "strict":
+        raise wrong
+    _log.warning("%s", wrong.sentence)
 
 
 def _payload_check(
@@ -203,12 +206,7 @@ class Method:
         return self.release(await awaited)
 
     def _report(self, code: str, problems: tuple[Problem, ...]) -> None:
-        if not problems or self._validation == "off":
-            return
-        wrong = refusal(code, problems, agent=self._agent, method=self.name)
-        if self._validation == "strict":
-            raise wrong
-        _log.warning("%s", wrong.sentence)
+        _report(code, problems, self._validation, agent=self._agent, method=self.name)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -217,37 +215,6 @@ def _as_it_is(value: Any) -> Any:
 
 def _may_be_object(of: Type) -> bool:
     return of.kind in ("record", "unknown") or any(map(_may_be_object, of.args))
-
-
-class Methods(msgspec.Struct, frozen=True):
-    """What can be called, by agent and method."""
-
-    by_agent: Mapping[str, Mapping[str, Method]]
-
-    def of(self, agent: str) -> Mapping[str, Method]:
-        """Give the methods of an agent.
-
-        Raises:
-            RunError: GBE620 for an unknown agent.
-        """
-        methods = self.by_agent.get(agent)
-        if methods is None:
-            known = ", ".join(sorted(self.by_agent))
-            raise RunError("GBE620", agent=agent, suggestion=did_you_mean(agent, self.by_agent), known=known)
-        return methods
-
-    def find(self, agent: str, method: str) -> Method:
-        """Give a method.
-
-        Raises:
-            RunError: GBE620 for an unknown agent, GBE621 for an unknown method.
-        """
-        methods = self.of(agent)
-        found = methods.get(method)
-        if found is None:
-            known = ", ".join(sorted(methods)) or "none"
-            raise RunError("GBE621", agent=agent, method=method, suggestion=did_you_mean(method, methods), known=known)
-        return found
 
 
 Arguments = dict[str, Any]

@@ -7,38 +7,23 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from threading import Lock
-from typing import NamedTuple
 
 from graphbus_core.errors import Place, RunError
 from graphbus_core.store.beneath import make_private
 
 MEMORY = ":memory:"
-COMPANIONS = ("-journal", "-wal", "-shm")
+_VERSION = 1
+"""Of the tables of our files; raised when they change."""
+_COMPANIONS = ("-journal", "-wal", "-shm")
 """What SQLite calls the files beside one of its own."""
 
 _PRIMARY = 0xFF
 """The part of an error code that names its kind."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-
-
-class Layout(NamedTuple):
-    """What a file is and holds.
-
-    Attributes:
-        what: For people, as the begin of a sentence: `The state of the agents`.
-        application_id: Tells our files from others, and this kind of ours from other kinds.
-        version: Raised with every change of the tables.
-        statements: Make the tables in an empty file.
-    """
-
-    what: str
-    application_id: int
-    version: int
-    statements: tuple[str, ...]
 
 
 class Database:
@@ -48,7 +33,9 @@ class Database:
 
     Args:
         path: The file, made with its folder when it is not there; or `MEMORY`.
-        layout: What it must be.
+        what: What it is, as the begin of a sentence: `The state of the agents`.
+        application_id: Tells our files from others, and this kind of ours from other kinds.
+        tables: The statements that make the tables in an empty file.
         timeout_s: How long to wait for other processes that write to it.
 
     Raises:
@@ -56,9 +43,13 @@ class Database:
             cannot be opened or made.
     """
 
-    def __init__(self, path: str, layout: Layout, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, path: str, what: str, application_id: int, tables: Sequence[str], *, timeout_s: float = 5.0
+    ) -> None:
         self._path = path
-        self._layout = layout
+        self._what = what
+        self._application_id = application_id
+        self._tables = tables
         self._in_use = Lock()
         if path != MEMORY:
             self._make_file()
@@ -66,14 +57,10 @@ class Database:
             self._connection = sqlite3.connect(
                 path, timeout=timeout_s, isolation_level=None, check_same_thread=False, cached_statements=32
             )
-        is_ready = False
-        try:
-            with self._refusals():
-                self._prepare(timeout_s)
-            is_ready = True
-        finally:
-            if not is_ready:
-                self._connection.close()
+        with ExitStack() as on_failure, self._refusals():
+            on_failure.callback(self._connection.close)
+            self._prepare(timeout_s)
+            on_failure.pop_all()
 
     @contextmanager
     def use(self) -> Iterator[sqlite3.Connection]:
@@ -138,11 +125,11 @@ class Database:
 
     def _refuse(self, code: str, **data: object) -> RunError:
         where = None if self._path == MEMORY else Place(self._path)
-        return RunError(code, where=where, what=self._layout.what, **data)
+        return RunError(code, where=where, what=self._what, **data)
 
     def _make_file(self) -> None:
         try:
-            make_private(self._path, COMPANIONS)
+            make_private(self._path, _COMPANIONS)
         except OSError as error:
             raise self._refuse("GBE645", reason=(error.strerror or str(error)).lower()) from None
 
@@ -166,9 +153,9 @@ class Database:
         )
         if not tables and not application_id:
             return False
-        if application_id != self._layout.application_id:
+        if application_id != self._application_id:
             raise self._refuse("GBE643", reason="it belongs to another program")
-        if version > self._layout.version:
+        if version > _VERSION:
             raise self._refuse("GBE643", reason="a newer GraphBus has written it")
         return True
 
@@ -177,10 +164,10 @@ class Database:
         with self.change() as connection:
             if self._is_ours():
                 return
-            for statement in self._layout.statements:
+            for statement in self._tables:
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {self._layout.application_id}")
-            connection.execute(f"PRAGMA user_version = {self._layout.version}")
+            connection.execute(f"PRAGMA application_id = {self._application_id}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _use_wal(self, timeout_s: float) -> None:
         """Let readers and a writer not wait for each other. SQLite itself does not wait for the right to change this."""

@@ -6,27 +6,28 @@ subscription that failed.
 
 from __future__ import annotations
 
-import os
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import closing, contextmanager
 from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
 
 import msgspec
 
+from graphbus_core import strict_json
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Subscription
-from graphbus_core.errors import Place, RunError
+from graphbus_core.errors import RunError
+from graphbus_core.hosting.database import Database
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event, once_more, restore_event
 from graphbus_core.model.topics import matches
 from graphbus_core.schema.json import Json
-from graphbus_core.store.beneath import Folder
 
 Note = Callable[[DeadLetter, tuple[DeadLetter, ...]], None]
 """Gets a letter that was replayed, and the dead letters of its event since; none if it was handled."""
@@ -35,8 +36,10 @@ _MOST_WAITING = 1000
 """So many letters may wait for further attempts before another one is delivered."""
 
 
-class Waits(Protocol):
-    """Something that can wait for a receipt, e.g. a graph."""
+class _Graph(Protocol):
+    """What a replay needs of a running graph."""
+
+    bus: MessageBus
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
         """Wait until it is done, or until nothing is left to do but further attempts; False when it will not be."""
@@ -49,15 +52,13 @@ class Replays:
     after the delivery of the next.
 
     Args:
-        bus: Where they are delivered.
-        waits: Waits for deliveries.
+        graph: Where they are delivered.
         note: Is called with each result, in the order in which the deliveries end. The letter has left the ring of the bus then;
             what has died again is in the ring, and was not given to the keeper of the bus.
     """
 
-    def __init__(self, bus: MessageBus, waits: Waits, note: Note) -> None:
-        self._bus = bus
-        self._waits = waits
+    def __init__(self, graph: _Graph, note: Note) -> None:
+        self._graph = graph
         self._note = note
         self._running: list[tuple[DeadLetter, Event, Receipt]] = []
 
@@ -69,41 +70,34 @@ class Replays:
         Raises:
             RunError: GBE649 for a letter whose handler is gone, GBE615 on a closed bus, GBE648 inside a handler.
         """
-        subscription = find_subscription(self._bus, letter)
+        subscription = find_subscription(self._graph.bus, letter)
         event = once_more(letter.event)
-        receipt = self._bus.deliver_once_more(event, subscription)
+        receipt = self._graph.bus.deliver_once_more(event, subscription)
         self._running.append((letter, event, receipt))
-        self._waits.wait_for(receipt, is_rest_enough=len(self._running) < _MOST_WAITING)
+        self._graph.wait_for(receipt, is_rest_enough=len(self._running) < _MOST_WAITING)
         self.note_finished()
 
     def wait(self) -> None:
         """Wait for all that has begun, as long as the bus is there to do it."""
-        for _, _, receipt in list(self._running):
-            if not self._waits.wait_for(receipt):
-                break
+        all(self._graph.wait_for(receipt) for _, _, receipt in list(self._running))
         self.note_finished()
 
     def note_finished(self) -> None:
         """Note the results since the last time; a letter that was not handled before the bus was closed has none."""
-        running, self._running = self._running, []
+        bus, running, self._running = self._graph.bus, self._running, []
         for letter, event, receipt in running:
             if not receipt.is_done:
                 self._running.append((letter, event, receipt))
                 continue
-            died = self._bus.release_dead_letters(event)
+            died = bus.release_dead_letters(event)
             is_stopped = any(each.reason == "closed" for each in died)
             for each in died if is_stopped else (letter,):
-                self._bus.forget_dead_letter(each)
+                bus.forget_dead_letter(each)
             if not is_stopped:
                 self._note(letter, died)
 
 
-def replay_all(
-    bus: MessageBus,
-    letters: Iterable[DeadLetter] | None,
-    waits: Waits,
-    one_at_a_time: AbstractContextManager[object],
-) -> tuple[DeadLetter, ...]:
+def replay_all(graph: _Graph, letters: Iterable[DeadLetter] | None) -> tuple[DeadLetter, ...]:
     """Replay letters, those of the ring by default; nothing is delivered if the handler of one of them is gone.
 
     Returns:
@@ -112,24 +106,20 @@ def replay_all(
     Raises:
         RunError: What `Replays.deliver` raises, and GBE615 when the bus is closed before all are done.
     """
-    from graphbus_core.hosting.dead_letters import Keeper  # msgspec is not free
-
-    bus.refuse_in_handler()
-    results: dict[int, tuple[DeadLetter, ...]] = {}
+    bus, results = graph.bus, dict[int, tuple[DeadLetter, ...]]()
 
     def note(letter: DeadLetter, died: tuple[DeadLetter, ...]) -> None:
         results[id(letter)] = died
         if isinstance(bus.keeper, Keeper):
             bus.keeper.replayed(letter, died)
 
-    with one_at_a_time:
-        again = tuple(bus.dead_letters() if letters is None else letters)
-        for letter in again:
-            find_subscription(bus, letter)
-        replays = Replays(bus, waits, note)
-        for letter in again:
-            replays.deliver(letter)
-        replays.wait()
+    again = tuple(bus.dead_letters() if letters is None else letters)
+    for letter in again:
+        find_subscription(bus, letter)
+    replays = Replays(graph, note)
+    for letter in again:
+        replays.deliver(letter)
+    replays.wait()
     unfinished = [letter for letter in again if id(letter) not in results]
     if unfinished:
         raise RunError("GBE615", topic=unfinished[0].event.topic)
@@ -163,33 +153,15 @@ _PAUSE_S = 1.0
 _PENDING = 1000
 """So many letters wait in memory for the disk."""
 
-_MOST = (1 << 63) - 1
-"""No letter has a larger number, and SQLite knows none."""
-
-_OF_EVENT = {
-    "topic": "topic",
-    "src": "src",
-    "event_time": "timestamp",
-    "hops": "hops",
-    "event_id": "event_id",
-    "causation_id": "causation_id",
-    "correlation_id": "correlation_id",
-}
+_IDS = ("topic", "src", "hops", "event_id", "causation_id", "correlation_id")
+_OF_EVENT = {name: name for name in _IDS} | {"event_time": "timestamp"}
 """Column -> the field of an event that is kept in it."""
-_OF_LETTER = {
-    "subscription": "subscription",
-    "reason": "reason",
-    "error": "error",
-    "place": "place",
-    "attempts": "attempts",
-    "first_time": "first_timestamp",
-    "last_time": "timestamp",
-    "traceback": "traceback",
-}
+_FACTS = ("subscription", "reason", "error", "place", "attempts", "traceback")
+_OF_LETTER = {name: name for name in _FACTS} | {"first_time": "first_timestamp", "last_time": "timestamp"}
 """Column -> the field of a dead letter."""
 _WRITTEN = (*_OF_EVENT, *_OF_LETTER, "trail", "payload")
-_READ = (*_WRITTEN, "id", "replays", "is_replaying", "has_payload")
-_TABLES = (  # what is long stands at the end of a row, so that the rest is read without it
+_READ = (*_WRITTEN, "id", "replays", "has_payload")
+_TABLES = (  # `is_replaying` is of earlier versions, and nothing reads it
     "CREATE TABLE letters (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, src TEXT NOT NULL,"
     " event_time REAL NOT NULL, hops INTEGER NOT NULL, event_id TEXT NOT NULL, causation_id TEXT NOT NULL,"
     " correlation_id TEXT NOT NULL, trail TEXT NOT NULL, subscription TEXT NOT NULL, reason TEXT NOT NULL,"
@@ -202,11 +174,9 @@ _TABLES = (  # what is long stands at the end of a row, so that the rest is read
 )
 _INSERT = f"INSERT INTO letters ({', '.join(_WRITTEN)}) VALUES (:{', :'.join(_WRITTEN)})"  # noqa: S608 - our own names
 _SELECT = f"SELECT {', '.join(_READ[:-1])}, payload IS NOT NULL FROM letters"  # noqa: S608 - our own names
-_LIST = _SELECT.replace("traceback, trail, payload,", "'', trail, NULL,")
-"""Without what may be large."""
 _FAILED_AGAIN = (
     "UPDATE letters SET error = :error, place = :place, traceback = :traceback, reason = :reason, last_time = :last_time,"
-    " attempts = attempts + :attempts, is_replaying = 0 WHERE id = :id"
+    " attempts = attempts + :attempts WHERE id = :id"
 )
 _TOO_MANY = "SELECT id FROM letters ORDER BY id DESC LIMIT 1 OFFSET ?"
 
@@ -217,14 +187,12 @@ class KeptLetter(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: Its number; never used twice.
         replays: How often a replay of it has begun.
-        is_replaying: It is being replayed, or was when a process ended.
         has_payload: False when the payload was no JSON, and so could not be kept.
     """
 
     id: int
     letter: DeadLetter
     replays: int
-    is_replaying: bool
     has_payload: bool
 
 
@@ -241,11 +209,9 @@ class DeadLetterFile:
     """
 
     def __init__(self, path: str, *, kept: int = KEPT, timeout_s: float = 5.0) -> None:
-        from graphbus_core.hosting.database import Database, Layout  # sqlite3 is not free
-
         self.path = path
         self._kept = kept
-        self._database = Database(path, Layout("The file of dead letters", 0x4742444C, 1, _TABLES), timeout_s=timeout_s)
+        self._database = Database(path, "The file of dead letters", 0x4742444C, _TABLES, timeout_s=timeout_s)
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
         """Write letters, all or none, and drop the oldest beyond the limit."""
@@ -254,27 +220,19 @@ class DeadLetterFile:
             connection.executemany(_INSERT, rows)
             self._drop_the_oldest(connection)
 
-    def letters(self, *, topic: str = "", limit: int = 0, is_short: bool = False) -> list[KeptLetter]:
+    def letters(self, *, topic: str = "", limit: int = 0) -> list[KeptLetter]:
         """Give the letters, oldest first.
 
         Args:
-            topic: Only of this topic.
+            topic: Only of this topic; empty: of all.
             limit: How many at most, the last ones; 0: all.
-            is_short: Without payloads and tracebacks, which may be large.
         """
-        condition, values = _of_topic(topic)
-        query = f"{_LIST if is_short else _SELECT}{condition} ORDER BY id DESC LIMIT ?"
-        rows = self._ask(query, *values, min(limit, _MOST) or -1)
+        rows = self._ask(f"{_SELECT} WHERE ? IN ('', topic) ORDER BY id DESC LIMIT ?", topic, limit or -1)
         return [_letter_of(row) for row in reversed(rows)]
 
-    def numbers(self) -> list[int]:
-        """Give the numbers of all letters, oldest first."""
-        return [number for (number,) in self._ask("SELECT id FROM letters ORDER BY id")]
-
-    def count(self, *, topic: str = "") -> int:
-        """Count the letters, of all topics or one."""
-        condition, values = _of_topic(topic)
-        return int(self._ask(f"SELECT count(*) FROM letters{condition}", *values)[0][0])  # noqa: S608
+    def numbers(self, *, topic: str = "") -> list[int]:
+        """Give the numbers of all letters, or of those of a topic, oldest first."""
+        return [number for (number,) in self._ask("SELECT id FROM letters WHERE ? IN ('', topic) ORDER BY id", topic)]
 
     @property
     def dropped(self) -> int:
@@ -283,14 +241,12 @@ class DeadLetterFile:
 
     def find(self, number: int) -> KeptLetter | None:
         """Give one letter, or None."""
-        rows = self._ask(f"{_SELECT} WHERE id = ?", number) if number <= _MOST else []
-        return _letter_of(rows[0]) if rows else None
+        return next(map(_letter_of, self._ask(f"{_SELECT} WHERE id = ?", number)), None)
 
     def find_by_event(self, letter: DeadLetter) -> KeptLetter | None:
         """Give what is kept of the same event for the same subscription, or None."""
         query = f"{_SELECT} WHERE event_id = ? AND subscription = ? ORDER BY id DESC LIMIT 1"
-        rows = self._ask(query, letter.event.event_id, letter.subscription)
-        return _letter_of(rows[0]) if rows else None
+        return next(map(_letter_of, self._ask(query, letter.event.event_id, letter.subscription)), None)
 
     def _ask(self, query: str, *values: object) -> list[Sequence[Any]]:
         with self._database.use() as connection:
@@ -311,28 +267,14 @@ class DeadLetterFile:
         Raises:
             RunError: GBE644 when another process holds it.
         """
-        import fcntl
-
-        what, place = "The replay of dead letters", Place(self.path)
-        above, name = os.path.split(os.path.abspath(f"{self.path}.replay"))
-        try:
-            with Folder.at(above) as folder:
-                lock = folder.open_own(name)
-        except OSError as error:
-            raise RunError("GBE645", where=place, what=what, reason=error.strerror or str(error)) from None
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RunError("GBE644", where=place, what=what) from None
+        lock = Database(f"{self.path}.replay", "The replay of dead letters", 0x47425250, (), timeout_s=0)
+        with closing(lock), lock.change():
             yield
-        finally:
-            os.close(lock)
 
     def begin_replay(self, number: int) -> None:
-        """Mark a letter as being delivered; the mark stays if the process is killed."""
+        """Count a replay before the letter is delivered."""
         with self._database.change() as connection:
-            connection.execute("UPDATE letters SET is_replaying = 1, replays = replays + 1 WHERE id = ?", (number,))
+            connection.execute("UPDATE letters SET replays = replays + 1 WHERE id = ?", (number,))
 
     def end_replay(self, kept: KeptLetter, failed: Sequence[DeadLetter]) -> None:
         """Write the result of a replay, all or nothing: a letter that was handled goes, one that failed again stays.
@@ -451,15 +393,12 @@ class Keeper:
                 self._file.close()
 
     def _write(self) -> None:
-        _, error = attempt(self._write_or_raise)
+        _, error = attempt(lambda: self._opened().add(self._pending))
         if error is None:
             self._pending.clear()
             return
         self._not_before = monotonic() + _PAUSE_S
         _log.error("%s not written to %s: %s", _count(self._pending), self._path, _sentence(error))
-
-    def _write_or_raise(self) -> None:
-        self._opened().add(self._pending)
 
     def _opened(self) -> DeadLetterFile:
         if self._file is None:
@@ -473,10 +412,6 @@ def _sentence(error: Exception) -> str:
 
 def _count(letters: deque[DeadLetter]) -> str:
     return "1 dead letter is" if len(letters) == 1 else f"{len(letters)} dead letters are"
-
-
-def _of_topic(topic: str) -> tuple[str, tuple[str, ...]]:
-    return (" WHERE topic = ?", (topic,)) if topic else ("", ())
 
 
 def _row_of(letter: DeadLetter) -> dict[str, Any]:
@@ -496,31 +431,17 @@ def _storable(text: str) -> str:
 def _letter_of(cells: Sequence[Any]) -> KeptLetter:
     row = dict(zip(_READ, cells, strict=True))
     payload = row["payload"]
-    value, wrong = attempt(lambda: None if payload is None else _decode(payload))
-    trail = [(heard, by) for heard, by in _decode(row["trail"])]
+    value, wrong = attempt(lambda: None if payload is None else strict_json.loads(payload, any_text=True))
+    trail = [(heard, by) for heard, by in json.loads(row["trail"])]
     of_event = {field: row[column] for column, field in _OF_EVENT.items()}
     of_letter = {field: row[column] for column, field in _OF_LETTER.items()}
     return KeptLetter(
         id=row["id"],
         letter=DeadLetter(event=restore_event(payload=value, trail=trail, **of_event), **of_letter),
         replays=row["replays"],
-        is_replaying=bool(row["is_replaying"]),
         has_payload=bool(row["has_payload"] and wrong is None),
     )
 
 
 def _encode(value: Json) -> str:
-    from json import dumps  # it takes every text and number that Python has, as they are
-
-    return dumps(value, separators=(",", ":"))
-
-
-def _decode(text: str) -> Json:
-    from json import loads
-
-    return loads(text, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(name: str) -> Json:
-    """NaN and the infinities: files have them from when they were taken for JSON."""
-    raise ValueError(name)
+    return json.dumps(value, separators=(",", ":"))  # it takes every text and number that Python has, as they are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from time import monotonic
@@ -12,11 +13,11 @@ import msgspec
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
-from graphbus_core.errors import GraphBusError, Place, RunError, raise_all
-from graphbus_core.hosting.contracts import Call, Method, Methods, compile_call
+from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
+from graphbus_core.hosting.contracts import Call, Method, compile_call
 from graphbus_core.hosting.imports import NodeModules, describe_exception
 from graphbus_core.hosting.state import FILE as STATE_FILE
-from graphbus_core.hosting.state import States, open_database
+from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -69,7 +70,7 @@ class LiveGraph:
     Attributes:
         bus: The message bus that connects the agents.
         nodes: The agents by name, in the order of activation.
-        grace_s: How long the end waits for what is under way, whoever waits.
+        grace_s: Seconds that stopping may take for what is under way, shared by everything that waits.
         place_of: Where the user's code has raised an exception; None where that is not known.
         origin: What it was made from; None for one that was connected without a build.
         is_partial: An agent that cannot start is left out, instead of the graph.
@@ -83,7 +84,6 @@ class LiveGraph:
         self.bus = bus
         self.nodes: dict[str, GraphBusNode] = {}
         self._members = {member.name: member for member in members}
-        self._methods = Methods({name: member.methods for name, member in self._members.items()})
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
         self.origin: Origin | None = None
@@ -129,13 +129,13 @@ class LiveGraph:
             RunError: GBE620 unknown agent, GBE621 unknown method, GBE622 arguments that do not fit, GBE623 a result that does
                 not fit.
         """
-        try:  # what `_call` does, without the price of one call more
+        try:
             call = self._calls[agent][method]
         except KeyError:
-            pass  # what follows is to raise as if nothing had been raised before
-        else:
-            return call(arguments)
-        return self._compile_call(agent, method)(arguments)
+            call = None
+        return (call or self._compile_call(agent, method))(
+            arguments
+        )  # outside: it is not raised because of the KeyError
 
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call on behalf of an agent, which must have declared that it depends on the other.
@@ -146,24 +146,25 @@ class LiveGraph:
         known = self._members[caller].dependencies
         if agent in self._members and agent not in known:
             raise RunError("GBE624", where=self._members[caller].place, agent=caller, other=agent)
-        return self._call(agent, method, arguments)
-
-    def _call(self, agent: str, method: str, arguments: dict[str, Any]) -> Any:
-        try:
-            call = self._calls[agent][method]
-        except KeyError:
-            pass
-        else:
-            return call(arguments)
-        return self._compile_call(agent, method)(arguments)
+        return self.call(agent, method, **arguments)
 
     def _compile_call(self, agent: str, method: str) -> Call:
         self._refuse_left_out(agent)
-        found = self._methods.find(agent, method)
+        methods = self._methods_of(agent)
+        found = methods.get(method)
+        if found is None:
+            known, near = ", ".join(sorted(methods)) or "none", did_you_mean(method, methods)
+            raise RunError("GBE621", agent=agent, method=method, suggestion=near, known=known)
         bound = getattr(self.nodes[agent], method)
         call = compile_call(self.bus, agent, found, bound, is_async=self._members[agent].is_async)
         self._calls.setdefault(agent, {})[method] = call
         return call
+
+    def _methods_of(self, agent: str) -> Mapping[str, Method]:
+        if agent not in self._members:
+            known, near = ", ".join(sorted(self._members)), did_you_mean(agent, self._members)
+            raise RunError("GBE620", agent=agent, suggestion=near, known=known)
+        return self._members[agent].methods
 
     def node(self, name: str) -> GraphBusNode:
         """Give the object of an agent.
@@ -172,7 +173,7 @@ class LiveGraph:
             RunError: GBE620 for an unknown agent, GBE680 for one that was left out.
         """
         self._refuse_left_out(name)
-        self._methods.of(name)
+        self._methods_of(name)
         return self.nodes[name]
 
     def state_of(self, agent: str) -> State:
@@ -208,7 +209,9 @@ class LiveGraph:
         """
         from graphbus_core.hosting.dead_letters import replay_all
 
-        return replay_all(self.bus, letters, self, self._replaying)
+        self.bus.refuse_in_handler()
+        with self._replaying:
+            return replay_all(self, letters)
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
         """Wait until a receipt is done; False when the graph has stopped first.
@@ -249,7 +252,7 @@ class LiveGraph:
         raise_all(problems)
 
     def stop(self) -> None:
-        """Refuse new events, deliver what waits while the grace lasts, call `on_stop` in reverse order. Twice is once.
+        """Refuse new events, deliver what waits within the grace, call `on_stop` in reverse order. Repeated calls do nothing.
 
         Raises:
             RunError: GBE626 when an `on_stop` failed, GBE608 when it could not be called; the others were still called.
@@ -269,7 +272,7 @@ class LiveGraph:
         raise_all(problems)
 
     def begin_grace(self) -> float:
-        """Give the seconds of the grace that are left, all of them to who asks first: there is one for the whole end.
+        """Give the seconds of the grace that are left. The first call begins it; there is one grace for the whole shutdown.
 
         A signal, the servers and the bus wait one after the other, and must not take a grace each.
         """
@@ -288,7 +291,7 @@ class LiveGraph:
 
     def _make_nodes(self, problems: list[GraphBusError]) -> None:
         for member in self._members.values():
-            node, error = attempt(lambda member=member: _make(member))  # type: ignore[misc]
+            node, error = attempt(member.node) if isinstance(member.node, type) else (member.node, None)
             if node is None:
                 wrong: list[GraphBusError] = [self._refuse("GBE603", member, error)]
             else:
@@ -346,7 +349,8 @@ class LiveGraph:
             self._started.remove(name)
             _, error = attempt(lambda: self.bus.run(self.nodes[name].on_stop, owner=name))
             if error is not None:
-                code = "GBE626" if _has_begun(self.nodes[name].on_stop, error) else "GBE608"
+                is_kept_out = isinstance(error, RunError) and error.code == "GBE618"  # an agent is never entered twice
+                code = "GBE608" if is_kept_out else "GBE626"
                 problems.append(self._refuse(code, self._members[name], error))
 
         return end
@@ -356,20 +360,6 @@ class LiveGraph:
         refusal = RunError(code, where=where, name=member.name, reason=describe_exception(error))
         refusal.__cause__ = error
         return refusal
-
-
-def _make(member: Member) -> GraphBusNode:
-    return member.node() if isinstance(member.node, type) else member.node
-
-
-def _has_begun(hook: Callable[[], Any], error: Exception) -> bool:
-    """False where the graph has not let it in: an agent is never entered twice."""
-    if not (isinstance(error, RunError) and error.code == "GBE618"):
-        return True
-    code, trace = getattr(hook, "__code__", None), error.__traceback__
-    while trace is not None and trace.tb_frame.f_code is not code:
-        trace = trace.tb_next
-    return trace is not None
 
 
 _HEAD = b"SQLite format 3\0"
@@ -383,10 +373,16 @@ def state_path(config: ResolvedRun) -> str:
 def look_at_files(graph: LiveGraph, config: ResolvedRun) -> None:
     """Refuse files that cannot be used, and let a graph that is to keep its dead letters do so.
 
+    Of the states only the first bytes are read, because SQLite takes a while to import; it is asked about those that are wrong.
+
     Raises:
         RunError: GBE643 damaged, of another program or of a newer GraphBus; GBE645 it cannot be opened or made.
     """
-    _check_states(state_path(config))
+    path = state_path(config)
+    if os.path.exists(path) and attempt(lambda: _head_of(path))[0] not in (b"", _HEAD):
+        states = States(path)
+        states.open()
+        states.close()
     if config.settings.keep_dead_letters:
         from graphbus_core.hosting.dead_letters import FILE, Keeper
 
@@ -396,18 +392,6 @@ def look_at_files(graph: LiveGraph, config: ResolvedRun) -> None:
         graph.at_end(keeper.close)
 
 
-def _check_states(path: str) -> None:
-    """A file that is not there is no problem: it is made when an agent first uses its state.
-
-    Only the first bytes are read. SQLite, which takes a while to import, is asked about those that are wrong; damage further on
-    is found when a state is used.
-    """
-    try:
-        with open(path, "rb") as file:
-            head = file.read(len(_HEAD))
-    except FileNotFoundError:
-        return
-    except OSError:
-        head = b"?"
-    if head not in (b"", _HEAD):
-        open_database(path).close()
+def _head_of(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(len(_HEAD))

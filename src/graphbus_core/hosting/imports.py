@@ -9,10 +9,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
-
-import msgspec
 
 from graphbus_core import isolation
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
@@ -61,34 +61,29 @@ class NodeModules:
             RunError: GBE601 a module does not import, GBE602 its class is missing, GBE604 the module is not the project's.
             SeveralErrors: All of them; then nothing stays imported.
         """
-        self.classes, problems = self._find_classes(definitions)
+        problems = self._take_classes(definitions)
         if problems:
             self.forget()
-        raise_all(problems)
+        raise_all(dict.fromkeys(problems.values()))  # one module may have several agents
 
     def import_some(self, definitions: Sequence[AgentDefinition]) -> None:
         """Import the class of every agent that can be had; `left_out` says why the others cannot."""
-        for definition in definitions:
-            classes, problems = self._find_classes([definition])
-            self.classes |= classes
-            if problems:
-                self.left_out[definition.name] = problems[0]
+        self.left_out |= self._take_classes(definitions)
 
-    def _find_classes(
-        self, definitions: Sequence[AgentDefinition]
-    ) -> tuple[dict[str, type[GraphBusNode]], list[GraphBusError]]:
+    def _take_classes(self, definitions: Sequence[AgentDefinition]) -> dict[str, GraphBusError]:
+        """Import each module once, and give why which agents have no class."""
         modules: dict[str, ModuleType | GraphBusError] = {}
-        classes: dict[str, type[GraphBusNode]] = {}
-        problems: list[GraphBusError] = []
+        problems: dict[str, GraphBusError] = {}
         for definition in definitions:
             if definition.module not in modules:
                 modules[definition.module] = self._import(definition.module, definition.path)
             module = modules[definition.module]
-            if isinstance(module, ModuleType):
-                problems += _take_class(module, definition, classes)
-            elif module not in problems:
-                problems.append(module)
-        return classes, problems
+            found = _class_of(definition, module) if isinstance(module, ModuleType) else module
+            if isinstance(found, GraphBusError):
+                problems[definition.name] = found
+            else:
+                self.classes[definition.name] = found
+        return problems
 
     def import_own(self, module: str) -> ModuleType | None:
         """Import another module of the project, or give None when it has no such module.
@@ -169,21 +164,18 @@ class NodeModules:
         return os.path.relpath(resolved, self.root) if _is_within(resolved, self.root) else path
 
 
-class Choice(msgspec.Struct, frozen=True):
-    """The agents that run here, in the order of activation, and why the others do not."""
+def choose(
+    agents: Sequence[AgentDefinition], only: Sequence[str]
+) -> tuple[list[AgentDefinition], dict[str, GraphBusError]]:
+    """Give the agents that run here, in the order of activation, and why the others do not.
 
-    agents: tuple[AgentDefinition, ...]
-    left_out: dict[str, GraphBusError]
-
-
-def choose(agents: Sequence[AgentDefinition], only: Sequence[str]) -> Choice:
-    """Take these agents; without a name, all.
+    Args:
+        agents: Those of the graph.
+        only: The names of those that shall run; none: all.
 
     Raises:
         RunError: GBE695 for a name that no agent has; SeveralErrors for more than one.
     """
-    if not only:
-        return Choice(tuple(agents), {})
     known = [agent.name for agent in agents]
     raise_all(
         RunError("GBE695", name=name, suggestion=did_you_mean(name, known), known=", ".join(sorted(known)))
@@ -192,29 +184,23 @@ def choose(agents: Sequence[AgentDefinition], only: Sequence[str]) -> Choice:
     )
     asked = " ".join(f"--only {name}" for name in only)
     left_out: dict[str, GraphBusError] = {
-        name: RunError("GBE696", agent=name, asked=asked) for name in known if name not in only
+        name: RunError("GBE696", agent=name, asked=asked) for name in known if only and name not in only
     }
-    return Choice(tuple(agent for agent in agents if agent.name in only), left_out)
+    return [agent for agent in agents if agent.name not in left_out], left_out
 
 
 def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middleware, ...]:
     """Import each `package.module:name`, in their order; a class is made without arguments.
 
     Raises:
-        RunError: GBE601 a module does not import, GBE604 it is not the project's, GBE663 what is named is no middleware.
-        SeveralErrors: More than one; then nothing of the project stays imported.
+        RunError: GBE601 a module does not import, GBE604 it is not the project's, GBE663 what is named is no middleware. Then
+            nothing of the project stays imported.
     """
-    problems: list[GraphBusError] = []
-    found: list[Middleware] = []
-    for name in names:
-        try:
-            found.append(_load_one(name, modules))
-        except RunError as error:
-            problems.append(error)
-    if problems:
+    try:
+        return tuple([_load_one(name, modules) for name in names])
+    except RunError:
         modules.forget()
-    raise_all(problems)
-    return tuple(found)
+        raise
 
 
 def _load_one(name: str, modules: NodeModules) -> Middleware:
@@ -224,9 +210,7 @@ def _load_one(name: str, modules: NodeModules) -> Middleware:
     module = modules.import_own(module_name)
     if module is None:
         raise _refuse_middleware(name, modules, f"the project has no module {module_name}")
-    found: Any = module
-    for part in path.split("."):
-        found = getattr(found, part, None)
+    found: Any = attempt(lambda: attrgetter(path)(module))[0]
     if found is None:
         known = [each for each, value in vars(module).items() if callable(value)]
         near = did_you_mean(path, known).replace(" Did", "; did").rstrip("?")
@@ -251,17 +235,14 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(os.path.join(folder, ""))
 
 
-def _take_class(
-    module: ModuleType, definition: AgentDefinition, classes: dict[str, type[GraphBusNode]]
-) -> Iterator[GraphBusError]:
+def _class_of(definition: AgentDefinition, module: ModuleType) -> type[GraphBusNode] | GraphBusError:
     found = getattr(module, definition.name, None)
     if isinstance(found, type) and issubclass(found, GraphBusNode):
-        classes[definition.name] = found
-        return
+        return found
     names = [name for name, value in vars(module).items() if isinstance(value, type)]
     suggestion = did_you_mean(definition.name, names)
     place = Place(definition.path, definition.span.line)
-    yield RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
+    return RunError("GBE602", name=definition.name, module=definition.module, suggestion=suggestion, where=place)
 
 
 def _import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
@@ -306,15 +287,6 @@ def require(what: str, modules: Sequence[str], extra: str) -> None:
     Raises:
         RunError: GBE671.
     """
-    missing = [name for name in modules if not _is_there(name)]
+    missing = [name for name in modules if attempt(lambda name=name: find_spec(name))[0] is None]  # type: ignore[misc]
     if missing:
         raise RunError("GBE671", what=what, packages=" and ".join(missing), extra=extra)
-
-
-def _is_there(name: str) -> bool:
-    from importlib.util import find_spec
-
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:  # not even its parent
-        return False

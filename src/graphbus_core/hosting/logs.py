@@ -7,18 +7,29 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, Protocol
+from typing import Any
 
 from graphbus_core.errors.legible import legible
 
 _AGENT = "graphbus.agent."
 
 
-class Line(logging.Formatter):
-    """`[Agent] message` for agents; level and message, with the traceback of a failure, for the rest."""
+class _Line(logging.Formatter):
+    """`[Agent] message` for agents; level and message for the rest, with the traceback of a failure.
+
+    Args:
+        is_brief: No traceback, as long as the level is above DEBUG: for a person who types meanwhile.
+    """
+
+    def __init__(self, *, is_brief: bool) -> None:
+        super().__init__()
+        self._is_brief = is_brief
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, with who says it."""
+        if self._is_brief and record.exc_info and not logging.getLogger("graphbus").isEnabledFor(logging.DEBUG):
+            record = copy(record)
+            record.exc_info = record.exc_text = None
         is_agent = record.name.startswith(_AGENT)
         label = record.name.removeprefix(_AGENT) if is_agent else record.levelname
         return f"[{label}] {super().format(record)}"
@@ -28,41 +39,20 @@ class Line(logging.Formatter):
         return legible(super().formatException(ei))
 
 
-class BriefLine(Line):
-    """The same without the traceback, as long as the level is above DEBUG: for a person who types meanwhile."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line, and no more than that."""
-        if record.exc_info and not logging.getLogger("graphbus").isEnabledFor(logging.DEBUG):
-            record = copy(record)
-            record.exc_info = record.exc_text = None
-        return super().format(record)
-
-
-class Stream(Protocol):
-    """Where lines go."""
-
-    def write(self, text: str, /) -> object:
-        """Take a line."""
-
-    def flush(self) -> object:
-        """Keep nothing back."""
-
-
 @contextmanager
-def show_logs(stream: Stream | None = None, *, is_brief: bool = False) -> Iterator[None]:
+def show_logs(stream: Any = None, *, is_brief: bool = False) -> Iterator[None]:
     """Write the log of `graphbus.*` from INFO on to stderr or the stream; afterwards logging is as it was.
 
     A level that a module of the project sets meanwhile counts.
 
     Args:
-        stream: Where lines go.
+        stream: Where lines go: an object with `write` and `flush`.
         is_brief: Failures without their tracebacks, unless somebody sets the level to DEBUG.
     """
     logger = logging.getLogger("graphbus")
     before = logger.level, logger.propagate
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(BriefLine() if is_brief else Line())
+    handler.setFormatter(_Line(is_brief=is_brief))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -2,62 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.message_bus import OnError
+from graphbus_core.decorators import DeclaredSchema, DeclaredTopic
 from graphbus_core.errors import Place
 from graphbus_core.hosting.contracts import Method, Topics, topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.hosting.imports import NodeModules
 from graphbus_core.middleware import Middleware
-from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.node import GraphBusNode
+from graphbus_core.schema.live import schema_of
 from graphbus_core.schema.types import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
-from graphbus_core.decorators import DeclaredSchema, DeclaredTopic
-from graphbus_core.model.agent import MethodSpec, SourceSpan
-from graphbus_core.schema.live import schema_of
 
 _NOWHERE = SourceSpan("", 0, 0, 0, 0)
 
 
 def methods_of(node: type[GraphBusNode]) -> tuple[MethodSpec, ...]:
     """Give the methods with `@schema_method`, inherited ones included."""
-    found = []
-    for name in dir(node):
-        declared = getattr(getattr(node, name, None), "__graphbus_schema__", None)
-        if isinstance(declared, DeclaredSchema):
-            found.append(
-                MethodSpec(
-                    name=name,
-                    span=_NOWHERE,
-                    has_schema=True,
-                    input_schema=schema_of(declared.input_schema),
-                    output_schema=schema_of(declared.output_schema),
-                )
-            )
-    return tuple(found)
+    declared = {name: getattr(getattr(node, name, None), "__graphbus_schema__", None) for name in dir(node)}
+    return tuple(
+        MethodSpec(
+            name=name,
+            span=_NOWHERE,
+            has_schema=True,
+            input_schema=schema_of(each.input_schema),
+            output_schema=schema_of(each.output_schema),
+        )
+        for name, each in declared.items()
+        if isinstance(each, DeclaredSchema)
+    )
+
+
+def declared_topics_of(node: type[GraphBusNode]) -> Iterator[DeclaredTopic]:
+    """Give what `@publishes` declares on the class and its methods."""
+    for holder in (node, *(getattr(node, name, None) for name in dir(node))):
+        declared = getattr(holder, "__graphbus_publishes__", ())
+        yield from declared if isinstance(declared, tuple) else ()
 
 
 def topics_of(node: type[GraphBusNode]) -> dict[str, Schema | None]:
-    """Give what `@publishes` declares on the class and its methods: topic -> payload."""
-    found: dict[str, Schema | None] = {}
-    for holder in (node, *(getattr(node, name, None) for name in dir(node))):
-        declared = getattr(holder, "__graphbus_publishes__", ())
-        for each in declared if isinstance(declared, tuple) else ():
-            if isinstance(each, DeclaredTopic):
-                found[each.topic] = schema_of(each.schema)
-    return found
+    """Give what `@publishes` declares, as topic -> payload."""
+    return {each.topic: schema_of(each.schema) for each in declared_topics_of(node)}
 
 
 _COROUTINE = 0x80
+_NO_CODE = (lambda: None).__code__
 
 
 def connect(
@@ -97,7 +96,7 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
 
 
 def compose_built(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> tuple[Topics, list[Member]]:
-    """Describe the graph that was built; agents whose classes are not to be had are left out."""
+    """Describe the graph that was built; agents whose classes could not be imported are left out."""
     validation = config.settings.validation
     found = [each for each in artifacts.agents.agents if each.name in modules.classes]
     members = [_from_definition(each, modules.classes[each.name], validation) for each in found]
@@ -134,16 +133,12 @@ def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNod
         methods={spec.name: Method(name, spec, validation, getattr(node, spec.name)) for spec in methods_of(node)},
         dependencies=frozenset(each for kind in node.__mro__ for each in vars(kind).get("__graphbus_depends_on__", ())),
         is_async=any(
-            getattr(getattr(node, each, None), "__code__", _Nothing).co_flags & _COROUTINE for each in dir(node)
+            getattr(getattr(node, each, None), "__code__", _NO_CODE).co_flags & _COROUTINE for each in dir(node)
         ),
     )
 
 
-class _Nothing:
-    co_flags = 0
-
-
-def handlers_of(node: type[GraphBusNode]) -> Iterable[tuple[str, str, DeliveryPolicy]]:
+def handlers_of(node: type[GraphBusNode]) -> Iterator[tuple[str, str, DeliveryPolicy]]:
     """(topic, method, policy) in the order of the source, those of base classes first."""
     names = dict.fromkeys(name for kind in reversed(node.__mro__) for name in vars(kind))
     for name in names:

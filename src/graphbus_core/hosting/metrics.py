@@ -10,7 +10,7 @@ import os
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from time import monotonic, perf_counter, process_time, time
 from typing import NamedTuple
@@ -24,6 +24,7 @@ BUCKETS_S = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
 
 Labels = Mapping[str, str]
 
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _STATM = "/proc/self/statm"
 _FILES = "/proc/self/fd"
 
@@ -139,37 +140,36 @@ def exposition(statistics: Statistics, meter: Meter) -> bytes:
 
 def _bus(statistics: Statistics) -> Iterator[str]:
     system = {"messaging_system": "graphbus"}
-    yield from _family(
-        "messaging_client_sent_messages_total", "counter", "Events published.", [(system, statistics.published)]
-    )
-    consumed = []
-    failed = []
+    consumed: list[tuple[Labels, int]] = []
+    failed: list[tuple[Labels, int]] = []
     for name, counts in statistics.subscriptions.items():
         handler, _, topic = name.partition(" <- ")
         labels = {**system, "messaging_destination_name": topic, "graphbus_handler": handler}
         consumed.append((labels, counts.delivered))
         failed.append((labels, counts.failed))
-    yield from _family(
-        "messaging_client_consumed_messages_total", "counter", "Events given to handlers, failures included.", consumed
+    families: tuple[tuple[str, str, str, list[tuple[Labels, int]]], ...] = (
+        ("messaging_client_sent_messages_total", "counter", "Events published.", [(system, statistics.published)]),
+        (
+            *("messaging_client_consumed_messages_total", "counter"),
+            *("Events given to handlers, failures included.", consumed),
+        ),
+        ("graphbus_failed_messages_total", "counter", "Events that a handler failed on.", failed),
+        ("graphbus_dead_letters_total", "counter", "Events that became dead letters.", [({}, statistics.dead_letters)]),
+        ("graphbus_queued_messages", "gauge", "Events that wait.", [({}, statistics.queued)]),
     )
-    yield from _family("graphbus_failed_messages_total", "counter", "Events that a handler failed on.", failed)
-    yield from _family(
-        "graphbus_dead_letters_total", "counter", "Events that became dead letters.", [({}, statistics.dead_letters)]
-    )
-    yield from _family("graphbus_queued_messages", "gauge", "Events that wait.", [({}, statistics.queued)])
+    for name, kind, meaning, samples in families:
+        yield from _family(name, kind, meaning, samples)
 
 
 def _process() -> Iterator[str]:
-    figures: tuple[tuple[str, str, str, Callable[[], float | None]], ...] = (
-        ("process_start_time_seconds", "gauge", "Start of the process since the epoch.", lambda: _started),
-        ("process_cpu_seconds_total", "counter", "Processor time used.", process_time),
-        ("process_resident_memory_bytes", "gauge", "Memory in use.", resident_bytes),
-        ("process_open_fds", "gauge", "Open files and connections.", _open_files),
+    figures = (
+        ("process_start_time_seconds", "gauge", "Start of the process since the epoch.", _started),
+        ("process_cpu_seconds_total", "counter", "Processor time used.", process_time()),
+        ("process_resident_memory_bytes", "gauge", "Memory in use.", resident_bytes()),
+        ("process_open_fds", "gauge", "Open files and connections.", _open_files()),
     )
-    for name, kind, meaning, figure in figures:
-        value = figure()
-        if value is not None:
-            yield from _family(name, kind, meaning, [({}, value)])
+    for name, kind, meaning, value in figures:
+        yield from _family(name, kind, meaning, [] if value is None else [({}, value)])
 
 
 def resident_bytes() -> float | None:
@@ -189,23 +189,16 @@ def _open_files() -> float | None:
 
 
 def _family(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    found = list(samples)
-    if found:
-        yield from _head(name, kind, meaning)
-    for labels, value in found:
-        yield _sample(name, labels, value)
+    """The samples under their head; nothing where there are none."""
+    found = [_sample(name, labels, value) for labels, value in samples]
+    return iter([*_head(name, kind, meaning), *found] if found else [])
 
 
 def _head(name: str, kind: str, meaning: str) -> tuple[str, str]:
-    return f"# HELP {name} {_escaped(meaning)}", f"# TYPE {name} {kind}"
+    return f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"
 
 
 def _sample(name: str, labels: Labels, value: float) -> str:
-    shown = ",".join(f'{key}="{_escaped(text, quotes=True)}"' for key, text in labels.items())
+    shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
     number = str(int(value)) if float(value).is_integer() and abs(value) < sys.maxsize else repr(float(value))
     return f"{name}{{{shown}}} {number}" if shown else f"{name} {number}"
-
-
-def _escaped(text: str, *, quotes: bool = False) -> str:
-    text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return text.replace('"', '\\"') if quotes else text

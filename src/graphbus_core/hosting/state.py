@@ -3,32 +3,38 @@
     self.state["stock"] = {...}       one commit
     with self.state.transaction():    what is set is collected, and committed at the end if nobody has changed what was read
 
-No lock is held while an agent's code runs, so that a transaction may go on over an `await` and holds nobody up.
+Theory of operation. Every change of the file gets the next number of one counter as the version of its keys. A transaction notes
+the version of each key that it reads, and all keys if they were listed; one SQL transaction at its end compares these notes with
+the file and writes, or refuses. So no lock is held while an agent's code runs: a transaction may go on over an `await`, and
+several processes, those of `graphbus state` among them, may use the file at once. What reads and writes in one step (`pop`,
+`setdefault`, `clear`) is a transaction that is repeated until nobody has interfered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from graphbus_core.errors import RunError
+from graphbus_core.errors import Place, RunError
 from graphbus_core.model.state import State
 from graphbus_core.schema.json import Json, freeze
 from graphbus_core.schema.values import clipped, shown
 
 FILE = "state.sqlite3"
 
+_WHAT = "The state of the agents"
 _FIND = "SELECT value, version FROM state WHERE agent = ? AND key = ?"
 _KEYS = "SELECT key FROM state WHERE agent = ? ORDER BY key"
-_COUNT = "SELECT count(*) FROM state WHERE agent = ?"
-_NEXT_VERSION = "UPDATE counter SET version = version + 1 RETURNING version"
+_ALL = "SELECT agent, key, value, version FROM state ORDER BY agent, key"
+_OF_AGENT = "SELECT agent, key, value, version FROM state WHERE agent = ? ORDER BY key"
+_VERSION = "SELECT version FROM counter"
+_NEXT_VERSION = "UPDATE counter SET version = max(version, ?) + 1 RETURNING version"
 _SET = "REPLACE INTO state (agent, key, value, version) VALUES (?, ?, ?, ?)"
 _DELETE = "DELETE FROM state WHERE agent = ? AND key = ?"
-_CLEAR = "DELETE FROM state WHERE agent = ?"
 _TABLES = (
     "CREATE TABLE state (agent TEXT, key TEXT, value TEXT NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (agent, key))"
     " WITHOUT ROWID",
@@ -38,21 +44,52 @@ _TABLES = (
 
 _NOTHING: Any = object()
 
+T = TypeVar("T")
 Texts = Mapping[str, str | None]
 """Key -> its value as JSON, or None for one that is deleted."""
+
+
+class Kept(NamedTuple):
+    """A value as JSON, and its version."""
+
+    text: str
+    version: int
+
+    @property
+    def value(self) -> Json:
+        """The value itself."""
+        return _decode(self.text)
+
+
+class Snapshot(NamedTuple):
+    """States at one moment: the last version that a change was given, and agent -> key -> what is kept, in order."""
+
+    version: int
+    agents: dict[str, dict[str, Kept]]
+
+
+class Change(NamedTuple):
+    """One key that is set, changed or removed; None: there is no such key."""
+
+    agent: str
+    key: str
+    before: str | None
+    after: str | None
 
 
 class States:
     """The states of the agents of one graph, by agent. Safe from any thread.
 
+    Every method but `of` opens the file, and raises RunError GBE643-645 when it cannot be used, GBE647 after `close`.
+
     Args:
-        path: The file; empty: in memory, until the graph stops.
+        path: The file, made when it is not there; empty: in memory, until the graph stops.
     """
 
     def __init__(self, path: str = "") -> None:
         self._path = path
         self._database: Any = None
-        self._by_agent: dict[str, AgentState] = {}
+        self._by_agent: dict[str, _AgentState] = {}
         self._opening = Lock()
         self._is_closed = False
 
@@ -60,7 +97,7 @@ class States:
         """Give the state of an agent; nothing is opened yet."""
         state = self._by_agent.get(agent)
         if state is None:
-            state = self._by_agent.setdefault(agent, AgentState(self, agent))
+            state = self._by_agent.setdefault(agent, _AgentState(self, agent))
         return state
 
     def close(self) -> None:
@@ -72,20 +109,14 @@ class States:
 
     def find(self, agent: str, key: str) -> tuple[str | None, int]:
         """Give a value as JSON and its version; None and 0 for none."""
-        with self._open(agent).use() as connection:
+        with self.open(agent).use() as connection:
             row = connection.execute(_FIND, (agent, key)).fetchone()
         return (None, 0) if row is None else row
 
     def keys(self, agent: str) -> list[str]:
         """Give the keys in their order."""
-        with self._open(agent).use() as connection:
+        with self.open(agent).use() as connection:
             return [key for (key,) in connection.execute(_KEYS, (agent,))]
-
-    def count(self, agent: str) -> int:
-        """Count the keys."""
-        with self._open(agent).use() as connection:
-            (number,) = connection.execute(_COUNT, (agent,)).fetchone()
-        return int(number)
 
     def write(
         self,
@@ -97,13 +128,15 @@ class States:
         """Make all changes or none.
 
         Args:
+            agent: Whose keys they are.
+            changes: What is set and deleted.
             expected: Key -> the version that it must have.
             expected_keys: The keys that there must be, and no others; None: whichever there are.
 
         Returns:
             The first key that is not as expected; None when all is written.
         """
-        with self._open(agent).change() as connection:
+        with self.open(agent).change() as connection:
             for key, version in expected.items():
                 row = connection.execute(_FIND, (agent, key)).fetchone()
                 if (0 if row is None else row[1]) != version:
@@ -112,43 +145,95 @@ class States:
                 others = {key for (key,) in connection.execute(_KEYS, (agent,))}.symmetric_difference(expected_keys)
                 if others:
                     return min(others)
-            (version,) = connection.execute(_NEXT_VERSION).fetchone()
-            for key, text in changes.items():
-                if text is None:
-                    connection.execute(_DELETE, (agent, key))
-                else:
-                    connection.execute(_SET, (agent, key, text, version))
+            _write(connection, ((agent, key, text) for key, text in changes.items()))
         return None
 
-    def clear(self, agent: str) -> None:
-        """Delete all keys."""
-        with self._open(agent).change() as connection:
-            connection.execute(_NEXT_VERSION)
-            connection.execute(_CLEAR, (agent,))
+    def snapshot(self, agents: Collection[str] | None = None) -> Snapshot:
+        """Give the states of these agents, or of all that have one, at one moment."""
+        with self.open().look() as connection:
+            return self._read(connection, agents)
 
-    def _open(self, agent: str) -> Any:
+    def change(
+        self,
+        wanted: Mapping[str, Texts],
+        keep: Callable[[Snapshot], None],
+        *,
+        is_merge: bool,
+        after_version: int = 0,
+    ) -> list[Change]:
+        """Make the changes that `plan` finds, all or none, and give them.
+
+        Args:
+            wanted: See `plan`.
+            keep: Gets what these agents have, before the first change; what it raises stops everything.
+            is_merge: See `plan`.
+            after_version: The version of the changes is higher than that, and higher than every one before.
+        """
+        with self.open().change() as connection:
+            before = self._read(connection, wanted)
+            changes = plan(before, wanted, is_merge=is_merge)
+            if changes:
+                keep(before)
+                _write(connection, ((each.agent, each.key, each.after) for each in changes), after_version)
+        return changes
+
+    def open(self, agent: str = "A command") -> Any:
+        """Give the open `Database`, for this agent to use."""
         with self._opening:
             if self._is_closed:
                 raise RunError("GBE647", agent=agent)
             if self._database is None:
-                from graphbus_core.hosting.database import MEMORY
+                from graphbus_core.hosting.database import MEMORY, Database  # sqlite3 takes a while to import
 
-                self._database = open_database(self._path or MEMORY)
+                self._database = Database(self._path or MEMORY, _WHAT, 0x47425354, _TABLES)
             return self._database
 
+    def _read(self, connection: Any, agents: Collection[str] | None) -> Snapshot:
+        (version,) = connection.execute(_VERSION).fetchone()
+        found: dict[str, dict[str, Kept]] = {agent: {} for agent in sorted(agents or ())}
+        questions = [(_ALL, ())] if agents is None else [(_OF_AGENT, (agent,)) for agent in found]
+        for question, values in questions:
+            for agent, key, text, key_version in connection.execute(question, values):
+                self._check(agent, key, text)
+                found.setdefault(agent, {})[key] = Kept(text, key_version)
+        return Snapshot(version, found)
 
-def open_database(path: str) -> Any:
-    """Open the file of states as it is, a `Database`; it is made when it is not there.
+    def _check(self, agent: str, key: str, text: object) -> None:
+        from graphbus_core.strict_json import loads
 
-    Raises:
-        RunError: GBE643, GBE644, GBE645.
+        try:
+            loads(str(text), any_text=True)
+        except ValueError:
+            reason = f"it is damaged (the value of {clipped(agent)} {clipped(key)} is no JSON)"
+            raise RunError("GBE643", where=Place(self._path), what=_WHAT, reason=reason) from None
+
+
+def plan(before: Snapshot, wanted: Mapping[str, Texts], *, is_merge: bool) -> list[Change]:
+    """Find what must change so that agents have what is wanted, in order.
+
+    Args:
+        before: What they have.
+        wanted: Agent -> exactly the keys that it shall have.
+        is_merge: Keys that are not named stay as they are.
     """
-    from graphbus_core.hosting.database import Database, Layout
+    changes = []
+    for agent, keys in wanted.items():
+        old = {key: kept.text for key, kept in before.agents.get(agent, {}).items()}
+        names = sorted(keys if is_merge else {*old, *keys})
+        changes += [Change(agent, key, old.get(key), keys.get(key)) for key in names]
+    return [change for change in changes if change.before != change.after]
 
-    return Database(path, Layout("The state of the agents", 0x47425354, 1, _TABLES))
+
+def _write(connection: Any, changes: Iterable[tuple[str, str, str | None]], after_version: int = 0) -> None:
+    (version,) = connection.execute(_NEXT_VERSION, (after_version,)).fetchone()
+    for agent, key, text in changes:
+        if text is None:
+            connection.execute(_DELETE, (agent, key))
+        else:
+            connection.execute(_SET, (agent, key, text, version))
 
 
-class AgentState(State):
+class _AgentState(State):
     """The state of one agent; see `State`."""
 
     def __init__(self, states: States, agent: str) -> None:
@@ -161,7 +246,7 @@ class AgentState(State):
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        return self is other if isinstance(other, AgentState) else dict(self) == other
+        return self is other if isinstance(other, _AgentState) else dict(self) == other
 
     def __getitem__(self, key: str) -> Json:
         text, _ = self._find(key)
@@ -170,10 +255,12 @@ class AgentState(State):
         return _decode(text)
 
     def __setitem__(self, key: str, value: Json) -> None:
-        self._write(key, encode(self._agent, key, value))
+        self._set(key, encode(self._agent, key, value))
 
     def __delitem__(self, key: str) -> None:
-        self.pop(key)
+        if key not in self:
+            raise KeyError(key)
+        self._set(key, None)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self._find(key)[0] is not None
@@ -188,7 +275,7 @@ class AgentState(State):
         return iter(sorted(key for key in keys if transaction.changes.get(key, "") is not None))
 
     def __len__(self) -> int:
-        return self._states.count(self._agent) if self._transaction() is None else sum(1 for _ in self)
+        return sum(1 for _ in self)
 
     def update(self, other: Any = (), /, **named: Json) -> None:
         """Set several keys, all or none."""
@@ -197,22 +284,26 @@ class AgentState(State):
 
     def clear(self) -> None:
         """Delete all keys, all or none."""
-        if self._transaction() is None:
-            self._states.clear(self._agent)
-            return
-        for key in list(self):
-            self._write(key, None)
+
+        def delete_all() -> None:
+            for key in self:
+                self._set(key, None)
+
+        self._in_one_step(delete_all)
 
     def pop(self, key: str, /, default: Any = _NOTHING) -> Any:
         """Take a value out; of several who do so at once, one gets it."""
-        while True:
-            text, version = self._find(key)
-            if text is None:
-                if default is _NOTHING:
-                    raise KeyError(key)
-                return default
-            if self._write_if(key, None, version):
-                return _decode(text)
+
+        def take() -> Any:
+            value = self.get(key, _NOTHING)
+            if value is not _NOTHING:
+                self._set(key, None)
+            return value
+
+        value = self._in_one_step(take)
+        if value is _NOTHING and default is _NOTHING:
+            raise KeyError(key)
+        return default if value is _NOTHING else value
 
     def popitem(self) -> tuple[str, Json]:
         """Take out the first key with its value; of several who do so at once, one gets it."""
@@ -224,13 +315,13 @@ class AgentState(State):
 
     def setdefault(self, key: str, default: Json = None, /) -> Json:
         """Give the value of a key, which is set if it is not there; of several who do so at once, one sets it."""
-        encoded = encode(self._agent, key, default)
-        while True:
-            text, version = self._find(key)
-            if text is not None:
-                return _decode(text)
-            if self._write_if(key, encoded, version):
-                return _decode(encoded)
+
+        def find_or_set() -> Json:
+            if key not in self:
+                self[key] = default
+            return self[key]
+
+        return self._in_one_step(find_or_set)
 
     def version(self, key: str) -> int:
         """Give the version of a key; inside of a transaction the one before it."""
@@ -243,7 +334,13 @@ class AgentState(State):
 
     def update_if(self, key: str, value: Json, version: int) -> bool:
         """Set the value if the key still has this version (0: it is not there); False, and no change, if it has another."""
-        return self._write_if(key, encode(self._agent, key, value), version)
+        text = encode(self._agent, key, value)
+        if self._transaction() is None:
+            return self._states.write(self._agent, {key: text}, {key: version}) is None
+        if self._find(key)[1] != version:
+            return False
+        self._set(key, text)
+        return True
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -260,41 +357,64 @@ class AgentState(State):
             _transactions.set(before)
         if not transaction.changes:
             return
-        changed = self._states.write(self._agent, transaction.changes, transaction.seen, transaction.keys)
+        seen = {key: version for key, (_, version) in transaction.read.items()}
+        changed = self._states.write(self._agent, transaction.changes, seen, transaction.keys)
         if changed is not None:
             raise RunError("GBE646", agent=self._agent, key=clipped(changed))
+
+    def _in_one_step(self, work: Callable[[], T]) -> T:
+        """Do work as a transaction, again and again until nobody has changed meanwhile what it reads."""
+        while True:
+            try:
+                with self.transaction():
+                    return work()
+            except RunError as refused:
+                if refused.code != "GBE646":
+                    raise
 
     def _find(self, key: str) -> tuple[str | None, int]:
         check_key(self._agent, key)
         transaction = self._transaction()
         if transaction is None:
             return self._states.find(self._agent, key)
-        if key not in transaction.seen:
-            text, version = self._states.find(self._agent, key)
-            transaction.seen[key] = version
-            transaction.texts[key] = text
-        return transaction.changes.get(key, transaction.texts[key]), transaction.seen[key]
+        if key not in transaction.read:
+            transaction.read[key] = self._states.find(self._agent, key)
+        text, version = transaction.read[key]
+        return transaction.changes.get(key, text), version
 
-    def _write(self, key: str, text: str | None) -> None:
+    def _set(self, key: str, text: str | None) -> None:
         transaction = self._transaction()
         if transaction is None:
             self._states.write(self._agent, {key: text})
         else:
             transaction.changes[key] = text
 
-    def _write_if(self, key: str, text: str | None, version: int) -> bool:
-        """Set or delete a key that still has this version; False, and no change, if it has another."""
-        transaction = self._transaction()
-        if transaction is None:
-            return self._states.write(self._agent, {key: text}, {key: version}) is None
-        if self._find(key)[1] != version:
-            return False
-        transaction.changes[key] = text
-        return True
-
     def _transaction(self) -> _Transaction | None:
         transaction = _transactions.get().get(self)
         return None if transaction is None or transaction.is_over else transaction
+
+
+class _Transaction:
+    """What a transaction has read and wants to write.
+
+    Attributes:
+        read: Key -> the value as JSON, and its version.
+        keys: All keys that there were, if they were listed.
+        is_over: A task that was started inside may still run after it.
+    """
+
+    __slots__ = ("changes", "is_over", "keys", "read")
+
+    def __init__(self) -> None:
+        self.changes: dict[str, str | None] = {}
+        self.read: dict[str, tuple[str | None, int]] = {}
+        self.keys: frozenset[str] | None = None
+        self.is_over = False
+
+
+_transactions: ContextVar[Mapping[_AgentState, _Transaction]] = ContextVar(
+    "graphbus_transactions", default=MappingProxyType({})
+)
 
 
 def encode(agent: str, key: str, value: Json) -> str:
@@ -326,31 +446,6 @@ def check_key(agent: str, key: object) -> None:
         raise RunError("GBE641", agent=agent, path=f"the key {shown(key)}", found=f"a {type(key).__name__}")
     if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
         raise RunError("GBE641", agent=agent, path=f"the key {shown(key)}", found="half of a character")
-
-
-class _Transaction:
-    """What a transaction has read and wants to write.
-
-    Attributes:
-        seen: Key -> the version that was read.
-        texts: Key -> what was read.
-        keys: All keys that there were, if they were listed.
-        is_over: A task that was started inside may still run after it.
-    """
-
-    __slots__ = ("changes", "is_over", "keys", "seen", "texts")
-
-    def __init__(self) -> None:
-        self.changes: dict[str, str | None] = {}
-        self.seen: dict[str, int] = {}
-        self.texts: dict[str, str | None] = {}
-        self.keys: frozenset[str] | None = None
-        self.is_over = False
-
-
-_transactions: ContextVar[Mapping[AgentState, _Transaction]] = ContextVar(
-    "graphbus_transactions", default=MappingProxyType({})
-)
 
 
 def _decode(text: str) -> Json:

@@ -6,7 +6,7 @@ Nothing of a provider's library shows here. A client may be called from several 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,7 +15,8 @@ from graphbus_core.model.spending import Price, Usage
 
 StopReason = Literal["end", "length", "refusal"]
 Progress = Callable[[int], object]
-"""Told how many characters of an answer have come so far."""
+"""Called with the number of characters of an answer that have come so far."""
+_BYTES_PER_TOKEN = 4
 
 
 class Turn(NamedTuple):
@@ -41,6 +42,11 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     own: str = ""
     task: str = ""
     turns: tuple[Turn, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of it, in its order."""
+        return (self.shared, self.own, self.task, *(turn.text for turn in self.turns))
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,10 +124,8 @@ class ClientWrapper:
         self._inner.close()
 
 
-class UnaskableClient:
-    """A model of which only the name and the price are known; `code` is the refusal of any question to it."""
-
-    code: ClassVar[str]
+class RecordedClient:
+    """A model of which only the name and the price are known: it stands behind a record or a plan and answers nothing itself."""
 
     def __init__(self, model: str, price: Price | None = None) -> None:
         self.model = model
@@ -131,9 +135,9 @@ class UnaskableClient:
         """Refuse.
 
         Raises:
-            ModelError: `code`, always.
+            ModelError: GBE471, always.
         """
-        raise ModelError(self.code, is_final=True, model=self.model)
+        raise ModelError("GBE471", is_final=True, model=self.model)
 
     def close(self) -> None:
         """There is nothing to give back."""
@@ -152,52 +156,6 @@ class Clients(NamedTuple):
         return {"proposer": self.proposer.model, "evaluator": self.evaluator.model, "arbiter": self.arbiter.model}
 
 
-# --- how many tokens a call has used -----------------------------------------------------------
-
-
-BYTES_PER_TOKEN = 4
-MOST_TOKENS = 10**12
-"""More than any call can have; a larger count is no number to reckon with."""
-
-
-class Counted(NamedTuple):
-    """What a server has counted; input holds what was read from its cache or written to it."""
-
-    given: int
-    read: int
-    written: int
-    output: int
-
-
-def usage_of(counted: Counted, prompt: Prompt, answer: str) -> Usage:
-    """Give the usage of a call. Where nothing was counted it is estimated by length: nothing that is used is free of tokens."""
-    given = _possible(counted.given) or estimated(
-        prompt.shared, prompt.own, prompt.task, *(one.text for one in prompt.turns)
-    )
-    read = min(_possible(counted.read), given)
-    return Usage(
-        input_tokens=given,
-        cache_read_tokens=read,
-        cache_write_tokens=min(_possible(counted.written), given - read),
-        output_tokens=_possible(counted.output) or estimated(answer),
-    )
-
-
-def estimated(*texts: str) -> int:
-    """Give about how many tokens texts have."""
-    return -(-sum(len(text.encode(errors="replace")) for text in texts) // BYTES_PER_TOKEN)
-
-
-def _possible(count: int) -> int:
-    return max(0, min(count, MOST_TOKENS))
-
-
-# --- a model that is a function ----------------------------------------------------------------
-
-
-_BYTES_PER_TOKEN = 4
-
-
 class ScriptedClient:
     """Answers with what `speak` gives: the text, or a whole `Completion`; what it raises is raised."""
 
@@ -209,20 +167,19 @@ class ScriptedClient:
         self.price = price or Price(0.0, 0.0)
 
     def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Give the scripted answer, with tokens counted by its length."""
+        """Give the scripted answer, with tokens estimated by its length."""
         said = self._speak(prompt)
         if isinstance(said, Completion):
             return said
         if progress:
             progress(len(said))
-        asked = [prompt.shared, prompt.own, prompt.task, *(turn.text for turn in prompt.turns)]
-        usage = Usage(input_tokens=sum(map(_tokens, asked)), output_tokens=_tokens(said))
-        cost = (usage.input_tokens * self.price.input_usd + usage.output_tokens * self.price.output_usd) / 1e6
-        return Completion(text=said, model=self.model, usage=usage, cost_usd=cost)
+        usage = Usage(input_tokens=estimated(*prompt.texts), output_tokens=estimated(said))
+        return Completion(text=said, model=self.model, usage=usage, cost_usd=self.price.of(usage))
 
     def close(self) -> None:
         """There is nothing to give back."""
 
 
-def _tokens(text: str) -> int:
-    return -(-len(text.encode()) // _BYTES_PER_TOKEN)
+def estimated(*texts: str) -> int:
+    """Give about how many tokens texts have, at four bytes a token."""
+    return -(-sum(len(text.encode(errors="replace")) for text in texts) // _BYTES_PER_TOKEN)

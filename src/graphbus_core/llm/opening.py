@@ -1,17 +1,28 @@
-"""From a name to a client: the provider's, with retries around it, or only its price."""
+"""From a name to a client: which models could be asked from here, what is missing for the others, and what a call may cost.
+
+Nothing here imports the library of a provider before a client is opened, and only `try_model` sends a request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Literal
+
+import msgspec
 
 from graphbus_core.errors import ModelError, UsageError
+from graphbus_core.llm import sdk
 from graphbus_core.llm.attempts import RetryingClient
-from graphbus_core.llm.client import Clients, LLMClient, UnaskableClient
+from graphbus_core.llm.client import Clients, LLMClient, Prompt, RecordedClient
 from graphbus_core.llm.providers import (
     COMMAND,
     RULES,
     Provider,
     Spec,
+    choose_model,
     host_of,
     is_loopback,
     parse,
@@ -21,40 +32,35 @@ from graphbus_core.llm.providers import (
 from graphbus_core.model.config import LLMConfig
 from graphbus_core.model.spending import Price
 
-FREE = Price(0.0, 0.0)
+_FREE = Price(0.0, 0.0)
+Open = Callable[[str, LLMConfig, Mapping[str, str]], LLMClient]
 
 
 def open_client(spec: str, config: LLMConfig, environ: Mapping[str, str]) -> RetryingClient:
-    """Open the client of a model.
+    """Open the client of a model, with retries around it.
 
     Raises:
         UsageError: GBE140 to GBE143: there is no such model, or its provider may not be like this.
-        ModelError: GBE440 when its key is missing, GBE441 when its library is.
+        ModelError: GBE440 when its key is missing, GBE441 when its library is, GBE454 when the key is none.
     """
     meant, provider = _meant(spec, config)
     if provider:
         client: LLMClient = _open_remote(meant, provider, config, environ)
     else:
-        from graphbus_core.llm.command import CommandClient  # processes and their pipes
+        from graphbus_core.llm.command import CommandClient  # processes and temporary files
 
         client = CommandClient(split_command(meant), config.timeout_s, environ, config.pass_env)
     return RetryingClient(client, config.max_attempts, config.requests_per_minute, config.concurrency)
 
 
-class PricedClient(UnaskableClient):
-    """A model whose price is wanted and not its answer: it needs neither key nor library."""
-
-    code = "GBE455"
-
-
-def price_client(spec: str, config: LLMConfig, _environ: Mapping[str, str]) -> PricedClient:
-    """Give a model that can only be asked what it costs.
+def price_client(spec: str, config: LLMConfig, _environ: Mapping[str, str]) -> RecordedClient:
+    """Give a model that can only be asked what it costs: it needs neither key nor library.
 
     Raises:
         UsageError: As `open_client`.
     """
     meant, provider = _meant(spec, config)
-    return PricedClient(str(meant), price_of(provider, meant.model) if provider else FREE)
+    return RecordedClient(str(meant), price_of(provider, meant.model) if provider else _FREE)
 
 
 def _meant(spec: str, config: LLMConfig) -> tuple[Spec, Provider | None]:
@@ -67,9 +73,7 @@ def _meant(spec: str, config: LLMConfig) -> tuple[Spec, Provider | None]:
 
 
 def _open_remote(meant: Spec, provider: Provider, config: LLMConfig, environ: Mapping[str, str]) -> LLMClient:
-    from graphbus_core.llm import sdk
-
-    key = environ.get(provider.key_env, "").strip() if provider.key_env else ""
+    key = _key_of(provider, environ)
     if provider.key_env and not key:
         raise ModelError("GBE440", is_final=True, provider=provider.name, variable=provider.key_env)
     if not (key.isascii() and key.isprintable()) or " " in key:
@@ -83,7 +87,8 @@ def _open_remote(meant: Spec, provider: Provider, config: LLMConfig, environ: Ma
     return sdk.RemoteClient(provider, meant.model, key, config.timeout_s, price=price, has_known_price=known)
 
 
-Open = Callable[[str, LLMConfig, Mapping[str, str]], LLMClient]
+def _key_of(provider: Provider, environ: Mapping[str, str]) -> str:
+    return environ.get(provider.key_env, "").strip() if provider.key_env else ""
 
 
 def open_clients(model: str, config: LLMConfig, environ: Mapping[str, str], open_one: Open = open_client) -> Clients:
@@ -100,9 +105,8 @@ def open_clients(model: str, config: LLMConfig, environ: Mapping[str, str], open
     specs = [str(parse(role or model, providers)) for role in (config.proposer, config.evaluator, config.arbiter)]
     opened: dict[str, LLMClient] = {}
     try:
-        for spec in specs:
-            if spec not in opened:
-                opened[spec] = open_one(spec, config, environ)
+        for spec in dict.fromkeys(specs):
+            opened[spec] = open_one(spec, config, environ)
     except (UsageError, ModelError):
         for client in opened.values():
             client.close()
@@ -110,17 +114,186 @@ def open_clients(model: str, config: LLMConfig, environ: Mapping[str, str], open
     return Clients(*(opened[spec] for spec in specs))
 
 
-# --- what a call can cost at most, known before it is made -------------------------------------
-
-
 def price_of(provider: Provider, model: str) -> Price | None:
     """Give the price of a model: what the settings say, else nothing for a server on this machine, else the table of prices that
     comes with the installed libraries, at the highest rate that may apply. None: it is not known. Asks no network.
     """
-    from graphbus_core.llm import sdk
-
-    if provider.input_usd or provider.output_usd:
+    source = _price_source(provider)
+    if source == "settings":
         return Price(provider.input_usd, provider.output_usd)
+    if source == "this machine":
+        return _FREE
+    is_known = source == "table" and not sdk.missing_package(provider)
+    return sdk.known_price(provider.prices, model) if is_known else None
+
+
+# --- what `graphbus doctor` tells --------------------------------------------------------------
+
+PriceSource = Literal["settings", "this machine", "table", "unknown"]
+_SMALLEST = Prompt(shared="", task="Answer with the one word: ok")
+_TEST_TOKENS = 64
+_TEST_TIMEOUT_S = 60.0
+_KNOCK_S = 0.3
+_WITHOUT_EFFECT = (
+    *("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
+    *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
+)
+
+
+class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider as seen from here; of a key nothing but whether it is there.
+
+    Attributes:
+        missing: What keeps it from being asked, one sentence each; empty: it can be asked.
+    """
+
+    name: str
+    address: str
+    key_variable: str
+    has_key: bool
+    default_model: str
+    price: PriceSource
+    missing: tuple[str, ...]
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """What would negotiate now.
+
+    Attributes:
+        roles: Role -> model, of those that have one of their own.
+        missing: What keeps it from being asked, one sentence each.
+    """
+
+    model: str
+    because: str
+    roles: dict[str, str]
+    missing: tuple[str, ...]
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What the smallest call came to.
+
+    Attributes:
+        cost_usd: None when the price is not known, as are both prices then; those are for a million tokens, at most.
+    """
+
+    model: str
+    seconds: float
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    input_usd: float | None
+    output_usd: float | None
+
+
+def examine(config: LLMConfig, environ: Mapping[str, str]) -> tuple[ProviderState, ...]:
+    """Look at every provider, the well-known ones first.
+
+    Raises:
+        UsageError: The settings hold a provider that may not be like this.
+    """
+    return tuple(
+        ProviderState(
+            name=provider.name,
+            address=provider.base_url,
+            key_variable=provider.key_env,
+            has_key=bool(_key_of(provider, environ)),
+            default_model=provider.default_model,
+            price=_price_source(provider),
+            missing=tuple(_missing(provider, environ)),
+        )
+        for provider in providers_of(config).values()
+    )
+
+
+def _missing(provider: Provider, environ: Mapping[str, str]) -> Iterator[str]:
+    package = sdk.missing_package(provider)
+    if package:
+        yield f"{package} is not installed: pip install 'graphbus[llm]'"
+    if provider.key_env and not _key_of(provider, environ):
+        yield f"{provider.key_env} is not set"
+    if is_loopback(host_of(provider)) and not _is_listening(provider):
+        yield "no server answers there"
+
+
+def _is_listening(provider: Provider) -> bool:
+    """True when a server of this machine takes connections at the address of a provider."""
+    import socket
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(provider.base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    with suppress(OSError), socket.create_connection((host_of(provider), port), timeout=_KNOCK_S):
+        return True
+    return False
+
+
+def _price_source(provider: Provider) -> PriceSource:
+    if provider.input_usd or provider.output_usd:
+        return "settings"
     if is_loopback(host_of(provider)):
-        return FREE
-    return sdk.known_price(provider.prices, model) if provider.prices and not sdk.missing_package(provider) else None
+        return "this machine"
+    return "table" if provider.prices else "unknown"
+
+
+def without_effect(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Give the variables that are set and would turn the libraries elsewhere, if GraphBus let them."""
+    return tuple(name for name in _WITHOUT_EFFECT if environ.get(name))
+
+
+def choice(config: LLMConfig, environ: Mapping[str, str]) -> Choice:
+    """Say what `graphbus build --enable-agents` would use now, and why.
+
+    Raises:
+        UsageError: The settings name a model that there is not.
+    """
+    providers = providers_of(config)
+    model = choose_model(config, environ)
+    named = {"proposer": config.proposer, "evaluator": config.evaluator, "arbiter": config.arbiter}
+    roles = {role: str(parse(text, providers)) for role, text in named.items() if text}
+    if config.model.strip():
+        because = "the settings or the command line say so"
+    elif model == RULES:
+        because = "neither ANTHROPIC_API_KEY nor OPENAI_API_KEY is set"
+    else:
+        because = f"{providers[model.partition(':')[0]].key_env} is set"
+    missing = (reason for spec in (model, *roles.values()) for reason in _missing_for(spec, providers, environ))
+    return Choice(model=model, because=because, roles=roles, missing=tuple(dict.fromkeys(missing)))
+
+
+def _missing_for(spec: str, providers: Mapping[str, Provider], environ: Mapping[str, str]) -> list[str]:
+    meant = parse(spec, providers)
+    if meant.provider == RULES:
+        return []
+    if meant.provider == COMMAND:
+        program = split_command(meant)[0]
+        return [] if shutil.which(program, path=environ.get("PATH")) else [f"there is no program {program}"]
+    return [f"{meant.provider}: {reason}" for reason in _missing(providers[meant.provider], environ)]
+
+
+def try_model(text: str, config: LLMConfig, environ: Mapping[str, str]) -> Tried:
+    """Make the smallest call to a model: it costs a fraction of a cent, if anything.
+
+    Raises:
+        UsageError: There is no such model.
+        ModelError: It cannot be asked, or does not answer.
+    """
+    limits = msgspec.structs.replace(config, max_attempts=1, timeout_s=min(config.timeout_s, _TEST_TIMEOUT_S))
+    client, (_, provider) = open_client(text, limits, environ), _meant(text, config)
+    try:
+        if provider:
+            sdk.load(provider)  # before the clock starts
+        start_s = time.perf_counter()
+        completion = client.complete(_SMALLEST, _TEST_TOKENS)
+        seconds = round(time.perf_counter() - start_s, 3)
+    finally:
+        client.close()
+    return Tried(
+        model=completion.model,
+        seconds=seconds,
+        input_tokens=completion.usage.input_tokens,
+        output_tokens=completion.usage.output_tokens,
+        cost_usd=completion.cost_usd,
+        input_usd=client.price.input_usd if client.price else None,
+        output_usd=client.price.output_usd if client.price else None,
+    )

@@ -9,23 +9,21 @@ Whoever can put a file into a project could otherwise speak for the model: entri
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
 from os import SEEK_END
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import IO
 
 import msgspec
 from msgspec.structs import replace
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.attempts import Amount, current_tab
-from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, Progress, Prompt, UnaskableClient
-from graphbus_core.model.spending import Usage
+from graphbus_core.llm.budget import Amount, current_bill
+from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, Progress, Prompt
 from graphbus_core.store import cache
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
@@ -35,30 +33,18 @@ from graphbus_core.store.cache import seal_of
 
 PROTOCOL_VERSION = 1
 """Goes up when a prompt of the same words means something else."""
-_PLACE = "answers"
-"""What an entry belongs to: an answer that was paid for is as good in any project of this user."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One answer on disk; nothing of the prompt is in it."""
-
-    key: str
-    text: str
-    model: str
-    usage: Usage
-
-
-def request_key(model: str, parameters: Mapping[str, int | float | str | bool], prompt: Prompt) -> str:
-    """Give the sha256 of all that decides about an answer: protocol version, model, parameters, messages."""
+def request_key(model: str, max_output_tokens: int, prompt: Prompt) -> str:
+    """Give the sha256 of all that decides about an answer: protocol version, model, limit, messages."""
     turns = [list(turn) for turn in prompt.turns]
-    parts = [PROTOCOL_VERSION, model, sorted(parameters.items()), prompt.shared, prompt.own, prompt.task, turns]
-    return sha256(
-        msgspec.json.encode(parts)
-    ).hexdigest()  # OpenSSL: many long prompts, and other threads go on meanwhile
+    parameters = [["max_output_tokens", max_output_tokens]]
+    parts = [PROTOCOL_VERSION, model, parameters, prompt.shared, prompt.own, prompt.task, turns]
+    return sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 class AnswerCache:
-    """A folder with the answers of one model.
+    """A folder with answers by the key of their request.
 
     It holds whole answers only: no failures, nothing cut off, no refusals. An entry that cannot be read, or that this user has
     not written, counts as none.
@@ -67,32 +53,28 @@ class AnswerCache:
         is_read_only: `keep` writes nothing: for dry runs.
     """
 
-    def __init__(self, model: str, folder: Path, *, is_read_only: bool = False) -> None:
-        self._model = model
+    def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
         self._folder = folder
         self._is_read_only = is_read_only
 
-    def lookup(self, prompt: Prompt, max_output_tokens: int) -> Completion | None:
+    def lookup(self, key: str) -> Completion | None:
         """Give the answer if there is one, and None if the model would have to be asked."""
-        key = self._key(prompt, max_output_tokens)
-        entry = cache.read_cache(self._path(key), Entry, _PLACE)
-        if entry is None or entry.key != key:
-            return None
-        return Completion(text=entry.text, model=entry.model, usage=entry.usage, cost_usd=0.0, is_cached=True)
+        kept = cache.read_cache(self._path(key), Completion, _place(key))
+        return replace(kept, cost_usd=0.0, is_cached=True) if kept else None
 
-    def keep(self, prompt: Prompt, max_output_tokens: int, completion: Completion) -> None:
+    def keep(self, key: str, completion: Completion) -> None:
         """Keep a new answer, if it is a whole one."""
         is_whole = completion.stop == "end" and completion.text.strip() and not completion.is_cached
         if is_whole and not self._is_read_only:
-            key = self._key(prompt, max_output_tokens)
-            entry = Entry(key=key, text=completion.text, model=completion.model, usage=completion.usage)
-            cache.write_cache(self._path(key), entry, _PLACE)
-
-    def _key(self, prompt: Prompt, max_output_tokens: int) -> str:
-        return request_key(self._model, {"max_output_tokens": max_output_tokens}, prompt)
+            cache.write_cache(self._path(key), completion, _place(key))
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key[2:]}.answer"
+
+
+def _place(key: str) -> str:
+    """Give what the seal of an entry is for: this request, in any project of this user."""
+    return f"answers/{key}"
 
 
 # --- the provider's cache of prefixes ----------------------------------------------------------
@@ -110,8 +92,8 @@ class WarmingClient(ClientWrapper):
 
     def __init__(self, inner: LLMClient) -> None:
         super().__init__(inner)
-        self._lock = threading.Lock()
-        self._warm: dict[str, threading.Event] = {}
+        self._lock = Lock()
+        self._warm: dict[str, Event] = {}
 
     def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Ask, after the first of this prefix has been answered.
@@ -123,7 +105,7 @@ class WarmingClient(ClientWrapper):
             return self._inner.complete(prompt, max_output_tokens, progress)
         with self._lock:
             is_first = prompt.shared not in self._warm
-            is_warm = self._warm.setdefault(prompt.shared, threading.Event())
+            is_warm = self._warm.setdefault(prompt.shared, Event())
         if not is_first:
             is_warm.wait()
         try:
@@ -142,14 +124,11 @@ class WarmingClient(ClientWrapper):
 # --- the tape of a session ---------------------------------------------------------------------
 
 
-Datum = str | int | float | bool | None
-
-
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why there was no answer; one that ends a session is not kept, for it may be mended before the session goes on."""
 
     code: str
-    data: dict[str, Datum] = {}
+    data: dict[str, str | int | float | None] = {}
     is_transient: bool = False
 
     def to_error(self) -> ModelError:
@@ -288,42 +267,34 @@ class TapedClient(ClientWrapper):
         Raises:
             ModelError: There was none before either, or there is none now.
         """
-        key = request_key(self.model, {"max_output_tokens": max_output_tokens}, prompt)
-        known = self._tape.recall(key)
-        answer = known or self._ask(key, prompt, max_output_tokens, progress)
-        tab = current_tab()
-        if known:
-            tab.lose(known.lost)
+        key, bill = request_key(self.model, max_output_tokens, prompt), current_bill()
+        answer = self._tape.recall(key)
+        if answer:
+            bill.lose(answer.lost)
+        else:
+            answer = self._ask(key, prompt, max_output_tokens, progress)
         if answer.completion is None:
             raise answer.failure.to_error() if answer.failure else ModelError("GBE471", model=self.model)
-        tab.take(answer.completion)
+        bill.take(answer.completion)
         return answer.completion
 
     def _ask(self, key: str, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Answer:
-        tab = current_tab()
-        lost = tab.lost
+        bill, cache = current_bill(), self._cache
+        lost, completion, failure = bill.lost, None, None
         try:
-            known = self._cache.lookup(prompt, max_output_tokens) if self._cache else None
-            completion = known or self._inner.complete(prompt, max_output_tokens, progress or tab.hear)
+            completion = (cache.lookup(key) if cache else None) or self._inner.complete(
+                prompt, max_output_tokens, progress or bill.hear
+            )
         except ModelError as error:
-            if error.is_final or tab.refusal:
+            if error.is_final or bill.refusal:
                 raise
-            data = {name: _datum(value) for name, value in error.data.items()}
+            data: dict[str, str | int | float | None] = {
+                name: value if isinstance(value, str | int | float) else str(value)
+                for name, value in error.data.items()
+            }
             failure = Failure(code=error.code, data=data, is_transient=error.is_transient)
-            answer = Answer(key=key, failure=failure, lost=tab.lost.minus(lost))
-        else:
-            answer = Answer(key=key, completion=completion, lost=tab.lost.minus(lost))
+        answer = Answer(key=key, completion=completion, failure=failure, lost=bill.lost.minus(lost))
         self._tape.keep(answer)
-        if self._cache and answer.completion:
-            self._cache.keep(prompt, max_output_tokens, answer.completion)
+        if cache and completion:
+            cache.keep(key, completion)
         return answer
-
-
-class RecordedClient(UnaskableClient):
-    """A model of which only the record is left: whatever is not on the tape cannot be answered."""
-
-    code = "GBE471"
-
-
-def _datum(value: object) -> Datum:
-    return value if isinstance(value, str | int | float | bool) else str(value)

@@ -6,40 +6,31 @@ No tools, no retries, no redirects: one call is one request to one address, and 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import attempt
-from graphbus_core.llm.client import Completion, Counted, Progress, Prompt, StopReason, usage_of
-from graphbus_core.llm.providers import (
-    MAX_ANSWER_BYTES,
-    Provider,
-    Told,
-    broken_off,
-    dropped,
-    explain,
-    host_of,
-    is_https,
-    is_loopback,
-    too_long,
-    without,
-)
+from graphbus_core.llm.client import Completion, Progress, Prompt, StopReason, estimated
+from graphbus_core.llm.providers import MAX_ANSWER_BYTES, Provider, host_of, is_https, is_loopback, scrub, without
 from graphbus_core.model.spending import Price, Usage
 
 MAX_WIRE_BYTES = 64_000_000
 """What an answer may be on the wire: around each few letters of a stream there are some hundred of frame."""
 _MAX_ERROR_BYTES = 1_000_000
 _NO_KEY = "no-key"
+_MOST_TOKENS = 10**12
+"""More than any call can have; a larger count is no number to reckon with."""
 _SIZES = (1_000, 1_000_000)
+"""Prices may rise with the size of a prompt."""
 _TELL_EVERY_S = 0.05
 """How often the progress of an answer is told at most."""
-"""Prices may rise with the size of a prompt."""
 _PASSED_ON = frozenset(
     {
         *{"host", "accept", "accept-encoding", "connection", "user-agent", "content-type", "content-length"},
@@ -67,6 +58,10 @@ def load(provider: Provider) -> None:
         import pydantic_ai.models.openai  # noqa: F401
 
 
+_FINAL, _AGAIN, _BILLED = "is_final", "is_transient", "may_be_billed"
+"""What a failure means: give up, try again, it may have been paid for."""
+
+
 class Asked(NamedTuple):
     """Whom to ask, and how long."""
 
@@ -74,6 +69,27 @@ class Asked(NamedTuple):
     model: str
     key: str
     timeout_s: float
+
+    def refuse(self, code: str, reason: str, *meaning: str, retry_after_s: float | None = None) -> ModelError:
+        """Give the error for a failure, without the key in its reason."""
+        provider, flags = self.provider, cast("dict[str, Any]", dict.fromkeys(meaning, True))
+        return ModelError(
+            code,
+            provider=provider.name,
+            model=self.model,
+            variable=provider.key_env or "no variable, as `key_env` is not set",
+            address=provider.base_url,
+            timeout_s=self.timeout_s,
+            limit_bytes=MAX_ANSWER_BYTES,
+            reason=scrub(reason, self.key),
+            retry_after_s=retry_after_s,
+            **flags,
+        )
+
+    @property
+    def dropped(self) -> ModelError:
+        """The refusal of a call on a client that was closed, before or meanwhile."""
+        return self.refuse("GBE448", "the client was closed", _FINAL, _BILLED)
 
 
 class Said(NamedTuple):
@@ -174,7 +190,7 @@ class Calls:
         await self._http.aclose()
 
     async def ask(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Said:
-        """Ask once; what the libraries raise, `told_by` understands."""
+        """Ask once; what the libraries raise, `_refusal` understands."""
         import asyncio
 
         from pydantic_ai.direct import model_request_stream
@@ -182,7 +198,7 @@ class Calls:
         from pydantic_ai.models import ModelRequestParameters
 
         shared = [InstructionPart(content=prompt.shared)] if prompt.shared else []
-        counter = _Counter(self._asked.provider, progress)
+        counter = _Counter(self._asked, progress)
         async with asyncio.timeout(self._asked.timeout_s):
             async with model_request_stream(
                 self._model,
@@ -193,7 +209,7 @@ class Calls:
                 async for event in stream:
                     counter.count(event)
                 response = stream.get()
-        return _said(response, prompt, self._asked.provider)
+        return _said(response, prompt, self._asked)
 
     def _settings(self, max_output_tokens: int) -> Any:
         settings = {"max_tokens": max_output_tokens, "timeout": self._asked.timeout_s, "max_retries": 0}
@@ -205,8 +221,8 @@ class Calls:
 class _Counter:
     """Tells how much of the answer has come, and stops one that does not end."""
 
-    def __init__(self, provider: Provider, progress: Progress | None) -> None:
-        self._provider = provider
+    def __init__(self, asked: Asked, progress: Progress | None) -> None:
+        self._asked = asked
         self._progress = progress
         self._characters = 0
         self._told_s = 0.0
@@ -218,7 +234,7 @@ class _Counter:
             return
         self._characters += len(text)
         if self._characters > MAX_ANSWER_BYTES:
-            raise too_long(self._provider, MAX_ANSWER_BYTES)
+            raise self._asked.refuse("GBE450", "", _BILLED)
         now = time.monotonic()
         if self._progress and now - self._told_s >= _TELL_EVERY_S:
             self._told_s = now
@@ -283,14 +299,28 @@ def _messages(prompt: Prompt, *, is_cached: bool) -> list[Any]:
     return messages
 
 
-def _said(response: Any, prompt: Prompt, provider: Provider) -> Said:
+def _said(response: Any, prompt: Prompt, asked: Asked) -> Said:
     stops: dict[str | None, StopReason] = {"stop": "end", "length": "length", "content_filter": "refusal"}
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
     if response.finish_reason not in stops:
-        raise broken_off(provider, "it came to no end")
-    used = response.usage
-    told = Counted(used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
-    return Said(text, usage_of(told, prompt, text), stops[response.finish_reason])
+        raise asked.refuse("GBE448", "it came to no end", _AGAIN, _BILLED)
+    return Said(text, _usage_of(response.usage, prompt, text), stops[response.finish_reason])
+
+
+def _usage_of(told: Any, prompt: Prompt, answer: str) -> Usage:
+    """Give the usage of a call. What was not counted is estimated by length: nothing that is used is free of tokens."""
+    given = _possible(told.input_tokens) or estimated(*prompt.texts)
+    read = min(_possible(told.cache_read_tokens), given)
+    return Usage(
+        input_tokens=given,
+        cache_read_tokens=read,
+        cache_write_tokens=min(_possible(told.cache_write_tokens), given - read),
+        output_tokens=_possible(told.output_tokens) or estimated(answer),
+    )
+
+
+def _possible(count: int) -> int:
+    return max(0, min(count, _MOST_TOKENS))
 
 
 # --- one model of one provider ------------------------------------------------------------
@@ -346,7 +376,7 @@ class RemoteClient:
     def _ask(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Said:
         with self._lock:
             if self._is_closed:
-                raise dropped(self._asked.provider)
+                raise self._asked.dropped
             if self._portal is None:
                 self._start()
         future = self._portal.start_task_soon(self._calls.ask, prompt, max_output_tokens, progress)
@@ -370,54 +400,62 @@ class RemoteClient:
             return failure
         if isinstance(failure, ImportError):
             package = failure.name or "a library"
-            return ModelError("GBE441", is_final=True, provider=self._asked.provider.name, package=package)
-        if self._is_closed:
-            return dropped(self._asked.provider)
-        return explain(
-            told_by(failure), self._asked.provider, self._asked.model, self._asked.timeout_s, self._asked.key
-        )
+            return ModelError("GBE441", provider=self._asked.provider.name, package=package, is_final=True)
+        return self._asked.dropped if self._is_closed else _refusal(failure, self._asked)
 
     def _cost(self, usage: Usage) -> float | None:
         known = cost_of(self._asked.provider.prices, self._asked.model, usage) if self._has_known_price else None
-        if known is not None or self.price is None:
-            return known
-        return (usage.input_tokens * self.price.input_usd + usage.output_tokens * self.price.output_usd) / 1e6
+        return known if known is not None or self.price is None else self.price.of(usage)
 
 
 # --- failures -----------------------------------------------------------------------------
 
 
-def told_by(failure: Exception) -> Told:
-    """Give in plain words what a failure of the libraries says."""
+_TOO_LARGE = re.compile(
+    r"context.{0,20}(length|window|size)|(prompt|request|input).{0,20}too (long|large)|exceeds? the (available )?context",
+    re.IGNORECASE,
+)
+"""Some servers say it within a stream, or with a status of their own."""
+_BUSY = frozenset({408, 409, 425, 429})
+_LATE = frozenset({504, 524})
+"""Somebody in between has lost patience: the model may have answered, and may have been paid for it."""
+
+
+def _refusal(failure: Exception, asked: Asked) -> ModelError:
+    """Give the error for what the libraries raise."""
     from pydantic_ai import exceptions as said
 
-    kinds: tuple[tuple[type[Exception], str], ...] = (
-        (said.ModelRequestTimeout, "timeout"),
-        (said.ModelTimeoutError, "timeout"),
-        (TimeoutError, "timeout"),
-        (said.ContentFilterError, "filtered"),
-        (said.ModelQuotaExceededError, "quota"),
-        (said.ModelAuthenticationError, "key"),
-        (said.ModelNotFoundError, "model"),
-        (said.ModelConnectionError, "connection"),
-        (said.ModelHTTPError, "status"),
-        (said.UnexpectedModelBehavior, "nonsense"),
-        (said.ModelAPIError, "status"),
-    )
-    stopped = _stopped_by_us(failure)
+    stopped, reason = _stopped_by_us(failure), _message(failure)
     if stopped:
-        return Told("long" if isinstance(stopped, _TooMuch) else "refused", message=str(stopped))
-    kind = next((name for cls, name in kinds if isinstance(failure, cls)), "nonsense")
-    if kind == "status" and not getattr(failure, "status_code", 0) and not getattr(failure, "in_stream", False):
-        kind = "nonsense"  # it could not even be read
-    return Told(
-        kind=kind,
-        status=getattr(failure, "status_code", 0) or 0,
-        message=_message(failure),
-        retry_after_s=getattr(failure, "retry_after", None),
-        is_in_stream=bool(getattr(failure, "in_stream", False)),
-        phase=getattr(failure, "phase", None) or "",
+        is_long = isinstance(stopped, _TooMuch)
+        return asked.refuse("GBE450", "", _BILLED) if is_long else asked.refuse("GBE444", str(stopped), _FINAL)
+    if isinstance(failure, said.ModelRequestTimeout | said.ModelTimeoutError | TimeoutError):
+        return asked.refuse("GBE447", reason, _AGAIN, _BILLED)
+    if isinstance(failure, said.ModelConnectionError):
+        is_unsent = failure.phase in ("pool", "connect")
+        return asked.refuse("GBE446", reason, _AGAIN) if is_unsent else asked.refuse("GBE448", reason, _AGAIN, _BILLED)
+    hopeless = (
+        (said.ModelQuotaExceededError, "GBE451"),
+        (said.ModelAuthenticationError, "GBE442"),
+        (said.ModelNotFoundError, "GBE443"),
     )
+    for kind, code in hopeless:
+        if isinstance(failure, kind):
+            return asked.refuse(code, reason, _FINAL)
+    is_in_stream = bool(getattr(failure, "in_stream", False))
+    if isinstance(failure, said.ModelAPIError) and (is_in_stream or getattr(failure, "status_code", None)):
+        return _by_status(failure, asked, reason, is_in_stream=is_in_stream)
+    return asked.refuse("GBE449", reason, _AGAIN, _BILLED)  # it could not even be read
+
+
+def _by_status(failure: Any, asked: Asked, reason: str, *, is_in_stream: bool) -> ModelError:
+    status = getattr(failure, "status_code", 0) or 0
+    reason = reason or f"status {status}"
+    is_hopeless = _TOO_LARGE.search(reason) is not None and status not in _BUSY
+    if is_hopeless or not (status in _BUSY or status >= 500 or is_in_stream):
+        return asked.refuse("GBE444", reason, *([_BILLED] if is_in_stream else []))
+    meaning = (_AGAIN, _BILLED) if is_in_stream or status in _LATE else (_AGAIN,)
+    return asked.refuse("GBE445", reason, *meaning, retry_after_s=getattr(failure, "retry_after", None))
 
 
 def _stopped_by_us(failure: BaseException | None) -> _Stopped | None:

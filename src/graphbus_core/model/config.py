@@ -171,7 +171,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     target_python: str = ""
 
 
-class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):  # locks of older versions have further fields
     """`[tool.graphbus.runtime.serve]`: HTTP, only with `graphbus run --serve`.
 
     Attributes:
@@ -182,11 +182,9 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         allowed_hosts: Names of this server beside `localhost` and addresses, e.g. `["shop.example.org"]`.
         allowed_origins: Web pages that may send requests, e.g. `["https://shop.example.org"]`.
         max_body_bytes: The longest body of a request.
-        max_connections: Connections at the same time; one more is answered with 503.
+        max_connections: Requests on as many connections at the same time; one more is answered with 503.
         concurrency: Calls and events that are worked on at the same time.
         backlog: Calls and events that may wait for that; one more is answered with 503.
-        header_timeout_s: How long a connection may rest between two requests.
-        body_timeout_s: How long a client may take to send the body.
         call_timeout_s: How long a call may take before it is answered with 504, and the longest `?wait=` of an event.
         stuck_after_s: How long a handler may run before `/livez` says that the graph is stuck; 0: as long as it wants.
     """
@@ -201,8 +199,6 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_connections: int = 512
     concurrency: int = 16
     backlog: int = 256
-    header_timeout_s: float = 10.0
-    body_timeout_s: float = 20.0
     call_timeout_s: float = 30.0
     stuck_after_s: float = 60.0
 

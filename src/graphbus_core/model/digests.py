@@ -1,10 +1,35 @@
-"""Digests of files and of data."""
+"""Digests of files and of data.
+
+Every command that reads or runs a build needs SHA-256. `hashlib` loads OpenSSL for it, which costs each start 4 ms and 4 MB, so
+the implementation that every CPython has beside it is taken where it is found.
+"""
 
 from __future__ import annotations
 
-from hashlib import sha256
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hashlib import blake2b, sha256
+else:
+    try:
+        from _blake2 import blake2b
+
+        from _sha2 import sha256
+    except ImportError:
+        try:
+            from _blake2 import blake2b
+            from _sha256 import sha256  # before Python 3.12
+        except ImportError:
+            from hashlib import blake2b, sha256
+
+_KEYED_BYTES = 32
 
 
 def sha256_hex(data: bytes) -> str:
     """Give the sha256 as 64 hexadecimal digits."""
     return sha256(data).hexdigest()
+
+
+def keyed_hex(key: bytes, data: bytes) -> str:
+    """Give a digest that nobody can make without the key, at most 64 bytes long: BLAKE2b, as 64 hexadecimal digits."""
+    return blake2b(data, key=key, digest_size=_KEYED_BYTES).hexdigest()

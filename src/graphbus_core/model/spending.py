@@ -15,6 +15,10 @@ class Price(NamedTuple):
     input_usd: float
     output_usd: float
 
+    def of(self, usage: Usage) -> float:
+        """Give the dollars for a call."""
+        return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / 1e6
+
 
 def dollars(usd: float | None) -> str:
     """Give an amount as people read it: `$0`, `$0.0042`, `$0.31`, `$1,234.50`, `unknown`; a little is never shown as nothing."""

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.commits import Step, changed_before, check_files, make_commits, open_for_commits
+from graphbus_core.editing.commits import Step, check_files, make_commits, open_for_commits
 from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.git import Repository
 from graphbus_core.editing.promotion import promote, recover
@@ -23,7 +23,7 @@ from graphbus_core.errors import EditError, GraphBusError, NegotiationError, Pla
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
 from graphbus_core.negotiation.commit_message import message_of
-from graphbus_core.negotiation.transcript import SessionRecord, load_session, sessions_dir, settle_session
+from graphbus_core.negotiation.transcript import load_session, sessions_dir, settle_session
 from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.writing import encode, write_atomic
 
@@ -53,27 +53,21 @@ def land(config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace
     diffs = {path: unified_diff(path, before, after) for path, (before, after) in changed.items()}
     accepted = [record.proposal for record in negotiations.records if record.status == "accepted"]
     try:
-        if report and not report.passed:
-            raise NegotiationError("GBE409", session=negotiations.session, reason=_refusal(report))
+        if report and report.failure:
+            reason = f"{report.failure.code}: {report.failure.message}"
+            raise NegotiationError("GBE409", session=negotiations.session, reason=reason)
         if config.dry_run:
             return Landed((), diffs, workspace.project)
         plan = plan_commits(config, negotiations.session, workspace) if config.makes_commits else Plan(None, {})
         files = promote(config, changed, negotiations.session, accepted)
     except (EditError, NegotiationError) as error:
-        _refuse_session(config, negotiations.session, f"{error.sentence} [{error.code}]")
+        with suppress(NegotiationError):  # a record that cannot say why nothing was written must not hide the reason
+            settle_session(config.artifacts_dir, negotiations.session, refusal=f"{error.sentence} [{error.code}]")
         raise
     if accepted:
         settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
     commit_session(config, negotiations.session, plan)
     return Landed(files, diffs, Project.read(config))
-
-
-def _refusal(report: GateReport) -> str:
-    failure = report.failure
-    return f"{failure.code}: {failure.message}" if failure else ""
-
-
-_NOT_OURS = ("GBE322", "GBE328")
 
 
 def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str, ...]:
@@ -91,31 +85,21 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
     try:
         ended = recover(config)
     except EditError as error:
-        if writes_sources or error.code not in _NOT_OURS:
+        if writes_sources or error.code not in {"GBE322", "GBE328"}:
             raise
         return (str(error),)
     for each in ended:
-        if each.kind == "promote" and each.is_completed:
+        if each.entry.kind == "promote" and each.is_completed:
             with suppress(NegotiationError):  # the files are right, and the journal knows it too
-                settle_session(config.artifacts_dir, each.session, is_applied=True)
+                settle_session(config.artifacts_dir, each.entry.session, is_applied=True)
     return tuple(each.told for each in ended)
-
-
-def _refuse_session(config: ResolvedBuild, session: str, reason: str) -> None:
-    """Note in the record why nothing was written; a failure to do so must not hide that reason."""
-    with suppress(NegotiationError):
-        settle_session(config.artifacts_dir, session, refusal=reason)
 
 
 # --- git commits -------------------------------------------------------------------------------
 
 
 _FILE = "commits.json"
-_SHOWN = 6
-"""So many names of files are read by a person."""
-
-
-CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
+_CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
 """Nothing else is ever given to git in the place of one."""
 
 
@@ -130,7 +114,7 @@ class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
 
     branch: str
     before: str
-    commits: dict[str, CommitId]
+    commits: dict[str, _CommitId]
 
 
 class Plan(NamedTuple):
@@ -162,95 +146,67 @@ def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
         return ""
     repository = open_for_commits(config.root)
     check_files(repository, paths)
-    dirty = changed_before(repository, {path: Path(config.root, path).read_bytes() for path in paths})
+    dirty = _changed(repository, paths)
     if not dirty:
         return ""
-    have = "has changes that are not committed" if len(dirty) == 1 else "have changes that are not committed"
-    one = "it" if len(dirty) == 1 else "one of them"
+    have, one = ("has", "it") if len(dirty) == 1 else ("have", "one of them")
     return (
-        f"{_names(dirty)} {have}. If an accepted proposal changes {one}, all that was accepted is written and no commit is made; "
-        "commit first to have commits in any case."
+        f"{', '.join(dirty)} {have} changes that are not committed. If an accepted proposal changes {one}, all that was accepted "
+        "is written and no commit is made; commit first to have commits in any case."
     )
 
 
-def _names(paths: Sequence[str]) -> str:
-    """Give paths as a part of a sentence: `a, b and 3 more files`."""
-    shown, more = paths[:_SHOWN], len(paths) - _SHOWN
-    if more > 1:
-        return f"{', '.join(shown)} and {more} more files"
-    return " and ".join(part for part in (", ".join(paths[:-1]), paths[-1]) if part)
+def _changed(repository: Repository, paths: Sequence[str]) -> list[str]:
+    """Give the files that are not as HEAD has them; that they are still as the session found them is for `promote` to see."""
+    return [path for path in repository.changed() if path in paths]
 
 
 def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> Plan:
     """Say which commits are to be made, before the changes are written: afterwards nobody knows what was there before."""
     record = load_session(config.artifacts_dir, session)
     try:
-        steps = _steps(record, workspace)
-        repository = open_for_commits(config.root) if steps else None
-        if repository is None:
+        accepted = {one.proposal.proposal_id: one for one in record.negotiations.records}
+        steps = {name: Step(files, message_of(record, accepted[name])) for name, files in workspace.steps}
+        if not steps:
             return Plan(None, {})
-        touched = {path for _, files in workspace.steps for path in files}
-        base = {path: workspace.base.source(path).data for path in sorted(touched)}
-        check_files(repository, tuple(base))
-        dirty = changed_before(repository, base)
+        repository = open_for_commits(config.root)
+        touched = sorted({path for _, files in workspace.steps for path in files})
+        check_files(repository, touched)
+        dirty = _changed(repository, touched)
     except GraphBusError as refused:
         return Plan(None, {}, _reason(refused))
     if dirty:
-        return Plan(None, {}, f"{_names(dirty)} had changes that were not committed before the session")
+        return Plan(None, {}, f"{', '.join(dirty)} had changes that were not committed before the session")
     return Plan(repository, steps)
 
 
-def _steps(record: SessionRecord, workspace: Workspace) -> dict[str, Step]:
-    """Give proposal id -> its commit, in the order in which the proposals came into the workspace.
-
-    Raises:
-        NegotiationError: GBE433, they do not add up to what is in the workspace.
-    """
-    accepted = {one.proposal.proposal_id: one for one in record.negotiations.records if one.status == "accepted"}
-    end: dict[str, bytes] = {}
-    for _, files in workspace.steps:
-        end |= files
-    names = [proposal_id for proposal_id, _ in workspace.steps]
-    is_whole = all(end.get(path) == after for path, (_, after) in workspace.changed().items())
-    if not is_whole or sorted(names) != sorted(accepted):
-        reason = "the accepted proposals do not add up to what was accepted"
-        raise NegotiationError("GBE433", reason=reason, advice="Commit by hand what was written.")
-    return {name: Step(files, message_of(record, accepted[name])) for name, files in workspace.steps}
-
-
-def commit_session(config: ResolvedBuild, session: str, plan: Plan) -> tuple[str, ...]:
+def commit_session(config: ResolvedBuild, session: str, plan: Plan) -> None:
     """Make the commits of a session whose changes are written.
-
-    Returns:
-        Their ids, in order.
 
     Raises:
         NegotiationError: GBE435, none was made.
     """
-    made: tuple[str, ...] = ()
-    reason = plan.obstacle
-    if plan.repository and plan.steps:
-        kept = sessions_dir(config.artifacts_dir) / session / _FILE
-        repository, branch, before = plan.repository, plan.repository.branch(), plan.repository.head()
+    if plan.obstacle:
+        raise NegotiationError("GBE435", session=session, reason=plan.obstacle)
+    if not plan.repository:
+        return
+    kept = sessions_dir(config.artifacts_dir) / session / _FILE
+    repository, branch, before = plan.repository, plan.repository.branch(), plan.repository.head()
+    made: list[str] = []
 
-        def keep(ids: Sequence[str]) -> None:
-            nonlocal made
-            made = tuple(ids)
-            commits = dict(zip(plan.steps, ids, strict=True))
-            write_atomic(kept, encode(MadeCommits(branch=branch, before=before, commits=commits)))
+    def keep(ids: Sequence[str]) -> None:
+        made.extend(ids)
+        commits = dict(zip(plan.steps, ids, strict=True))
+        write_atomic(kept, encode(MadeCommits(branch=branch, before=before, commits=commits)))
 
-        try:
-            make_commits(repository, tuple(plan.steps.values()), keep)
-        except (GraphBusError, OSError) as refused:
-            if not made or not repository.is_on_head(
-                made[-1]
-            ):  # else HEAD has moved, and only what comes after it has failed
-                with suppress(OSError), Folder.at(kept.parent) as folder:
-                    folder.remove(_FILE)
-                reason = _reason(refused)
-    if reason:
-        raise NegotiationError("GBE435", session=session, reason=reason)
-    return made
+    try:
+        make_commits(repository, tuple(plan.steps.values()), keep)
+    except (GraphBusError, OSError) as refused:
+        if made and repository.is_on_head(made[-1]):
+            return  # HEAD has moved, and only what comes after it has failed
+        with suppress(OSError), Folder.at(kept.parent) as folder:
+            folder.remove(_FILE)
+        raise NegotiationError("GBE435", session=session, reason=_reason(refused)) from None
 
 
 def _reason(refused: Exception) -> str:

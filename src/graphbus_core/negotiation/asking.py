@@ -20,12 +20,11 @@ from msgspec.json import Decoder
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, ModelError
 from graphbus_core.isolation import attempt
-from graphbus_core.llm.attempts import NANO, Amount, current_tab, priced
+from graphbus_core.llm.budget import NANO, Amount, Bill, Meter, current_bill, priced
 from graphbus_core.llm.client import Bound
 from graphbus_core.model.proposals import Proposal, ProposalEvaluation, ProposalRecord
 from graphbus_core.model.spending import Price, Spend
 from graphbus_core.negotiation.agents import ActiveAgent, Analysis, Trial, View
-from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import (
     AgentQuestion,
     Arbitrated,
@@ -143,7 +142,7 @@ class WorkerPool:
                 stopped = self.why_stopped()
                 if stopped:
                     return stopped
-                self.on_wait(awaited, sum(asked.bill.tab.heard for asked in put if asked.bill))
+                self.on_wait(awaited, sum(asked.bill.heard for asked in put if asked.bill))
 
 
 def _work(
@@ -165,11 +164,11 @@ def answer(asked: Asked) -> Reply | Analysed:
     """
     if asked.bill is None:
         return _answer(asked)
-    with asked.bill.running() as tab:
+    with asked.bill.running() as bill:
         reply = _answer(asked)
-    if tab.final_error:
-        return Stopped("error", tab.final_error.sentence)
-    return Stopped("budget", tab.refusal) if tab.refusal else reply
+    if bill.final_error:
+        return Stopped("error", bill.final_error.sentence)
+    return Stopped("budget", bill.refusal) if bill.refusal else reply
 
 
 def _answer(asked: Asked) -> Reply | Analysed:
@@ -194,7 +193,7 @@ def _hear(speak: Callable[[], object], decoder: Decoder[T]) -> tuple[T | None, s
     """Return the answer of an agent if its whole content has the right types, else the reason why it is not used."""
     said, error = attempt(lambda: decoder.decode(msgspec.json.encode(speak())))
     if isinstance(error, ModelError) and error.is_final:
-        current_tab().final_error = error
+        current_bill().final_error = error
     return said, _told(error) if error else ""
 
 
@@ -229,46 +228,8 @@ class Costly(Protocol):
         """Give what answering a question can need at most."""
 
 
-ROLES: dict[type, str] = {AskEvaluations: "evaluator", AskArbitration: "arbiter"}
+_ROLES: dict[type, str] = {AskEvaluations: "evaluator", AskArbitration: "arbiter"}
 """Question -> the role in which it is answered; all others are the proposer's."""
-
-
-class _Line(NamedTuple):
-    question: AgentQuestion | AskAnalysis
-    bill: Bill
-
-
-class _Counted(NamedTuple):
-    """What the settled bills come to, which stay as they are; the open ones; and how many there were when they were counted."""
-
-    spend: Spend = Spend()
-    nano_usd: int = 0
-    open_bills: tuple[Bill, ...] = ()
-    known: int = 0
-
-    def anew(self, lines: Sequence[_Line]) -> _Counted:
-        """Count what has been settled since."""
-        spend, nano_usd = self.spend, self.nano_usd
-        open_bills: list[Bill] = []
-        for bill in (*self.open_bills, *(line.bill for line in lines[self.known :])):
-            if bill.is_settled:
-                nano_usd += bill.tab.spent.nano_usd
-                spend = _sum(spend, bill.tab.spend, nano_usd)
-            else:
-                open_bills.append(bill)
-        return _Counted(spend, nano_usd, tuple(open_bills), len(lines))
-
-
-def _sum(spend: Spend, more: Spend, nano_usd: int) -> Spend:
-    """Add up; dollars follow from whole billionths, so that the order of the answers makes no difference."""
-    return Spend(
-        calls=spend.calls + more.calls,
-        requests=spend.requests + more.requests,
-        cached=spend.cached + more.cached,
-        usage=spend.usage + more.usage,
-        cost_usd=nano_usd / NANO,
-        unpriced=spend.unpriced + more.unpriced,
-    )
 
 
 class Wave:
@@ -303,43 +264,44 @@ class Wave:
 
 
 class Accounts:
-    """The bills of a session, in the order in which the questions were put."""
+    """The bills of a session, in the order in which the questions were put.
+
+    Attributes:
+        prices: Role -> what a model costs; None where that is not known.
+    """
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
         self.prices: Mapping[str, Price | None] = {}
-        self._lines: list[_Line] = []
-        self._counted = _Counted()
+        self._bills: list[tuple[AgentQuestion | AskAnalysis, Bill]] = []
 
     def open(self, asked: Asked, held: Amount) -> Asked:
         """Open the bill of a question whose worst case has been set aside."""
         bill = Bill(self.meter, held)
-        self._lines.append(_Line(asked.question, bill))
+        self._bills.append((asked.question, bill))
         return asked._replace(bill=bill)
 
     def worst(self, asked: Asked) -> Amount:
         """Give what a question may cost at most."""
         if not isinstance(asked.agent, Costly):
             return Amount()
-        role = ROLES.get(type(asked.question), "proposer")
+        role = _ROLES.get(type(asked.question), "proposer")
         return priced(asked.agent.worst_case(asked.question, asked.view, asked.trials), self.prices.get(role))
 
     @property
     def final_error(self) -> ModelError | None:
         """The failure after which no question had a chance, if there was one."""
-        errors = (line.bill.tab.final_error for line in self._lines)
-        return next((error for error in errors if error), None)
+        return next((bill.final_error for _, bill in self._bills if bill.final_error), None)
 
     def close(self) -> None:
         """End the accounts: answers that are still awaited count with their worst case, and no further attempt is made."""
-        for line in self._lines:
-            line.bill.drop()
+        for _, bill in self._bills:
+            bill.settle(is_dropped=True)
 
     @property
     def spend(self) -> Spend:
-        """What all questions have cost that were answered so far; asked for after every answer, so each bill counts once."""
-        self._counted = self._counted.anew(self._lines)
-        return self._counted.spend
+        """What all questions have cost that were answered so far."""
+        return self.meter.spend
 
     def costs(self, records: Iterable[ProposalRecord]) -> dict[str, float]:
         """Divide the cost of the questions among the proposals that they were about or that resulted from them."""
@@ -349,10 +311,10 @@ class Accounts:
             if proposal.parent is None:
                 made[proposal.src, proposal.round].append(proposal.proposal_id)
         shares: defaultdict[str, float] = defaultdict(float)
-        for question, bill in self._lines:
+        for question, bill in self._bills:
             about = _about(question, made)
             for proposal_id in about if bill.is_settled else ():
-                shares[proposal_id] += bill.tab.spent.nano_usd / len(about)
+                shares[proposal_id] += bill.spent.nano_usd / len(about)
         return {name: round(share) / NANO for name, share in sorted(shares.items()) if round(share)}
 
 

@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from graphbus_core.llm.client import Clients, LLMClient
-from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient
+from graphbus_core.llm.recorded import AnswerCache, Tape, TapedClient, WarmingClient
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.spending import Price
@@ -22,6 +21,7 @@ from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, choose_a
 from graphbus_core.negotiation.freshness import Inputs
 from graphbus_core.negotiation.rule_agent import RuleAgent
 from graphbus_core.negotiation.session_workspace import Reviewer
+from graphbus_core.store.cache import CACHE
 
 _NO_KEY = "no key of a model's provider was found"
 
@@ -64,12 +64,7 @@ class Backend:
     def __enter__(self) -> Backend:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Close the clients and the tape, and let other negotiations of the project in."""
         self._open.close()
 
@@ -84,18 +79,16 @@ class Backend:
             NegotiationError: GBE401, see `choose_arbiters`; GBE420, another negotiation is running.
         """
         if not config.dry_run:
-            self._hold(config)
+            from graphbus_core.negotiation.sessions import hold_project
+
+            self._open.callback(os.close, hold_project(config))
         clients = self.open_clients(config)
         if clients is None:
             return activate(definitions, order, config)
         agents = activate(definitions, order, config, self._surrounded(clients, config))
-        agents.prices = dict(self._prices) if self._prices is not None else _prices_of(clients)
+        known = {role: client.price for role, client in clients._asdict().items()}
+        agents.prices = known if self._prices is None else dict(self._prices)
         return agents
-
-    def _hold(self, config: ResolvedBuild) -> None:
-        from graphbus_core.negotiation.sessions import hold_project
-
-        self._open.callback(os.close, hold_project(config))
 
     def open_clients(self, config: ResolvedBuild) -> Clients | None:
         """Open who answers in which role, as settings and environment say; None when it is the rules.
@@ -124,9 +117,27 @@ class Backend:
         for client in clients:
             if id(client) not in done:
                 self._open.callback(client.close)
-                done[id(client)] = _taped(_warmed(_watched(client), config), self.tape, config)
+                done[id(client)] = TapedClient(_metered(client, config), self.tape, _cache_of(config))
         self._open.callback(self.tape.close)
         return Clients(*(done[id(client)] for client in clients))
+
+
+def _metered(client: LLMClient, config: ResolvedBuild) -> LLMClient:
+    """Let the budget see each attempt, and fill the provider's cache of prefixes once, where there is one."""
+    from graphbus_core.llm.attempts import RetryingClient
+    from graphbus_core.llm.providers import KNOWN
+
+    metered = client if isinstance(client, RetryingClient) else RetryingClient(client, 1, 0, 1024)
+    name = client.model.partition(":")[0]
+    provider = config.settings.llm.providers.get(name) or KNOWN.get(name)
+    return WarmingClient(metered) if provider and provider.wire == "anthropic" else metered
+
+
+def _cache_of(config: ResolvedBuild) -> AnswerCache | None:
+    """Give the cache of answers; a dry run only looks into it."""
+    if not config.settings.llm.use_cache:
+        return None
+    return AnswerCache(Path(config.artifacts_dir, CACHE, "answers"), is_read_only=config.dry_run)
 
 
 def activate(
@@ -142,9 +153,8 @@ def activate(
     place = {name: position for position, name in enumerate(order)}
     ordered = sorted(definitions, key=lambda definition: place.get(definition.name, len(place)))
     arbiters = choose_arbiters(ordered, config)
-    agents = {one.name: _agent(one.name, one.name in arbiters, config, clients) for one in ordered}
-    first = [agents[name] for name in arbiters]
-    active = ActiveAgents({agent.name: agent for agent in [*(a for a in agents.values() if not a.is_arbiter), *first]})
+    names = [*(one.name for one in ordered if one.name not in arbiters), *arbiters]
+    active = ActiveAgents({name: _agent(name, name in arbiters, config, clients) for name in names})
     active.models = clients.models if clients else {}
     return active
 
@@ -154,44 +164,5 @@ def _agent(name: str, is_arbiter: bool, config: ResolvedBuild, clients: Clients 
         return RuleAgent(name, is_arbiter=is_arbiter)
     from graphbus_core.negotiation.llm_agent import LLMAgent  # prompts and how answers are read
 
-    llm = config.llm_config
-    return LLMAgent(
-        name,
-        clients,
-        is_arbiter=is_arbiter,
-        max_output_tokens=llm.max_output_tokens,
-        max_prompt_tokens=llm.max_prompt_tokens,
-    )
-
-
-def _watched(client: LLMClient) -> LLMClient:
-    """Let the budget see each attempt."""
-    from graphbus_core.llm.attempts import RetryingClient, watch
-
-    retrying = client if isinstance(client, RetryingClient) else RetryingClient(client, 1, 0, 1024)
-    retrying.on_attempt = watch(client.price)
-    return retrying
-
-
-def _warmed(client: LLMClient, config: ResolvedBuild) -> LLMClient:
-    """Fill the provider's cache of prefixes once, where there is one."""
-    from graphbus_core.llm.providers import KNOWN
-    from graphbus_core.llm.recorded import WarmingClient
-
-    name = client.model.partition(":")[0]
-    provider = config.settings.llm.providers.get(name) or KNOWN.get(name)
-    return WarmingClient(client) if provider and provider.wire == "anthropic" else client
-
-
-def _taped(client: LLMClient, tape: Tape, config: ResolvedBuild) -> LLMClient:
-    """Record the answers, and keep them in the cache; a dry run only looks into it."""
-    from graphbus_core.store.cache import CACHE
-
-    if not config.settings.llm.use_cache:
-        return TapedClient(client, tape)
-    folder = Path(config.artifacts_dir, CACHE, "answers")
-    return TapedClient(client, tape, AnswerCache(client.model, folder, is_read_only=config.dry_run))
-
-
-def _prices_of(clients: Clients) -> dict[str, Price | None]:
-    return {role: client.price for role, client in clients._asdict().items()}
+    most = {name: getattr(config.llm_config, name) for name in ("max_output_tokens", "max_prompt_tokens")}
+    return LLMAgent(name, clients, is_arbiter=is_arbiter, **most)

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord
 from graphbus_core.negotiation.freshness import who_answers
 from graphbus_core.negotiation.transcript import SessionRecord
 
-SUBJECT_WIDTH = BODY_WIDTH = 72
+_WIDTH = 72
 TRAILERS = (
     "GraphBus-Session",
     "GraphBus-Proposal",
@@ -45,14 +45,14 @@ _COMMANDS = tuple(
         (r"\[", "("),  # [skip ci]
         (r"\]", ")"),
         (r"\*{3,}", " "),  # ***NO_CI***
-        (r"(?<=\w)#(?=\d)", " no. "),  # owner/name#12
-        (r"#(?=\d)", "no. "),  # #12
+        (r"#(?=\d)", " no. "),  # owner/name#12, #12
         (r"([#@!])(?=\w)(?<!\w\1)", r"\1 "),  # #close, @somebody, !12
         (r"\b([Gg][Hh])-(?=\d)", r"\1 "),  # GH-12
         (r"\b[A-Za-z][A-Za-z0-9+.-]*://+", ""),  # Closes https://forge.example/owner/name/issues/12
     )
 )
 """What forges and CI servers act on in a message, and what says the same to people only."""
+_LIKE_MORE = re.compile(r"[\w-]+\s*:|---|diff |\(cherry picked")
 _NOT_WRONG = ("GB201", "GB202")
 """Findings that ask for something better where nothing is wrong."""
 
@@ -73,7 +73,7 @@ def subject_of(proposal: Proposal) -> str:
     title = _line(proposal.title) or _line(proposal.intent.replace("_", " ")) or "change"
     if title[1:2].islower():
         title = title[0].lower() + title[1:]
-    return head + _cut(title.rstrip(". "), max(SUBJECT_WIDTH - len(head), 20))
+    return head + _cut(title.rstrip(". "), max(_WIDTH - len(head), 20))
 
 
 def _type_of(proposal: Proposal) -> str:
@@ -102,16 +102,9 @@ def _paragraph(text: str) -> str:
     """Wrap a reason; a line that looks like a trailer or a diff is indented, so that nothing takes it for one."""
     from textwrap import wrap
 
-    parts = [_line(part) for part in re.split(r"\n\s*\n", text)]
-    looks_like_more = re.compile(r"[\w-]+\s*:|---|diff |\(cherry picked")
-    return "\n\n".join(
-        "\n".join(
-            f" {line}" if looks_like_more.match(line) else line
-            for line in wrap(part, BODY_WIDTH - 1, break_long_words=False, break_on_hyphens=False)
-        )
-        for part in parts
-        if part
-    )
+    parts = (_line(part) for part in re.split(r"\n\s*\n", text))
+    wrapped = (wrap(part, _WIDTH - 1, break_long_words=False, break_on_hyphens=False) for part in parts if part)
+    return "\n\n".join("\n".join(f" {line}" if _LIKE_MORE.match(line) else line for line in lines) for lines in wrapped)
 
 
 def _trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[str, str]]:
@@ -120,7 +113,7 @@ def _trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[
     yield "GraphBus-Proposal", proposal.proposal_id
     yield "GraphBus-Agent", _line(proposal.src)
     if record.commit:
-        yield "GraphBus-Consensus", _consensus(record.commit)
+        yield "GraphBus-Consensus", consensus_of(record.commit)
     if record.gate:
         yield "GraphBus-Gate", gate_summary(record.gate)
     yield "GraphBus-Model", models_of(session)
@@ -129,7 +122,8 @@ def _trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[
         yield "GraphBus-Cost", f"{cost:.4f} USD"
 
 
-def _consensus(commit: CommitRecord) -> str:
+def consensus_of(commit: CommitRecord) -> str:
+    """Give how a decision came about, `unanimous (Stock)`."""
     voters = ", ".join(map(_line, commit.evaluators))
     return f"{commit.consensus_type} ({voters})" if voters else commit.consensus_type
 
@@ -161,16 +155,10 @@ def told_in(message: str) -> Iterator[Told]:
     """Give the decisions that a message tells of: one where GraphBus has written it, several in a squashed commit."""
     text: list[str] = []
     for paragraph in re.split(r"\n[ \t]*\n", message.strip()):
-        trailers = dict(_pairs(paragraph.splitlines()))
-        if "GraphBus-Session" in trailers and "GraphBus-Proposal" in trailers:
+        pairs = (line.partition(": ") for line in paragraph.splitlines())
+        trailers = {name: value.strip() for name, colon, value in pairs if colon and name in TRAILERS}
+        if {"GraphBus-Session", "GraphBus-Proposal"} <= trailers.keys():
             yield Told("\n\n".join(text), trailers)
             text = []
         else:
             text.append(paragraph)
-
-
-def _pairs(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        name, colon, value = line.partition(": ")
-        if colon and name in TRAILERS:
-            yield name, value.strip()

@@ -17,6 +17,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import SchemaConflicts
 from graphbus_core.errors import NegotiationError, UsageError
+from graphbus_core.llm.budget import Meter
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation import engine
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, Analyses, Analysis, View
@@ -33,7 +34,6 @@ from graphbus_core.negotiation.asking import (
     tell_awaited,
 )
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.budget import Meter
 from graphbus_core.negotiation.freshness import SettledAgents, who_answers
 from graphbus_core.negotiation.lock import settled_agents
 from graphbus_core.negotiation.protocol import (

@@ -15,9 +15,8 @@ from typing import get_args
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change, symbol_text
-from graphbus_core.editing.patches import changes_of_diff
-from graphbus_core.editing.text.source_text import SourceText, parse
-from graphbus_core.errors import EditError, did_you_mean
+from graphbus_core.editing.text.source_text import parse
+from graphbus_core.errors import EditError
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import ChangeType, CodeChange, Operation
 from graphbus_core.negotiation.answer_format import Block, Part, clean
@@ -42,15 +41,12 @@ def read_edits(parts: Sequence[Part], project: Project) -> tuple[CodeChange, ...
     Whether a path may be changed, and whether a symbol is there, is for the gate to say.
 
     Raises:
-        UnusableError: The operation is not known, code is missing, or a diff does not fit.
+        UnusableError: The operation is not known, or code is missing.
     """
     if len(parts) > MAX_EDITS:
         raise UnusableError(f"A proposal may have {MAX_EDITS} edits; this one has {len(parts)}.")
     snapshot = _Snapshot(project)
-    changes: list[CodeChange] = []
-    for part in parts:
-        changes.extend(_whole(snapshot.note(change)) for change in _read_edit(part, snapshot))
-    return tuple(changes)
+    return tuple(_whole(snapshot.note(_read_edit(part))) for part in parts)
 
 
 def _whole(change: CodeChange) -> CodeChange:
@@ -81,13 +77,6 @@ class _Snapshot:
             self._data[path] = self._project.source(path).data
         return self._data.get(path)
 
-    def text(self, path: str) -> str:
-        data = self.data(path)
-        if data is None:
-            near = did_you_mean(path, self._project.agent_files)
-            raise UnusableError(f"{clean(path, 200)} is no file of this project with an agent in it.{near}")
-        return SourceText(data, path).text
-
     def note(self, change: CodeChange) -> CodeChange:
         """Fill in what the author saw, and let the next edit see the result."""
         data = self.data(change.file_path)
@@ -114,12 +103,11 @@ def _with_base(change: CodeChange, seen: str) -> CodeChange:
     )
 
 
-def _read_edit(part: Part, snapshot: _Snapshot) -> tuple[CodeChange, ...]:
+def _read_edit(part: Part) -> CodeChange:
     words = [quoted or bare for quoted, bare in _QUOTED.findall(part.rest)]
     operation = words[0].lower().replace("-", "_").rstrip(":") if words else ""
-    diff = next((block for block in part.blocks if "diff" in block.label or "patch" in block.label), None)
-    if diff:
-        return _from_diff(diff, _path(words[1]) if len(words) > 1 else "", snapshot)
+    if any("diff" in block.label or "patch" in block.label for block in part.blocks):
+        raise UnusableError("A diff is no edit. Give the whole new definition, or a few lines with search_replace.")
     if operation not in _OPERATIONS:
         known = ", ".join(_OPERATIONS)
         raise UnusableError(f"{clean(operation, 80) or 'nothing'!r} is no operation of an edit; there are {known}.")
@@ -132,7 +120,7 @@ def _read_edit(part: Part, snapshot: _Snapshot) -> tuple[CodeChange, ...]:
     if len(words) > 3:
         raise UnusableError(f"{where} names more than a file and a symbol.")
     old, new = _code(operation, part.blocks, where)
-    change = CodeChange(
+    return CodeChange(
         file_path=_path(words[1]),
         target=target,
         change_type=_KIND.get(operation, "modify"),
@@ -140,7 +128,6 @@ def _read_edit(part: Part, snapshot: _Snapshot) -> tuple[CodeChange, ...]:
         old_code=old,
         new_code=new,
     )
-    return (change,)
 
 
 def _path(text: str) -> str:
@@ -180,17 +167,6 @@ def _sound(code: str, where: str) -> str:
     except UnicodeEncodeError:
         raise UnusableError(f"{where} has code with characters that are none.") from None
     return code
-
-
-def _from_diff(block: Block, path: str, snapshot: _Snapshot) -> tuple[CodeChange, ...]:
-    """Convert a diff at the border, by content; a bare hunk belongs to the file of the heading."""
-    text = _sound(block.text, "The diff")
-    if path and "\n+++ " not in f"\n{text}":
-        text = f"--- {path}\n+++ {path}\n{text}"
-    try:
-        return changes_of_diff(text, snapshot.text)
-    except EditError as error:
-        raise UnusableError(f"The diff of {clean(path, 200) or 'an edit'} does not fit: {error.sentence}") from None
 
 
 # --- code that a model has not written out -----------------------------------------------------
@@ -247,7 +223,7 @@ def _bare_dots(code: str, old: str) -> str:
         return ""
     tree, old_tree = _tree(code), _tree(old)
     if any(line.strip() in _DOTS for line in old.splitlines()):
-        return ""  # it was there before, or the quoted text leaves lines out and so may the new one
+        return ""  # it was there before
     if tree is None:
         return next((line.strip() for line in code.splitlines() if line.strip() in _DOTS), "")
     whole = {name for name, body in _bodies(old_tree) if not _is_stub(body)} if old_tree else set()

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.model.config import SafetyConfig, Settings
+from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.negotiation.agents import View
@@ -47,12 +47,13 @@ def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: s
     """Give what the answers of an agent rest on in a project as it is now."""
     definition = project.agent(name)
     settings = project.config.settings
+    is_wished = settings.intent or settings.refactoring_goals
     known = ((other, project.agent(other)) for other in sorted(project.graph.neighbours(name)))
     return Inputs(
         source=definition.source_digest if definition else "",
         neighbours={other: agent.contract_digest for other, agent in known if agent},
         findings=_digest(sorted(finding.key for finding in findings if finding.agent == name)),
-        intent=_intent_of(settings),
+        intent=_digest([settings.intent, *settings.refactoring_goals] if is_wished else []),
         policy=_policy_of(settings.safety),
         model=model,
     )
@@ -68,32 +69,28 @@ def who_answers(models: Mapping[str, str]) -> str:
     return ", ".join(f"{model} ({', '.join(named)})" for model, named in roles.items())
 
 
-def _intent_of(settings: Settings) -> str:
-    """Give the digest of what is wanted; empty when nothing is."""
-    return _digest(
-        [settings.intent, *settings.refactoring_goals] if settings.intent or settings.refactoring_goals else []
-    )
-
-
 def _policy_of(safety: SafetyConfig) -> str:
     """Give the digest of the limits, but for how long a session may be: that decides about no answer."""
     plain = SafetyConfig()
-    timeless = replace(
-        safety,
-        max_negotiation_rounds=plain.max_negotiation_rounds,
-        convergence_threshold=plain.convergence_threshold,
-    )
-    return _digest([PROTOCOL_VERSION, timeless])
+    timeless = {name: getattr(plain, name) for name in ("max_negotiation_rounds", "convergence_threshold")}
+    return _digest([PROTOCOL_VERSION, replace(safety, **timeless)])
 
 
 def _digest(value: list[Any]) -> str:
     return sha256_hex(msgspec.json.encode(value, order="sorted"))[:_DIGITS] if value else ""
 
 
+_TOLD = {
+    "source": "its source has changed",
+    "findings": "what the rules find at its end has changed",
+    "intent": "the intent or the goals have changed",
+    "policy": "the safety settings or the prompts have changed",
+    "model": "the model has changed from {0} to {1}",
+}
+
+
 def differences(was: Inputs, now: Inputs) -> Iterator[str]:
     """Say what has changed, a sentence without its full stop for each."""
-    if was.source != now.source:
-        yield "its source has changed"
     for name in sorted({*was.neighbours, *now.neighbours}):
         before, after = was.neighbours.get(name), now.neighbours.get(name)
         if before is None:
@@ -102,14 +99,10 @@ def differences(was: Inputs, now: Inputs) -> Iterator[str]:
             yield f"{name} is no longer its neighbour"
         elif before != after:
             yield f"the contract of {name} has changed"
-    if was.findings != now.findings:
-        yield "what the rules find at its end has changed"
-    if was.intent != now.intent:
-        yield "the intent or the goals have changed"
-    if was.policy != now.policy:
-        yield "the safety settings or the prompts have changed"
-    if was.model != now.model:
-        yield f"the model has changed from {was.model} to {now.model}"
+    for field, told in _TOLD.items():
+        before, after = getattr(was, field), getattr(now, field)
+        if before != after:
+            yield told.format(before, after)
 
 
 class SettledAgents:

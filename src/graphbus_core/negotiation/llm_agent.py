@@ -28,7 +28,7 @@ _FAULTS_BYTES = 8_192
 _MESSAGE_TOKENS = 16
 """What a message costs beyond its text."""
 _MESSAGES = 6
-SENT_BACK_TOKENS = _FAULTS_BYTES + 2 * _MESSAGES * _MESSAGE_TOKENS
+_SENT_BACK_TOKENS = _FAULTS_BYTES + 2 * _MESSAGES * _MESSAGE_TOKENS
 """What a worst case has for sending an answer back, beyond the prompt once more and the answer itself."""
 
 
@@ -143,7 +143,7 @@ class LLMAgent:
             return Bound()
         asked = sum(len(text.encode(errors="replace")) for text in (prompt.shared, prompt.own, prompt.task))
         sent_back = (
-            2 * self.max_output_tokens + SENT_BACK_TOKENS
+            2 * self.max_output_tokens + _SENT_BACK_TOKENS
         )  # an answer may have more tokens when it is read again
         return Bound(requests=2, input_tokens=2 * asked + sent_back, output_tokens=2 * self.max_output_tokens)
 

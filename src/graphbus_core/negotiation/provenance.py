@@ -8,35 +8,26 @@ A line that is the same in two neighbouring texts keeps its origin; a new one be
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from graphbus_core.editing.git import UNREACHED, Repository
 from graphbus_core.editing.journal import Entry, Journal
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.proposals import ProposalRecord
+from graphbus_core.model.proposals import ProposalEvaluation, ProposalRecord
 from graphbus_core.negotiation.apply import load_commits
-from graphbus_core.negotiation.commit_message import Told, gate_summary, models_of, told_in
+from graphbus_core.negotiation.commit_message import Told, consensus_of, gate_summary, models_of, told_in
 from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
 
 OriginKind = Literal["before", "since", "decision", "unknown"]
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
-
-
-class Vote(msgspec.Struct, frozen=True):
-    """What one agent has said last."""
-
-    evaluator: str
-    decision: str
-    reasoning: str
-    is_arbiter: bool = False
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +47,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     intent: str = ""
     finding: str = ""
     reason: str = ""
-    votes: tuple[Vote, ...] = ()
+    votes: tuple[ProposalEvaluation, ...] = ()
     consensus: str = ""
     gate: str = ""
     model: str = ""
@@ -94,17 +85,7 @@ class _Text(NamedTuple):
         origins = [fresh] * len(lines)
         for block in SequenceMatcher(None, self.lines, lines, autojunk=False).get_matching_blocks():
             origins[block.b : block.b + block.size] = self.origins[block.a : block.a + block.size]
-        if fresh.kind != "decision":
-            self._follow_moved(lines, origins, fresh)
         return _Text(lines, origins)
-
-    def _follow_moved(self, lines: Sequence[str], origins: list[Origin], fresh: Origin) -> None:
-        """Let a line that a person has put elsewhere keep its origin, if there is one such line before and after."""
-        before, after = Counter(self.lines), Counter(lines)
-        known = {line: origin for line, origin in zip(self.lines, self.origins, strict=True) if before[line] == 1}
-        for number, line in enumerate(lines):
-            if origins[number] is fresh and after[line] == 1 and line.strip() and line in known:
-                origins[number] = known[line]
 
 
 def lines_of(data: bytes) -> list[str]:
@@ -125,7 +106,7 @@ def trace(config: ResolvedBuild, path: str) -> tuple[Origin, ...]:
         EditError: It is no text, or the journal is damaged.
     """
     lines = lines_of(Path(config.root, path).read_bytes())
-    origins = list(_by_journal(config, path, lines))
+    origins = [*_by_journal(config, path, lines)]
     for number, decided in _by_git(config, path, origins):
         origins[number] = decided
     return tuple(origins)
@@ -138,50 +119,45 @@ def _by_journal(config: ResolvedBuild, path: str, lines: Sequence[str]) -> Seque
     text: _Text | None = None
     last = BEFORE
     for entry, before, after in _promotions(config, path):
-        old = lines_of(before)
-        text = text.followed_by(old, last) if text else _Text(old, [BEFORE] * len(old))
-        for fresh, new in _steps(config, entry, path, old, lines_of(after)):
+        text = text.followed_by(before, last) if text else _Text(before, [BEFORE] * len(before))
+        for fresh, new in _steps(config, entry, path, before, after):
             text = text.followed_by(new, fresh)
         last = Origin("since", entry.session)
     return text.followed_by(lines, last).origins if text else [BEFORE] * len(lines)
 
 
-def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[Entry, bytes, bytes]]:
-    """Give what was promoted to a file and not undone since, in order: entry, bytes before, bytes after."""
+def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[Entry, list[str], list[str]]]:
+    """Give what was promoted to a file and not undone since, in order: entry, lines before, lines after."""
     journal = Journal(config)
     entries = journal.done()
     undone = {entry.undoes for entry in entries}
     for entry in entries:
-        if entry.kind == "undo" or entry.number in undone:
-            continue
         for number, file in enumerate(entry.files):
-            if file.path == path:
+            if file.path == path and entry.kind == "promote" and entry.number not in undone:
                 folder = journal.folder / entry.name
-                yield (
-                    entry,
-                    (folder / "before" / str(number)).read_bytes(),
-                    (folder / "after" / str(number)).read_bytes(),
-                )
+                before, after = (lines_of(journal.content(folder, file, number, side)) for side in ("before", "after"))
+                yield entry, before, after
 
 
 def _steps(
-    config: ResolvedBuild, entry: Entry, path: str, old: Sequence[str], new: Sequence[str]
+    config: ResolvedBuild, entry: Entry, path: str, old: list[str], new: list[str]
 ) -> Iterator[tuple[Origin, Sequence[str]]]:
-    """Give the versions of a file within a session, each with the decision that led to it."""
-    proposals = next(file.proposals for file in entry.files if file.path == path)
-    record = _record(config, entry.session)
-    decided = {name: _decided(config, record, entry.session, name) for name in proposals}
+    """Give the versions of a file within a session, each with the decision that led to it; one if they cannot be told apart."""
+    session = entry.session
+    record = _record(config, session)
+    names = next(file.proposals for file in entry.files if file.path == path)
+    decided = {name: _decided(config, record, session, name) for name in names}
     versions: list[tuple[Origin, Sequence[str]]] = []
     text: Sequence[str] | None = old
     for commit in record.negotiations.completed if record else ():
         diff = commit.resolution.get(path, "")
-        text = _patched(text, diff) if text is not None and diff else text
-        if text is not None and diff and commit.proposal_id in decided:
-            versions.append((Origin("decision", entry.session, (decided[commit.proposal_id],)), text))
-    if versions and text == new:
+        if diff and text is not None and commit.proposal_id in decided:
+            text = _patched(text, diff)
+            versions.append((Origin("decision", session, (decided[commit.proposal_id],)), text or ()))
+    if text == new:
         yield from versions
     else:
-        yield Origin("decision", entry.session, tuple(decided.values())), new
+        yield Origin("decision", session, tuple(decided.values())), new
 
 
 def _patched(lines: Sequence[str], diff: str) -> Sequence[str] | None:
@@ -210,35 +186,28 @@ def _record(config: ResolvedBuild, session: str) -> SessionRecord | None:
     return None
 
 
-def _decided(config: ResolvedBuild, record: SessionRecord | None, session: str, proposal: str) -> Decided:
-    found = [one for one in record.negotiations.records if one.proposal.proposal_id == proposal] if record else []
+def _decided(config: ResolvedBuild, record: SessionRecord | None, session: str, name: str) -> Decided:
     made = None
     with suppress(NegotiationError):
         made = load_commits(config.artifacts_dir, session)
-    commit = made.commits.get(proposal, "") if made else ""
-    if not record or not found:
-        return Decided(session=session, proposal=proposal, commit=commit)
-    return _told(record, found[0], commit)
+    found = [one for one in record.negotiations.records if one.proposal.proposal_id == name] if record else []
+    known = Decided(session=session, proposal=name, commit=made.commits.get(name, "") if made else "")
+    return _told(known, record, found[0]) if record and found else known
 
 
-def _told(record: SessionRecord, one: ProposalRecord, commit: str) -> Decided:
+def _told(known: Decided, record: SessionRecord, one: ProposalRecord) -> Decided:
     proposal = one.proposal
-    latest = {vote.evaluator: vote for vote in one.evaluations}.values()
-    voters = ", ".join(one.commit.evaluators) if one.commit else ""
-    consensus = one.commit.consensus_type if one.commit else ""
-    return Decided(
-        session=record.session,
-        proposal=proposal.proposal_id,
+    return replace(
+        known,
         agent=proposal.src,
         title=proposal.title or proposal.intent,
         intent=proposal.intent,
         finding=proposal.finding,
         reason=proposal.reason,
-        votes=tuple(Vote(vote.evaluator, vote.decision, vote.reasoning, vote.is_arbiter) for vote in latest),
-        consensus=f"{consensus} ({voters})" if voters else consensus,
+        votes=tuple({vote.evaluator: vote for vote in one.evaluations}.values()),  # what each has said last
+        consensus=consensus_of(one.commit) if one.commit else "",
         gate=gate_summary(one.gate) if one.gate else "",
         model=models_of(record),
-        commit=commit,
     )
 
 
@@ -278,19 +247,20 @@ def _of_message(config: ResolvedBuild, commit: str, told: Told) -> Decided:
     kept = _decided(config, _record(config, session), session, proposal) if is_here else None
     if kept and kept.commit == commit and kept.title:
         return kept  # the session of this name is the one that made the commit
-    text = told.text.strip()
-    squashed = text.rpartition("\n* ")[2] if not text.startswith("* ") else text.removeprefix("* ")
+    squashed = f"\n{told.text.strip()}".rpartition("\n* ")[2]
     subject, _, body = squashed.partition("\n\n")
-    get: Callable[[str], str] = lambda name: trailers.get(f"GraphBus-{name}", "")  # noqa: E731 - four times below
+    agent, consensus, gate, model = (
+        trailers.get(f"GraphBus-{name}", "") for name in ("Agent", "Consensus", "Gate", "Model")
+    )
     return Decided(
         session=session,
         proposal=proposal,
-        agent=get("Agent"),
+        agent=agent,
         title=subject.strip(),
         reason=" ".join(body.split()),
-        consensus=get("Consensus"),
-        gate=get("Gate"),
-        model=get("Model"),
+        consensus=consensus,
+        gate=gate,
+        model=model,
         commit=commit,
     )
 

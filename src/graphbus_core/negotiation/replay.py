@@ -5,7 +5,8 @@ No model, no network, and nothing is written but that copy, which is gone at the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,18 +21,16 @@ from graphbus_core.editing.journal import Journal
 from graphbus_core.editing.rungs.ground import NotCopied, TrialTree
 from graphbus_core.editing.sandboxes import choose
 from graphbus_core.errors import BuildError, GraphBusError, NegotiationError, NotJudgedError
-from graphbus_core.llm.client import Clients
+from graphbus_core.llm.client import Clients, RecordedClient
 from graphbus_core.llm.providers import RULES
-from graphbus_core.llm.recorded import Answer, RecordedClient, decode_answers, encode_answers
+from graphbus_core.llm.recorded import Answer, decode_answers, encode_answers
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.digests import sha256_hex
 from graphbus_core.negotiation.apply import land
 from graphbus_core.negotiation.backend import Backend
 from graphbus_core.negotiation.driver import Negotiation
 from graphbus_core.negotiation.lock import KeptSession, load_lock, pack, unpack
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
-from graphbus_core.schema.json import Json
 from graphbus_core.store import writing
 from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode
@@ -45,7 +44,6 @@ class Replay(NamedTuple):
         requests: Answers of models that were given again.
         files: The files that the session changed.
         differences: What is not as it was, the first one first; empty: every byte is.
-        edited: Files that were edited after the session changed them; they are compared as the session left them.
     """
 
     session: str
@@ -53,7 +51,6 @@ class Replay(NamedTuple):
     requests: int
     files: tuple[str, ...]
     differences: tuple[str, ...]
-    edited: tuple[str, ...] = ()
 
 
 def replay(config: ResolvedBuild, session: str = "") -> Replay:
@@ -79,13 +76,7 @@ def replay(config: ResolvedBuild, session: str = "") -> Replay:
         raise NegotiationError(
             "GBE423", session=start.session, reason=f"the project cannot be copied: {reason}"
         ) from None
-    files = tuple(sorted(kept.after))
-    edited = tuple(path for path in files if _digest_of(Path(config.root, path)) != kept.after[path])
-    return Replay(start.session, source, len(answers), files, differences, edited)
-
-
-def _digest_of(path: Path) -> str:
-    return sha256_hex(path.read_bytes()) if path.is_file() else ""
+    return Replay(start.session, source, len(answers), tuple(sorted(kept.after)), differences)
 
 
 # --- the record ------------------------------------------------------------------------------
@@ -110,7 +101,9 @@ def _find_tape(config: ResolvedBuild, session: str) -> tuple[KeptSession, str]:
 def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> KeptSession:
     answers = load_answers(config.artifacts_dir, record.session)
     journal = Journal(config)
-    entries = [entry for entry in journal.told() if entry.kind == "promote" and entry.session == record.session]
+    entries = [
+        entry for entry in journal.done(is_own=False) if entry.kind == "promote" and entry.session == record.session
+    ]
     before: dict[str, str] = {}
     after: dict[str, str] = {}
     for entry in entries[-1:]:
@@ -248,23 +241,9 @@ def _different_record(kept: KeptSession, now: SessionRecord) -> Iterator[str]:
     """Compare byte for byte, but for what was written into the record after the negotiation."""
     was = _decoded(kept)
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
-    if encode(now) != unpack(kept.record):
-        place = _first_difference(msgspec.to_builtins(was), msgspec.to_builtins(now))
-        yield f"the record at {place or 'its end'}"
-
-
-def _first_difference(was: Json, now: Json, place: str = "") -> str:
-    """Give the path to the first value that is not the same; empty when all are."""
-    if isinstance(was, Mapping) and isinstance(now, Mapping):
-        for key in sorted({*was, *now}):
-            found = _first_difference(was.get(key), now.get(key), f"{place}.{key}" if place else key)
-            if found:
-                return found
-        return ""
-    if isinstance(was, list | tuple) and isinstance(now, list | tuple) and len(was) == len(now):
-        for number, pair in enumerate(zip(was, now, strict=True)):
-            found = _first_difference(*pair, f"{place}[{number}]")
-            if found:
-                return found
-        return ""
-    return "" if was == now else place
+    lines = zip_longest(unpack(kept.record).splitlines(), encode(now).splitlines(), fillvalue=b"")
+    for number, (before, after) in enumerate(lines, start=1):
+        if before != after:
+            told = before.decode(errors="replace").strip()
+            yield f"the record in line {number}, which was {told or 'not there'}"
+            return

@@ -20,7 +20,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -71,19 +71,10 @@ class Outcome(NamedTuple):
 
 
 class Gate(Protocol):
-    """What must be passed before a vote; `editing.gate.Gate` is one."""
+    """What must be passed before a vote; `editing.gate.Gate` is one, and its `trials` run the tests of objections."""
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
         """Let a proposal climb, on the workspace as it is now."""
-
-
-@runtime_checkable
-class Trying(Protocol):
-    """A gate that can run the test of an objection, too."""
-
-    @property
-    def trials(self) -> Trials:
-        """Where code is run."""
 
 
 MAX_TESTS = 3
@@ -246,14 +237,15 @@ class SessionWorkspace:
 
     def _run_test(self, proposal_id: str, text: str) -> Objection:
         tried = self._tried.get(proposal_id)
-        if tried is None or not isinstance(self.gate, Trying):
+        trials: Trials | None = getattr(self.gate, "trials", None)
+        if tried is None or trials is None:
             return Objection(False, "nothing can be run here")
         before = self.files.changed()
         after = self.files.changed(self.files.edited(tried.proposal.code_changes))
         base, head = (
             State(state_digest(side), {path: now for path, (_, now) in side.items()}) for side in (before, after)
         )
-        return self.gate.trials.objections.try_out(base, head, tried.after, text)
+        return trials.objections.try_out(base, head, tried.after, text)
 
 
 def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, str]:
@@ -317,36 +309,20 @@ def ask_person(reviewer: Reviewer, question: AskPerson, workspace: SessionWorksp
 
 def _reworded(proposal: Proposal, before: Mapping[str, bytes], texts: Mapping[str, str]) -> Proposal:
     """Give the proposal with the person's texts: one replacement for each file that is different then."""
-    changes = [_replacement(path, _text(data), with_lf(texts.get(path, _text(data)))) for path, data in before.items()]
-    edits = tuple(change for change in changes if change)
+    pairs = ((path, _text(data), with_lf(texts.get(path, _text(data)))) for path, data in before.items())
+    edits = tuple(
+        CodeChange(
+            file_path=path,
+            target="",
+            change_type="modify",
+            operation="search_replace",
+            old_code=old,
+            new_code=new,
+        )
+        for path, old, new in pairs
+        if old != new
+    )
     return msgspec.structs.replace(proposal, code_changes=edits, schema_changes=())
-
-
-def _replacement(path: str, old: str, new: str) -> CodeChange | None:
-    """Give the change of the lines that differ, with as many lines around them as make their place unique."""
-    if old == new:
-        return None
-    was, now = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    first = next(
-        (i for i, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), min(len(was), len(now))
-    )
-    last = 0
-    while last < min(len(was), len(now)) - first and was[-1 - last] == now[-1 - last]:
-        last += 1
-    while not _is_unique(old, quoted := "".join(was[first : len(was) - last])) and (first or last):
-        first, last = max(first - 1, 0), max(last - 1, 0)
-    return CodeChange(
-        file_path=path,
-        target="",
-        change_type="modify",
-        operation="search_replace",
-        old_code=quoted,
-        new_code="".join(now[first : len(now) - last]),
-    )
-
-
-def _is_unique(text: str, quoted: str) -> bool:
-    return bool(quoted.strip()) and text.count(quoted) == 1
 
 
 def _text(data: bytes) -> str:

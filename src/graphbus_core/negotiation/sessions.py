@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -28,19 +28,22 @@ from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.freshness import Inputs, who_answers
 from graphbus_core.negotiation.transcript import (
+    RECORD,
+    TRANSCRIPT,
     Said,
     SessionRecord,
-    choose_session,
     claim_session,
+    keeping,
     list_sessions,
     load_session,
+    read_kept,
+    read_own,
     release_session,
     save_session,
     sessions_dir,
 )
 from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.cache import seal_of
-from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
 
 START_VERSION = 1
@@ -127,6 +130,10 @@ class Keeper:
         self._is_kept = not config.dry_run
         self.session = ""
 
+    @property
+    def _folder(self) -> Path:
+        return sessions_dir(self._config.artifacts_dir) / self.session
+
     def begin(
         self, agents: ActiveAgents, project: Project, tape: Tape, settled: Mapping[str, Inputs]
     ) -> Mapping[str, Inputs]:
@@ -139,38 +146,32 @@ class Keeper:
             The same; of a session that goes on, those of its beginning.
 
         Raises:
-            NegotiationError: GBE402, GBE407 or GBE408, as `claim_session`; GBE421 or GBE422, it cannot be resumed.
+            NegotiationError: GBE402, GBE407 or GBE408, as `claim_session`; GBE421, GBE422 or GBE427, it cannot be resumed.
         """
         config = self._config
         if config.is_resumed:
-            return self._resume(agents, project, tape)
-        if not self._is_kept:
-            self.session = choose_session(config.artifacts_dir, config.session)
-            return settled
-        self.session = claim_session(config.artifacts_dir, config.session)
-        folder = sessions_dir(config.artifacts_dir) / self.session
-        with _keeping(self.session, folder):
-            start = encode(start_of(config, self.session, agents, project, settled))
-            write_atomic(folder / _SEAL, _seal_of(config, self.session, start))
-            write_atomic(folder / _START, start)
-            if agents.models:
-                tape.write_to(folder / _ANSWERS, _place_of(config, self.session))
+            start = _find_interrupted(config)
+            what = _what_moved(start, start_of(config, start.session, agents, project, start.settled))
+            if what:
+                raise NegotiationError("GBE422", session=start.session, what=what)
+            tape.rewind(_own_answers(config, start.session))
+            self.session, settled = start.session, start.settled
+        else:
+            self.session = claim_session(config.artifacts_dir, config.session, is_kept=self._is_kept)
+        if self._is_kept:
+            with keeping(self.session, self._folder):
+                if config.is_resumed:
+                    _remove(self._folder, RECORD, TRANSCRIPT)
+                else:
+                    self._write_start(start_of(config, self.session, agents, project, settled))
+                if agents.models:
+                    tape.write_to(self._folder / _ANSWERS, _place_of(config, self.session))
         return settled
 
-    def _resume(self, agents: ActiveAgents, project: Project, tape: Tape) -> Mapping[str, Inputs]:
-        config, start = self._config, _find_interrupted(self._config)
-        what = _what_moved(start, start_of(config, start.session, agents, project, start.settled))
-        if what:
-            raise NegotiationError("GBE422", session=start.session, what=what)
-        tape.rewind(_own_answers(config, start.session))
-        self.session = start.session
-        folder = sessions_dir(config.artifacts_dir) / start.session
-        with _keeping(start.session, folder) if self._is_kept else nullcontext():
-            if self._is_kept:
-                _remove(folder, "record.json", "transcript.jsonl")
-            if agents.models and self._is_kept:
-                tape.write_to(folder / _ANSWERS, _place_of(config, start.session))
-        return start.settled
+    def _write_start(self, start: SessionStart) -> None:
+        data = encode(start)
+        write_atomic(self._folder / _SEAL, _seal_of(self._config, self.session, data))
+        write_atomic(self._folder / _START, data)
 
     def save(self, record: SessionRecord, said: Iterable[Said]) -> None:
         """Keep how it ended.
@@ -185,9 +186,8 @@ class Keeper:
         """Free the name if nothing was kept under it and no answer was paid for."""
         if not (self._is_kept and self.session):
             return
-        folder = sessions_dir(self._config.artifacts_dir) / self.session
-        if not (folder / "record.json").exists() and not load_answers(self._config.artifacts_dir, self.session):
-            _remove(folder, _START, _SEAL, _ANSWERS)
+        if not (self._folder / RECORD).exists() and not load_answers(self._config.artifacts_dir, self.session):
+            _remove(self._folder, _START, _SEAL, _ANSWERS)
         release_session(self._config.artifacts_dir, self.session)
 
 
@@ -197,31 +197,17 @@ def _remove(folder: Path, *names: str) -> None:
             opened.remove(name)
 
 
-@contextmanager
-def _keeping(session: str, folder: Path) -> Iterator[None]:
-    """Turn a failure of the file system into a refusal."""
-    try:
-        yield
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise NegotiationError("GBE407", session=session, reason=reason, where=Place(str(folder))) from error
-
-
 def _what_moved(start: SessionStart, now: SessionStart) -> str:
     """Say what differs from when a session began; empty when nothing does."""
     moved = sorted(path for path in {*start.base, *now.base} if start.base.get(path) != now.base.get(path))
     if moved:
         return f"{', '.join(moved)} {'has' if len(moved) == 1 else 'have'} changed"
     if start.models != now.models:
-        return f"the model has changed from {_who(start.models)} to {_who(now.models)}"
-    changed = sorted(
-        name for name in Settings.__struct_fields__ if getattr(start.settings, name) != getattr(now.settings, name)
-    )
+        was, is_now = (who_answers(each.models) if each.models else "the rules" for each in (start, now))
+        return f"the model has changed from {was} to {is_now}"
+    names = sorted(Settings.__struct_fields__)
+    changed = [name for name in names if getattr(start.settings, name) != getattr(now.settings, name)]
     return f"these settings have changed: {', '.join(changed)}" if changed else ""
-
-
-def _who(models: Mapping[str, str]) -> str:
-    return who_answers(models) if models else "the rules"
 
 
 # --- what is left of an interrupted session --------------------------------------------------
@@ -233,14 +219,7 @@ def load_start(artifacts_dir: str | Path, session: str) -> SessionStart:
     Raises:
         NegotiationError: GBE405, it cannot be read, or is of another version.
     """
-    path = sessions_dir(artifacts_dir) / session / _START
-    try:
-        start = decode_versioned(read_plain(path), SessionStart, START_VERSION)
-        if start.session != session:  # a name in it may lead anywhere
-            raise msgspec.ValidationError("it is the beginning of another session")
-    except (OSError, msgspec.DecodeError) as error:
-        raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
-    return start
+    return read_own(sessions_dir(artifacts_dir) / session / _START, session, SessionStart, START_VERSION)
 
 
 def load_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
@@ -249,17 +228,12 @@ def load_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
     Raises:
         NegotiationError: GBE405, it cannot be read.
     """
-    return tuple(answer.plain() for answer in _kept_answers(artifacts_dir, session))
+    return tuple(answer.plain() for answer in _sealed_answers(artifacts_dir, session))
 
 
-def _kept_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
+def _sealed_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
     path = sessions_dir(artifacts_dir) / session / _ANSWERS
-    try:
-        return decode_answers(read_plain(path))
-    except FileNotFoundError:
-        return ()
-    except (OSError, msgspec.DecodeError) as error:
-        raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error
+    return read_kept(path, session, decode_answers) if os.path.lexists(path) else ()
 
 
 def _find_interrupted(config: ResolvedBuild) -> SessionStart:
@@ -271,30 +245,23 @@ def _find_interrupted(config: ResolvedBuild) -> SessionStart:
     """
     folder = sessions_dir(config.artifacts_dir)
     begun = sorted(folder.glob(f"*/{_START}"), key=lambda path: (path.lstat().st_mtime_ns, path.parent.name))
-    if begun and _is_interrupted(config, begun[-1].parent.name):
-        start = load_start(config.artifacts_dir, begun[-1].parent.name)
-        _refuse_foreign(config, start.session)
-        return start
-    raise NegotiationError("GBE421", folder=config.artifacts_dir)
-
-
-def _refuse_foreign(config: ResolvedBuild, session: str) -> None:
-    folder = sessions_dir(config.artifacts_dir) / session
-    try:
-        data, seal = read_plain(folder / _START), read_plain(folder / _SEAL)
-    except OSError:
-        data, seal = b"", b""
+    if not begun or not _is_interrupted(config, begun[-1].parent.name):
+        raise NegotiationError("GBE421", folder=config.artifacts_dir)
+    session, place = begun[-1].parent.name, begun[-1].parent
+    start = load_start(config.artifacts_dir, session)
+    data, seal = (read_plain(place / name) if (place / name).is_file() else b"" for name in (_START, _SEAL))
     if seal != _seal_of(config, session, data):
-        raise NegotiationError("GBE427", session=session, where=Place(str(folder)))
+        raise NegotiationError("GBE427", session=session, where=Place(str(place)))
+    return start
 
 
 def _own_answers(config: ResolvedBuild, session: str) -> tuple[Answer, ...]:
     """Give the answers of an interrupted session, if each was written down by this user's GraphBus."""
-    answers = _kept_answers(config.artifacts_dir, session)
-    place = _place_of(config, session)
+    answers, place = _sealed_answers(config.artifacts_dir, session), _place_of(config, session)
     if any(answer != answer.sealed(place) for answer in answers):
-        where = sessions_dir(config.artifacts_dir) / session
-        raise NegotiationError("GBE427", session=session, where=Place(str(where)))
+        raise NegotiationError(
+            "GBE427", session=session, where=Place(str(sessions_dir(config.artifacts_dir) / session))
+        )
     return tuple(answer.plain() for answer in answers)
 
 
@@ -321,7 +288,7 @@ def complete(request: BuildConfig) -> BuildConfig:
 
     Raises:
         UsageError: GBE132, a frozen build asks nobody.
-        NegotiationError: As `resumed`.
+        NegotiationError: GBE421, there is nothing to resume; GBE422, another thing is asked for now; GBE405; GBE427.
     """
     if request.is_frozen:
         raise UsageError("GBE132", option="--frozen", other="--enable-agents", reason="a frozen build asks nobody")
@@ -329,29 +296,23 @@ def complete(request: BuildConfig) -> BuildConfig:
 
 
 def resumed(request: BuildConfig) -> BuildConfig:
-    """Fill in what the interrupted session was asked for, so that `--resume` needs no further word.
-
-    Raises:
-        NegotiationError: GBE421, there is nothing to resume; GBE422, another thing is asked for now; GBE405.
-    """
+    """Fill in what the interrupted session was asked for, so that `--resume` needs no further word."""
     config = settings.resolve_build(request)
     start = _find_interrupted(config)
-    own = settings.load(Path(config.root)) if request.settings is None else request.settings
-    if start.project_settings != digest_of_settings(settings.load(Path(config.root))):
-        raise NegotiationError("GBE422", session=start.session, what="[tool.graphbus] has changed")
-    was = start.settings
+    was, of_project = start.settings, settings.load(Path(config.root))
+    own = request.settings or of_project
+    moved = {
+        "[tool.graphbus] has changed": start.project_settings != digest_of_settings(of_project),
+        "the intent has changed": request.intent not in ("", was.intent),
+        "the number of rounds has changed": request.rounds not in (None, was.safety.max_negotiation_rounds),
+        "the model has changed": request.model not in ("", was.llm.model),
+        "--review was dropped": start.is_reviewed and not request.is_reviewed,
+    }
+    for what, has_moved in moved.items():
+        if has_moved:
+            raise NegotiationError("GBE422", session=start.session, what=what)
     budget = replace(start.budget, max_usd=request.max_usd) if request.max_usd is not None else start.budget
     llm = replace(was.llm, **{name: getattr(own.llm, name) for name in _OPERATIONAL})
-    asked = [
-        ("the intent", request.intent, was.intent),
-        ("the number of rounds", request.rounds, was.safety.max_negotiation_rounds),
-        ("the model", request.model, was.llm.model),
-    ]
-    for what, now, before in asked:
-        if now and now != before:
-            raise NegotiationError("GBE422", session=start.session, what=f"{what} has changed")
-    if start.is_reviewed and not request.is_reviewed:
-        raise NegotiationError("GBE422", session=start.session, what="--review was dropped")
     return replace(
         request,
         makes_commits=request.makes_commits or start.makes_commits,
@@ -379,7 +340,7 @@ def hold_project(config: ResolvedBuild) -> int:
         NegotiationError: GBE420, another one is at it; GBE407, the folder cannot be written.
     """
     path = Path(config.artifacts_dir, _RUNNING)
-    with _keeping(config.session or "to come", path), Folder.at(config.artifacts_dir, make=True) as home:
+    with keeping(config.session or "to come", path), Folder.at(config.artifacts_dir, make=True) as home:
         handle = home.open_own(_RUNNING, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

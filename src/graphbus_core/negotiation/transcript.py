@@ -6,11 +6,11 @@ record.json        the outcome: proposals, votes, commits, ending
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,10 +23,12 @@ from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode, write_atomic
 
 RECORD_VERSION = 1
+TRANSCRIPT, RECORD = "transcript.jsonl", "record.json"
 _LONG_TEXT, _LONG_LIST = 2000, 50
 _SESSION = re.compile(r"S\d{3,}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TRANSCRIPT, _RECORD = "transcript.jsonl", "record.json"
+T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -86,48 +88,37 @@ def sessions_dir(artifacts_dir: str | Path) -> Path:
 def list_sessions(artifacts_dir: str | Path) -> tuple[str, ...]:
     """Give the names of the complete sessions, the oldest first."""
     folder = sessions_dir(artifacts_dir)
-    names = (name for name in _taken_names(folder) if _NAME.fullmatch(name))
-    return tuple(name for name in names if (folder / name / _RECORD).is_file())
+    return tuple(name for name in _names_in(folder) if _NAME.fullmatch(name) and (folder / name / RECORD).is_file())
 
 
-def next_session(artifacts_dir: str | Path) -> str:
-    """Give the first free name after all sessions, complete or not."""
-    numbers = [int(name[1:]) for name in _taken_names(sessions_dir(artifacts_dir)) if _SESSION.fullmatch(name)]
-    return f"S{max(numbers, default=0) + 1:03}"
+def _names_in(folder: Path) -> list[str]:
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(names, key=lambda name: (len(name), name))
 
 
-def choose_session(artifacts_dir: str | Path, wanted: str = "") -> str:
-    """Give the name that a person wants for a session, or the next free one.
+def claim_session(artifacts_dir: str | Path, wanted: str = "", *, is_kept: bool = True) -> str:
+    """Choose a name, or the first free number, and make its folder at once, so that no other session can get the same name.
+
+    Args:
+        is_kept: False: no folder is made, as in a dry run.
 
     Raises:
-        NegotiationError: GBE402 the name is taken, GBE408 it is no name.
+        NegotiationError: GBE402 the name is taken, GBE408 it is no name, GBE407 the folder cannot be made.
     """
-    if not wanted:
-        return next_session(artifacts_dir)
-    if not _NAME.fullmatch(wanted):
+    folder = sessions_dir(artifacts_dir)
+    if wanted and not _NAME.fullmatch(wanted):
         raise NegotiationError("GBE408", session=wanted)
-    folder = sessions_dir(artifacts_dir) / wanted
-    if os.path.lexists(folder):
-        raise NegotiationError("GBE402", session=wanted, where=Place(str(folder)))
-    return wanted
-
-
-def claim_session(artifacts_dir: str | Path, wanted: str = "") -> str:
-    """Choose a name and make its folder at once, so that no other session can get the same name.
-
-    Raises:
-        NegotiationError: As `choose_session`; GBE407, the folder cannot be made.
-    """
     while True:
-        name = choose_session(artifacts_dir, wanted)
-        try:
-            with Folder.at(sessions_dir(artifacts_dir), make=True) as sessions:
-                sessions.make(name)
-        except FileExistsError:
-            continue  # another process was faster
-        except OSError as error:
-            raise _cannot_keep(name, sessions_dir(artifacts_dir) / name, error) from error
-        return name
+        taken = _names_in(folder)
+        if wanted in taken:
+            raise NegotiationError("GBE402", session=wanted, where=Place(str(folder / wanted)))
+        numbers = [int(name[1:]) for name in taken if _SESSION.fullmatch(name)]
+        name = wanted or f"S{max(numbers, default=0) + 1:03}"
+        with keeping(name, folder / name), suppress(FileExistsError):  # another process may be faster
+            if is_kept:
+                with Folder.at(folder, make=True) as sessions:
+                    sessions.make(name)
+            return name
 
 
 def release_session(artifacts_dir: str | Path, session: str) -> None:
@@ -136,14 +127,14 @@ def release_session(artifacts_dir: str | Path, session: str) -> None:
         sessions.remove_empty(session)
 
 
-def _cannot_keep(session: str, folder: Path, error: OSError) -> NegotiationError:
-    reason = (error.strerror or str(error)).lower()
-    return NegotiationError("GBE407", session=session, reason=reason, where=Place(str(folder)))
-
-
-def _taken_names(folder: Path) -> list[str]:
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted(names, key=lambda name: (len(name), name))
+@contextmanager
+def keeping(session: str, path: Path, code: str = "GBE407") -> Iterator[None]:
+    """Turn a failure of the file system into a refusal."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise NegotiationError(code, session=session, reason=reason, where=Place(str(path))) from error
 
 
 def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterable[Said]) -> Path:
@@ -157,13 +148,11 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
     """
     folder = sessions_dir(artifacts_dir) / record.session
     lines = b"".join(msgspec.json.encode(event, order="sorted") + b"\n" for event in said)
-    if (folder / _RECORD).exists():
+    if (folder / RECORD).exists():
         raise NegotiationError("GBE402", session=record.session, where=Place(str(folder)))
-    try:
-        write_atomic(folder / _TRANSCRIPT, lines)
-        write_atomic(folder / _RECORD, encode(record))
-    except OSError as error:
-        raise _cannot_keep(record.session, folder, error) from error
+    with keeping(record.session, folder):
+        write_atomic(folder / TRANSCRIPT, lines)
+        write_atomic(folder / RECORD, encode(record))
     return folder
 
 
@@ -173,13 +162,10 @@ def settle_session(artifacts_dir: str | Path, session: str, *, is_applied: bool 
     Raises:
         NegotiationError: As `load_session`; GBE410, the record cannot be written.
     """
-    record = load_session(artifacts_dir, session)
-    path = sessions_dir(artifacts_dir) / session / _RECORD
-    try:
-        write_atomic(path, encode(msgspec.structs.replace(record, is_applied=is_applied, refusal=refusal)))
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise NegotiationError("GBE410", session=session, reason=reason, where=Place(str(path))) from error
+    record = msgspec.structs.replace(load_session(artifacts_dir, session), is_applied=is_applied, refusal=refusal)
+    path = sessions_dir(artifacts_dir) / session / RECORD
+    with keeping(session, path, "GBE410"):
+        write_atomic(path, encode(record))
 
 
 def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
@@ -195,14 +181,7 @@ def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
     name = session or names[-1]
     if name not in names:
         raise NegotiationError("GBE404", session=name, suggestion=did_you_mean(name, names), known=", ".join(names))
-    path = sessions_dir(artifacts_dir) / name / _RECORD
-    try:
-        record = decode_versioned(read_plain(path), SessionRecord, RECORD_VERSION)
-        if record.session != name:  # a name in it may lead anywhere
-            raise msgspec.ValidationError("it is the record of another session")
-    except (OSError, msgspec.DecodeError) as error:
-        raise NegotiationError("GBE405", session=name, reason=str(error), where=Place(str(path))) from error
-    return record
+    return read_own(sessions_dir(artifacts_dir) / name / RECORD, name, SessionRecord, RECORD_VERSION)
 
 
 def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[Said, ...]:
@@ -211,8 +190,35 @@ def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[Said, ...]
     Raises:
         NegotiationError: GBE405, it cannot be read.
     """
-    path = sessions_dir(artifacts_dir) / session / _TRANSCRIPT
+    path = sessions_dir(artifacts_dir) / session / TRANSCRIPT
+    return read_kept(
+        path, session, lambda data: tuple(msgspec.json.decode(line, type=Said) for line in data.splitlines())
+    )
+
+
+def read_own(path: Path, session: str, kind: type[StructT], version: int) -> StructT:
+    """Read a document of a session.
+
+    Raises:
+        NegotiationError: GBE405, it cannot be read, or is of another version or session.
+    """
+
+    def decode(data: bytes) -> StructT:
+        found = decode_versioned(data, kind, version)
+        if getattr(found, "session", "") != session:  # a name in it may lead anywhere
+            raise msgspec.ValidationError("it belongs to another session")
+        return found
+
+    return read_kept(path, session, decode)
+
+
+def read_kept(path: Path, session: str, decode: Callable[[bytes], T]) -> T:
+    """Read a file of a session.
+
+    Raises:
+        NegotiationError: GBE405, it cannot be read.
+    """
     try:
-        return tuple(msgspec.json.decode(line, type=Said) for line in read_plain(path).splitlines())
+        return decode(read_plain(path))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NegotiationError("GBE405", session=session, reason=str(error), where=Place(str(path))) from error

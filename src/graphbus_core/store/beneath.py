@@ -1,7 +1,8 @@
 """Folders of a project, opened without following a link: what is done in one of them stays in it.
 
 A clone may hold links at any place, so that a path is not looked up twice: a folder is opened once, and all names are relative to
-it. `openat2` refuses links in one call where the kernel has it; elsewhere each part of a path is opened by itself.
+it. Each part of a path is opened by itself, relative to the one before it, with O_NOFOLLOW: no part can become a link between a
+check and its use.
 """
 
 from __future__ import annotations
@@ -10,57 +11,12 @@ import os
 import stat
 import sys
 from contextlib import suppress
-from errno import EAGAIN, EINVAL, EISDIR, ELOOP, EMLINK, ENOSYS, ENOTDIR, EOPNOTSUPP, EPERM
-from functools import cache
+from errno import EINVAL, EISDIR, ELOOP, EMLINK, ENOSYS, ENOTDIR, EOPNOTSUPP, EPERM
 from types import TracebackType
-from typing import Any
 
-_OPENAT2 = 437
-_RENAMEAT2 = {"x86_64": 316, "aarch64": 276}
-_BENEATH, _NO_SYMLINKS, _NO_MAGICLINKS = 0x08, 0x04, 0x02
 _EXCHANGE = 2
-_NOT_HERE = frozenset({ENOSYS, EPERM})
-"""What a kernel says that lacks a call, and what a jail says that does not know it."""
-
-
-@cache
-def _libc() -> Any:
-    """The C library, loaded when it is first needed; None where the calls do not exist."""
-    if sys.platform != "linux":
-        return None
-    try:
-        from ctypes import CDLL
-    except ImportError:  # a Python that was built without
-        return None
-    return CDLL(None, use_errno=True)
-
-
-def _open_beneath(folder: int, relative: str, flags: int, mode: int, shown: str) -> int | None:
-    """Open a path below a folder in which no part is a link.
-
-    Args:
-        shown: The path as those see it who audit what is opened.
-
-    Returns:
-        A descriptor; None where this call cannot be made.
-
-    Raises:
-        OSError: It is not there, a part of it is a link, ...
-    """
-    libc = _libc()
-    if libc is None:
-        return None
-    from ctypes import byref, c_uint64, get_errno, sizeof
-
-    sys.audit("open", shown, None, flags)
-    how = (c_uint64 * 3)(flags, mode if flags & os.O_CREAT else 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
-    handle = libc.syscall(_OPENAT2, folder, os.fsencode(relative), byref(how), sizeof(how))
-    if handle >= 0:
-        return int(handle)
-    number = get_errno()
-    if number in _NOT_HERE or number == EAGAIN:  # EAGAIN: something on the way was renamed just now
-        return None
-    raise OSError(number, os.strerror(number))
+_NO_EXCHANGE = frozenset({ENOSYS, EPERM, EINVAL, EOPNOTSUPP})
+"""What a kernel, a jail and a file system say that cannot exchange two names."""
 
 
 def _exchange(folder: int, one: str, other: str) -> bool:
@@ -69,31 +25,30 @@ def _exchange(folder: int, one: str, other: str) -> bool:
     Raises:
         OSError: One is not there, ...
     """
-    libc = _libc()
-    call = getattr(libc, "renameat2", None) if libc else None
-    number = _RENAMEAT2.get(os.uname().machine) if libc and call is None else None
-    if call is None and number is None:
+    try:
+        from ctypes import CDLL, get_errno
+    except ImportError:  # a Python that was built without
         return False
-    from ctypes import get_errno
-
+    rename = getattr(CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
     sys.audit("os.rename", one, other, folder, folder)
-    names = (folder, os.fsencode(one), folder, os.fsencode(other), _EXCHANGE)
-    if (call(*names) if call else libc.syscall(number, *names)) == 0:
+    if rename(folder, os.fsencode(one), folder, os.fsencode(other), _EXCHANGE) == 0:
         return True
     error = get_errno()
-    if error in _NOT_HERE or error in (EINVAL, EOPNOTSUPP):  # the last two are said by file systems
+    if error in _NO_EXCHANGE:
         return False
     raise OSError(error, os.strerror(error), one)
 
 
-StrPath = str | os.PathLike[str]
-MOST_BYTES = 256 * 1024 * 1024
+_StrPath = str | os.PathLike[str]
+_MOST_BYTES = 256 * 1024 * 1024
 """A larger file below `.graphbus/` is none that GraphBus wrote."""
 
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-def anchored(path: StrPath) -> str:
+def anchored(path: _StrPath) -> str:
     """Give a place that a person has named: links on the way to it are theirs, a link at the place itself is not followed."""
     above, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(above), name)
@@ -110,7 +65,7 @@ class Folder:
         self.path = path
 
     @classmethod
-    def at(cls, path: StrPath, *, make: bool = False) -> Folder:
+    def at(cls, path: _StrPath, *, make: bool = False) -> Folder:
         """Open a folder by its whole path, in which no part is a link.
 
         Args:
@@ -145,16 +100,6 @@ class Folder:
         """Open what lies below this folder, and give its descriptor."""
         if ".." in relative.split("/") or relative.startswith("/"):
             raise OSError(EINVAL, "it leads out of its folder", self._shown(relative))
-        flags |= os.O_CLOEXEC
-        try:
-            handle = _open_beneath(self._handle, relative, flags, mode, self._shown(relative))
-            return self._walk(relative, flags, mode) if handle is None else handle
-        except OSError as error:
-            if error.errno == ELOOP:
-                raise _link(self._shown(relative)) from None
-            raise OSError(error.errno, error.strerror, self._shown(relative)) from None
-
-    def _walk(self, relative: str, flags: int, mode: int) -> int:
         *above, name = relative.split("/")
         here = os.dup(self._handle)
         try:
@@ -163,6 +108,9 @@ class Folder:
                 os.close(here)
                 here = there
             return _step(name, flags | os.O_NOFOLLOW, mode, here)
+        except OSError as error:
+            why = "it is a link, or lies behind one" if error.errno == ELOOP else error.strerror
+            raise OSError(error.errno, why, self._shown(relative)) from None
         finally:
             os.close(here)
 
@@ -175,7 +123,7 @@ class Folder:
         os.close(handle)
         raise _odd(self._shown(name))
 
-    def read(self, relative: str, most_bytes: int = MOST_BYTES) -> bytes:
+    def read(self, relative: str, most_bytes: int = _MOST_BYTES) -> bytes:
         """Read a plain file; nothing else is opened for long, and nothing larger is read."""
         handle = self.open(relative, os.O_RDONLY | os.O_NONBLOCK)
         return read_handle(handle, most_bytes, self._shown(relative))
@@ -269,12 +217,6 @@ class Folder:
         """Remove a folder in which there is nothing."""
         os.rmdir(name, dir_fd=self._handle)
 
-    def remove_link(self, name: str) -> None:
-        """Remove a name if it is a link."""
-        known = self.status(name)
-        if known and stat.S_ISLNK(known.st_mode):
-            self.remove(name)
-
     def remove_tree(self, name: str) -> None:
         """Remove a folder with all that is in it; a link goes, and what it leads to stays."""
         known = self.status(name)
@@ -302,15 +244,11 @@ def _step(part: str, flags: int, mode: int, above: int) -> int:
         raise
 
 
-def _link(path: str) -> OSError:
-    return OSError(ELOOP, "it is a link, or lies behind one", path)
-
-
 def _odd(path: str) -> OSError:
     return OSError(EMLINK, "it is a link or no plain file, or has another name elsewhere", path)
 
 
-def read_handle(handle: int, most_bytes: int = MOST_BYTES, shown: str | None = None) -> bytes:
+def read_handle(handle: int, most_bytes: int = _MOST_BYTES, shown: str | None = None) -> bytes:
     """Read and close what was opened, if it is a plain file of at most so many bytes."""
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -322,14 +260,14 @@ def read_handle(handle: int, most_bytes: int = MOST_BYTES, shown: str | None = N
     return data
 
 
-def read_plain(path: StrPath, most_bytes: int = MOST_BYTES) -> bytes:
+def read_plain(path: _StrPath, most_bytes: int = _MOST_BYTES) -> bytes:
     """Read a plain file by its whole path; see `Folder.read`."""
     above, name = os.path.split(os.path.abspath(path))
     with Folder.at(above) as folder:
         return folder.read(name, most_bytes)
 
 
-def make_private(path: StrPath, companions: tuple[str, ...]) -> None:
+def make_private(path: _StrPath, companions: tuple[str, ...]) -> None:
     """Make a file that only its owner can read, unless it is there, for a library that then opens it by its name.
 
     Args:

@@ -1,32 +1,31 @@
 """What only saves time, in `.graphbus/cache/`: never trusted to be there or whole, and never written through a link.
 
 An entry is its seal and its content. One that this user's GraphBus has not written, for this place, is as good as none: whoever
-can put a file into a project cannot make a seal, as the secret lies outside of every project. A seal is an HMAC-SHA256 of what a
-file is for, where it belongs and what it says.
+can put a file into a project cannot make a seal, as the secret lies outside of every project. A seal is a keyed BLAKE2b digest of
+what a file is for, where it belongs and what it says.
 """
 
 from __future__ import annotations
 
-import hmac
 import os
 import stat
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from graphbus_core.model.digests import keyed_hex
 from graphbus_core.store.beneath import Folder, read_handle
 
-KEY_FILE = "cache.key"
+_KEY_FILE = "cache.key"
 _SECRET_BYTES = 32
 
 
 def seal_of(purpose: str, place: str, data: bytes) -> str:
     """Give the seal of data that is for a purpose and belongs to a place, as 64 hexadecimal digits."""
-    return hmac.new(_user_secret(), msgspec.msgpack.encode((purpose, place, data)), sha256).hexdigest()
+    return keyed_hex(_user_secret(), msgspec.msgpack.encode((purpose, place, data)))
 
 
 def _user_secret() -> bytes:
@@ -52,7 +51,7 @@ def _key_path() -> Path:
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    return folder / "graphbus" / KEY_FILE
+    return folder / "graphbus" / _KEY_FILE
 
 
 @cache
@@ -74,12 +73,12 @@ def _write_secret(path: Path) -> None:
 
 
 CACHE = "cache"
-MOST_CACHED_BYTES = 64 * 1024 * 1024
+_MOST_CACHED_BYTES = 64 * 1024 * 1024
 """A larger entry of the cache is none of ours."""
 _PURPOSE = "cache"
 _SEAL_BYTES = 64
 
-Entry = TypeVar("Entry", bound=msgspec.Struct)
+_Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
 
 def write_cache(path: Path, value: Any, place: str | None = None) -> None:
@@ -94,11 +93,11 @@ def write_cache(path: Path, value: Any, place: str | None = None) -> None:
         folder.put(path.name, seal + data, is_flushed=False)
 
 
-def read_cache(path: Path, kind: type[Entry], place: str | None = None) -> Entry | None:
+def read_cache(path: Path, kind: type[_Entry], place: str | None = None) -> _Entry | None:
     """Read a value from the cache; None when it is missing, damaged, of another shape, too large, or not sealed."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        data = read_handle(handle, MOST_CACHED_BYTES)
+        data = read_handle(handle, _MOST_CACHED_BYTES)
         if data[:_SEAL_BYTES] != seal_of(_PURPOSE, _place_of(path, place), data[_SEAL_BYTES:]).encode():
             return None
         return msgspec.msgpack.decode(memoryview(data)[_SEAL_BYTES:], type=kind)

@@ -7,8 +7,10 @@ another file now answers the name under which it is imported: `run`, `build`, `v
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from errno import EINVAL
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from stat import S_ISFIFO, S_ISREG
 from typing import IO, TYPE_CHECKING, TypeVar
 
@@ -29,13 +31,6 @@ from graphbus_core.model.digests import sha256_hex
 
 if TYPE_CHECKING:
     from pathlib import Path
-import sys
-from collections.abc import Iterator
-from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 MANIFEST = "manifest.json"
@@ -53,8 +48,8 @@ MOST_ARTIFACT_BYTES = 256 * 1024 * 1024
 StrPath = str | os.PathLike[str]
 """What a graph reads when it starts is named by text: `pathlib` alone would take a tenth of that time."""
 
-Artifact = TypeVar("Artifact", bound=msgspec.Struct)
-Decoded = TypeVar("Decoded")
+_Artifact = TypeVar("_Artifact", bound=msgspec.Struct)
+_Decoded = TypeVar("_Decoded")
 
 
 def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
@@ -69,7 +64,11 @@ def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
             GraphBus, GBE505 an artifact is missing, GBE506 an artifact does not fit the manifest, GBE507 no permission, GBE514 a
             file is too large.
     """
-    manifest = load_manifest(folder)
+    return load_parts(folder, load_manifest(folder), without)
+
+
+def load_parts(folder: StrPath, manifest: Manifest, without: Collection[str] = ()) -> BuildArtifacts:
+    """Read and verify what a manifest names, as `load` does."""
     data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
     parts = {
         name: decode(data[name], kind, os.path.join(folder, name))
@@ -82,7 +81,7 @@ def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
     )
 
 
-def load_artifact(folder: Path, kind: type[Artifact]) -> Artifact:
+def load_artifact(folder: Path, kind: type[_Artifact]) -> _Artifact:
     """Read and verify one artifact of a build, whatever the others are like.
 
     Raises:
@@ -175,7 +174,7 @@ def _open(path: StrPath) -> IO[bytes]:
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
-def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
+def decode(data: bytes, kind: type[_Decoded], path: str) -> _Decoded:
     """Give what the bytes of an artifact say.
 
     Raises:
@@ -358,15 +357,10 @@ class Names:
 
 def _is_hashed(path: str) -> bool:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with _open(path) as file:
+            head = file.read(_HEAD) or b""
     except OSError:
         return False
-    try:
-        head = os.read(file, _HEAD)
-    except OSError:
-        return False
-    finally:
-        os.close(file)
     return len(head) == _HEAD and bool(head[4] & _IS_HASHED)
 
 
@@ -412,10 +406,10 @@ def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
     return (*problems, *find_drift(folder, manifest))
 
 
-Document = TypeVar("Document", bound=msgspec.Struct)
+_Document = TypeVar("_Document", bound=msgspec.Struct)
 
 
-def decode_versioned(data: bytes, kind: type[Document], version: int) -> Document:
+def decode_versioned(data: bytes, kind: type[_Document], version: int) -> _Document:
     """Give what a document says, if it has this version.
 
     Raises:

@@ -11,13 +11,13 @@ import msgspec
 
 from graphbus_core.store.reading import digest_of
 
-Status = tuple[int, int, int, int]
+_Status = tuple[int, int, int, int]
 """Size, modification time in nanoseconds, inode, time of the last change of any of these.
 
 The last one cannot be set: an archive may bring a file with the size and the time of another one, and find its inode free.
 """
 
-ABSENT: Status = (-1, 0, 0, 0)
+ABSENT: _Status = (-1, 0, 0, 0)
 _RACY_NS = 50_000_000
 """A file written so shortly before it was looked at may have been written again within the clock's resolution."""
 
@@ -26,7 +26,7 @@ class Look(NamedTuple):
     """The status of files at one moment, without their content."""
 
     taken_ns: int
-    files: dict[str, Status]
+    files: dict[str, _Status]
 
 
 def look_at(root: str, paths: Iterable[str]) -> Look:
@@ -35,7 +35,7 @@ def look_at(root: str, paths: Iterable[str]) -> Look:
     return Look(taken_ns, {path: _status(f"{root}/{path}") for path in paths})
 
 
-def _status(path: str) -> Status:
+def _status(path: str) -> _Status:
     try:
         found = os.stat(path)
     except OSError:
@@ -43,7 +43,7 @@ def _status(path: str) -> Status:
     return found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns
 
 
-def _newest(status: Status) -> int:
+def _newest(status: _Status) -> int:
     return max(status[1], status[3])
 
 
@@ -58,7 +58,7 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
 
     key: str
     taken_ns: int
-    files: dict[str, tuple[Status, str]]
+    files: dict[str, tuple[_Status, str]]
 
     @classmethod
     def take(cls, root: str, paths: Iterable[str], key: str = "") -> Fingerprint:

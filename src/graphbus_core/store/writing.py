@@ -25,13 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def encode(artifact: msgspec.Struct) -> bytes:
+def encode(document: Any) -> bytes:
     """Give an artifact as JSON: sorted keys, indented by two, final newline; equal values give equal bytes."""
-    return format_json(artifact)
-
-
-def format_json(document: Any) -> bytes:
-    """Give JSON data as `encode` does."""
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
@@ -45,16 +40,13 @@ def save(folder: Path, artifacts: BuildArtifacts) -> Manifest:
     """
     if artifacts.manifest is None:
         raise TypeError("artifacts without a manifest cannot be saved")
-    parts: dict[str, bytes] = {}
-    for name in ARTIFACTS:
-        part: msgspec.Struct = getattr(artifacts, name.removesuffix(".json"))
-        parts[name] = encode(part)
+    parts = {name: encode(getattr(artifacts, name.removesuffix(".json"))) for name in ARTIFACTS}
     digests = {name: sha256_hex(data) for name, data in parts.items()}
     manifest = msgspec.structs.replace(artifacts.manifest, artifacts=digests)
     parts[MANIFEST] = encode(manifest)
     try:
         with Folder.at(folder, make=True) as opened, locked(opened):
-            write_together(opened, parts)
+            _write_together(opened, parts)
     except OSError as error:
         raise ArtifactError("GBE510", where=Place(shown(folder)), reason=reason_of(error)) from None
     return manifest
@@ -71,7 +63,7 @@ def locked(folder: Folder) -> Iterator[None]:
         os.close(handle)
 
 
-def write_together(folder: Folder, parts: Mapping[str, bytes]) -> None:
+def _write_together(folder: Folder, parts: Mapping[str, bytes]) -> None:
     """Write all files beside their places first, so that a full disk is met before anything is replaced."""
     for left_over in folder.names():
         if left_over.startswith(".") and left_over.endswith(".json.tmp"):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from graphbus_core.testing.clock import FakeClock
-from graphbus_core.testing.graphs import RecordingGraph
+from graphbus_core.testing.graphs import RecordingGraph, run_graph
 from graphbus_core.testing.recording import RecordingBus
 from graphbus_core.testing.scripts import say, scripted
-from graphbus_core.testing.starting import run_graph
 
 __all__ = ["FakeClock", "RecordingBus", "RecordingGraph", "run_graph", "say", "scripted"]

@@ -106,21 +106,18 @@ class BusClock:
     """A `FakeClock` as one bus sees it: what is due is done and delivered on the thread that lets time pass."""
 
     def __init__(self, clock: FakeClock, run: Callable[[Callable[[], None]], object]) -> None:
+        self.time, self.monotonic = clock.time, clock.monotonic
         self._clock = clock
         self._run = run
         self._timers: list[FakeTimer] = []
 
-    def time(self) -> float:
-        """Seconds since the epoch."""
-        return self._clock.time()
-
-    def monotonic(self) -> float:
-        """Seconds since the clock was made."""
-        return self._clock.monotonic()
-
     def after(self, delay_s: float, work: Callable[[], None]) -> FakeTimer:
         """Let the bus do `work` when so much time was let pass."""
-        timer = self._clock.after(delay_s, lambda: _ignore(self._run(work)))
+
+        def run() -> None:
+            self._run(work)
+
+        timer = self._clock.after(delay_s, run)
         self._timers = [*(each for each in self._timers if each.work), timer]
         return timer
 
@@ -128,7 +125,3 @@ class BusClock:
         """Let nothing happen any more of what waits for this bus."""
         for timer in self._timers:
             timer.cancel()
-
-
-def _ignore(_result: object) -> None:
-    """Give nothing."""

@@ -1,14 +1,22 @@
-"""A graph that remembers what happened in it."""
+"""Graphs for tests: of classes or of what was built, in memory, on a clock that stands still, and recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from graphbus_core.bus.message_bus import OnError
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.clock import Clock
 from graphbus_core.hosting.graph import LiveGraph, Member
+from graphbus_core.hosting.imports import NodeModules
+from graphbus_core.hosting.members import compose, compose_built
 from graphbus_core.isolation import attempt
+from graphbus_core.middleware import Middleware
+from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.config import ResolvedRun, RuntimeConfig, Validation
 from graphbus_core.model.deliveries import DeadLetter
+from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
 from graphbus_core.testing.clock import FakeClock
 from graphbus_core.testing.recording import Recorded, RecordingBus
@@ -33,7 +41,7 @@ class RecordingGraph(Recorded, LiveGraph):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Stop. What has ended the test goes up as it is, also if more fails while the rest is delivered; that is in the log."""
+        """Stop. The exception that ended the test is raised unchanged; failures while the rest is delivered are only logged."""
         if any(raised):
             attempt(self.stop)
         else:
@@ -64,3 +72,55 @@ class RecordingGraph(Recorded, LiveGraph):
             return super().settle(timeout_s)
         self.bus.run(lambda: None)
         return any(not self.clock.advance_to_next() for _ in range(_MOST_TIMERS))
+
+
+def run_graph(
+    *agents: type[GraphBusNode] | GraphBusNode,
+    artifacts: str | Path = ".graphbus",
+    clock: Clock | None = None,
+    validation: Validation | None = None,
+    on_error: OnError = "raise",
+    middleware: Sequence[Middleware] = (),
+    state: str | Path = "",
+) -> RecordingGraph:
+    """Start a graph that records: `with run_graph(Shop, Stock) as graph: ...`.
+
+    Args:
+        agents: Classes, or objects that were made before; they are served in this order. None: the graph that was built.
+        artifacts: Where that graph is.
+        clock: Where the graph has its time from; a new `FakeClock` by default.
+        validation: What happens to arguments, results and payloads that do not fit the declared schemas; `strict` by default, and
+            for a graph that was built what its project says.
+        on_error: `raise`: the first exception of a handler comes out of the publish or call that caused it. `isolate`: it becomes
+            a dead letter, as in a graph that runs for real.
+        middleware: What goes around every handler and call, outermost first.
+        state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
+
+    Raises:
+        GraphBusError: What `connect` and `graphbus run` refuse.
+    """
+    time = FakeClock() if clock is None else clock
+    if agents:
+        topics, members = compose(agents, validation or "strict")
+        bus = RecordingBus(on_error=on_error, clock=time, admit=topics.admit, middleware=middleware)
+        graph = RecordingGraph(bus, members, time, str(state))
+        graph.start()
+        return graph
+
+    def init(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> RecordingGraph:
+        """Do what `runtime.init_simple_bus` does in a run for real."""
+        topics, members = compose_built(artifacts, modules, config)
+        around = (*middleware, *modules.middleware)
+        bus = RecordingBus(
+            on_error=on_error, clock=time, admit=topics.admit, middleware=around, settings=config.settings
+        )
+        graph = RecordingGraph(bus, members, time, str(state))
+        graph.place_of = modules.place_of
+        graph.at_end(modules.forget)
+        graph.start()
+        return graph
+
+    from graphbus_core import runtime  # most tests have no build
+
+    stages = runtime.PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").replacing({"INIT_SIMPLE_BUS": init})
+    return stages.run(RuntimeConfig(artifacts=str(artifacts), validation=validation))[RecordingGraph]

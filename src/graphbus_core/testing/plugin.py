@@ -6,39 +6,18 @@ With it pytest leaves the lines of GraphBus out of its tracebacks; `--full-trace
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from graphbus_core.bus.message_bus import OnError
-from graphbus_core.clock import Clock
-from graphbus_core.middleware import Middleware
-from graphbus_core.model.config import Validation
 from graphbus_core.node import GraphBusNode
 from graphbus_core.testing import FakeClock, RecordingGraph
 from graphbus_core.testing import run_graph as start_graph
 
 for _name in [name for name in sys.modules if name.startswith("graphbus_core.")]:
     vars(sys.modules[_name])["__tracebackhide__"] = True
-
-
-class RunGraph(Protocol):
-    """What the fixture `run_graph` gives: `graphbus_core.testing.run_graph` with the clock of the test."""
-
-    def __call__(
-        self,
-        *agents: type[GraphBusNode] | GraphBusNode,
-        artifacts: str | Path = ".graphbus",
-        clock: Clock | None = None,
-        validation: Validation | None = None,
-        on_error: OnError = "raise",
-        middleware: Sequence[Middleware] = (),
-        state: str | Path = "",
-    ) -> RecordingGraph:
-        """Start a graph; it is stopped when the test ends."""
 
 
 @pytest.fixture
@@ -48,8 +27,8 @@ def fake_clock() -> FakeClock:
 
 
 @pytest.fixture
-def run_graph(fake_clock: FakeClock) -> Iterator[RunGraph]:
-    """Start graphs that record, of classes or of what was built; they are stopped when the test ends, the last one first."""
+def run_graph(fake_clock: FakeClock) -> Iterator[Callable[..., RecordingGraph]]:
+    """Start graphs as `graphbus_core.testing.run_graph` does; they are stopped when the test ends, the last one first."""
     with ExitStack() as running:
 
         def start(*agents: type[GraphBusNode] | GraphBusNode, **options: Any) -> RecordingGraph:

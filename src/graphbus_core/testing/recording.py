@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,96 +17,19 @@ from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.middleware import Handling, Middleware
 from graphbus_core.model.config import RuntimeSettings
-from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import Event
 from graphbus_core.model.topics import is_topic_or_pattern, matches
 from graphbus_core.schema.json import Json
 from graphbus_core.testing.clock import BusClock, FakeClock
 
-_MOST = 20
-_WIDEST = 160
-
-
-def differences(payload: object, fields: Mapping[str, object]) -> list[str]:
-    """One sentence for each field that is not as expected; none when the payload fits."""
-    if not fields:
-        return []
-    if not isinstance(payload, dict):
-        return [f"the payload is {payload!r} and has no fields"]
-    found = []
-    for name, expected in fields.items():
-        if name not in payload:
-            found.append(f"{name}: missing, not {expected!r}{did_you_mean(name, payload)}")
-        elif payload[name] != expected:
-            found.append(f"{name}: {payload[name]!r}, not {expected!r}")
-    return found
-
-
-def _expectation(fields: Mapping[str, object]) -> str:
-    """The expected fields as they were written: ` with total=12, status='open'`."""
-    return f" with {', '.join(f'{name}={value!r}' for name, value in fields.items())}" if fields else ""
-
-
-def _near_misses(events: Sequence[Event], fields: Mapping[str, object]) -> list[str]:
-    """Each event, and below it in what it differs."""
-    lines = []
-    for event in events[:_MOST]:
-        lines.append(f"  {one_line(event)}")
-        lines += [f"      {difference}" for difference in differences(event.payload, fields)]
-    return [*lines, *_more(events)]
-
-
-def listing(events: Sequence[Event]) -> list[str]:
-    """Each event on one line."""
-    return [*(f"  {one_line(event)}" for event in events[:_MOST]), *_more(events)]
-
-
-def called(calls: Sequence[tuple[str, Mapping[str, object]]], arguments: Mapping[str, object]) -> list[str]:
-    """Each call as it was written, and below it in what it differs."""
-    lines = []
-    for name, given in calls[:_MOST]:
-        lines.append(_short(f"  {name}({', '.join(f'{key}={value!r}' for key, value in given.items())})"))
-        lines += [f"      {difference}" for difference in differences(dict(given), arguments)]
-    return [*lines, *_more(calls)]
-
-
-def _buried(letters: Sequence[DeadLetter]) -> list[str]:
-    """Each dead letter with what has become of it."""
-    lines = []
-    for letter in letters[:_MOST]:
-        to = f" to {letter.subscription}" if letter.subscription else ""
-        tries = f" ({letter.attempts} attempts)" if letter.attempts > 1 else ""
-        lines += [f"  {one_line(letter.event)}", f"      {letter.reason}{to}{tries}: {letter.error}"]
-    return [*lines, *_more(letters)]
-
-
-def one_line(event: Event) -> str:
-    """Topic and payload."""
-    text = event.topic if event.payload is None else f"{event.topic} {_as_json(event.payload)}"
-    return _short(text)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """` Did you mean …?`, unless the word is known."""
-    names = set(known)
-    return "" if word in names else did_you_mean(word, names)
-
-
-def _as_json(payload: object) -> str:
-    return msgspec.json.encode(payload).decode()
-
-
-def _more(events: Sequence[object]) -> list[str]:
-    return [f"  … and {len(events) - _MOST} more"] if len(events) > _MOST else []
-
-
 _EVERYTHING = "/**"
 _HISTORY = 100_000
 _DEFAULTS = RuntimeSettings()
+_MOST = 20
+_WIDEST = 160
+
+_Thing = tuple[str, object]
+"""What happened: a line about it, and the fields that it had."""
 
 
 class Delivered(msgspec.Struct, kw_only=True):
@@ -121,12 +45,6 @@ class Delivered(msgspec.Struct, kw_only=True):
     handler: str
     attempt: int
     error: BaseException | None = None
-
-    def __enter__(self) -> None:
-        """The attempt begins."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self.error = error
 
 
 class Recorder:
@@ -144,15 +62,23 @@ class Recorder:
             return
         delivery = Delivered(event=handling.event, handler=handling.name, attempt=handling.attempt)
         self.deliveries.append(delivery)
-        with delivery:
+        has_returned = False
+        try:
             yield
+            has_returned = True
+        finally:
+            delivery.error = None if has_returned else sys.exception()
 
-    def note_timeout(self, event: Event, handler: str, attempt: int, error: TimeoutError) -> None:
-        """A time limit goes around the middleware, which hears of a cancellation only: say what the handler has failed with."""
-        for each in reversed(self.deliveries):
-            if each.event is event and each.handler == handler and each.attempt == attempt:
-                each.error = error
-                return
+    def note_timeout(self, failed: Delivery) -> None:
+        """Say that it was a time limit: that goes around the middleware, which hears of a cancellation only."""
+        if not isinstance(failed.error, TimeoutError):
+            return
+        for each in self.deliveries:
+            if each.event is failed.event and (each.handler, each.attempt) == (
+                failed.subscription.name,
+                failed.attempt,
+            ):
+                each.error = failed.error
 
 
 class Recorded:
@@ -192,15 +118,13 @@ class Recorded:
         __tracebackhide__ = True
         events = self.events(topic)
         for event in events:
-            if not differences(event.payload, fields):
+            if not _differences(event.payload, fields):
                 return event
         if events:
-            text = [f"no event on {topic}{_expectation(fields)}; there were:", *_near_misses(events, fields)]
-        else:
-            every = self.events()
-            hint = suggestion(topic, {event.topic for event in every})
-            text = [f"nothing was published on {topic}.{hint}", *_instead(every)]
-        raise AssertionError("\n".join([*text, *_failed(self.failures())]))
+            raise self._failure(f"no event on {topic}{_expectation(fields)}; there were:", map(_event, events), fields)
+        every = self.events()
+        hint = did_you_mean(topic, {event.topic for event in every})
+        raise self._failure(f"nothing was published on {topic}.{hint} There were:", map(_event, every))
 
     def assert_not_published(self, topic: str, /, **fields: object) -> None:
         """Prove that no event of the topic has these fields.
@@ -209,10 +133,9 @@ class Recorded:
             AssertionError: There is one; it says which.
         """
         __tracebackhide__ = True
-        found = [event for event in self.events(topic) if not differences(event.payload, fields)]
+        found = [event for event in self.events(topic) if not _differences(event.payload, fields)]
         if found:
-            head = f"{len(found)} event{'s' * (len(found) > 1)} on {topic}{_expectation(fields)}:"
-            raise AssertionError("\n".join([head, *listing(found)]))
+            raise self._failure(f"there were events on {topic}{_expectation(fields)}:", map(_event, found))
 
     def assert_delivered_to(self, handler: str, topic: str = _EVERYTHING, /, **fields: object) -> Delivered:
         """Give the first delivery of such an event to the handler, `Agent.method` or `Agent`, that did not fail.
@@ -224,18 +147,12 @@ class Recorded:
         got = self.deliveries(handler)
         on_topic = [each for each in got if matches(topic, each.event.topic)]
         for each in on_topic:
-            if each.error is None and not differences(each.event.payload, fields):
+            if each.error is None and not _differences(each.event.payload, fields):
                 return each
+        hint = "" if got else did_you_mean(handler, _names(each.handler for each in self._recorder.deliveries))
         wanted = f"{handler} handled no event{'' if topic == _EVERYTHING else f' on {topic}'}{_expectation(fields)}"
-        if on_topic:
-            text = [f"{wanted}; it got:", *_near_misses([each.event for each in on_topic], fields)]
-        elif got:
-            text = [f"{wanted}; it got:", *listing([each.event for each in got])]
-        else:
-            handlers = {each.handler for each in self._recorder.deliveries}
-            names = handlers | {name.partition(".")[0] for name in handlers}
-            text = [f"{wanted}: it got nothing.{suggestion(handler, names)}", *_instead(self.events())]
-        raise AssertionError("\n".join([*text, *_failed(self.failures())]))
+        things = (_event(each.event) for each in on_topic or got)
+        raise self._failure(f"{wanted}.{hint} It got:", things, fields if on_topic else {})
 
     def assert_called(self, method: str, /, **arguments: object) -> dict[str, Any]:
         """Give the arguments of the first call of `Agent.method`, or of a method of `Agent`, that was made with these.
@@ -246,17 +163,12 @@ class Recorded:
         __tracebackhide__ = True
         calls = self.calls(method)
         for each in calls:
-            if not differences(each, arguments):
+            if not _differences(each, arguments):
                 return each
         every = [(name, each) for name, each in self._recorder.calls if not calls or _is_of(name, method)]
-        names = {name for name, _ in every}
-        hint = "" if calls else suggestion(method, names | {name.partition(".")[0] for name in names})
-        head = f"nobody called {method}{_expectation(arguments)}"
-        text = [
-            f"{head}.{hint} Calls were:" if every else f"{head}. Nothing was called at all.",
-            *called(every, arguments),
-        ]
-        raise AssertionError("\n".join([*text, *_failed(self.failures())]))
+        hint = "" if calls else did_you_mean(method, _names(name for name, _ in every))
+        head = f"nobody called {method}{_expectation(arguments)}.{hint} Calls were:"
+        raise self._failure(head, (_call(name, each) for name, each in every), arguments if calls else {})
 
     def assert_no_dead_letters(self) -> None:
         """Prove that every event was handled by all who hear it, if not at the first attempt.
@@ -267,8 +179,26 @@ class Recorded:
         __tracebackhide__ = True
         letters = self._recorded_bus.dead_letters()
         if letters:
-            head = f"{len(letters)} dead letter{'s' * (len(letters) > 1)}:"
-            raise AssertionError("\n".join([head, *_buried(letters)]))
+            things = [
+                (f"{_line(each.event)} to {each.subscription or 'nobody'}: {each.error}", None) for each in letters
+            ]
+            raise self._failure("there are dead letters:", things)
+
+    def _failure(
+        self, head: str, things: Iterable[_Thing], fields: Mapping[str, object] | None = None
+    ) -> AssertionError:
+        """Tell what there was instead, and which handlers have failed: often that is why something is missing."""
+        there = list(things)
+        failed = [
+            f"  {each.handler} on {each.event.topic}: {tell(each.error)}" for each in self.failures() if each.error
+        ]
+        lines = [head if there else f"{head} nothing"]
+        for text, found in there[:_MOST]:
+            lines.append(f"  {text if len(text) <= _WIDEST else f'{text[: _WIDEST - 1]}…'}")
+            lines += [f"      {difference}" for difference in _differences(found, fields or {})]
+        lines += [f"  … and {len(there) - _MOST} more"] if len(there) > _MOST else []
+        lines += ["These handlers have failed:", *failed] if failed else []
+        return AssertionError("\n".join(lines))
 
 
 class RecordingBus(Recorded, MessageBus):
@@ -293,8 +223,6 @@ class RecordingBus(Recorded, MessageBus):
     ) -> None:
         self._recorder = Recorder()
         self._recorded_bus = self
-        if isinstance(clock, FakeClock):
-            clock = BusClock(clock, self.run)
         super().__init__(
             history=_HISTORY,
             dead_letters=_HISTORY,
@@ -303,25 +231,56 @@ class RecordingBus(Recorded, MessageBus):
             queue=settings.queue,
             mailbox=settings.mailbox,
             on_error=on_error,
-            clock=clock,
+            clock=BusClock(clock, self.run) if isinstance(clock, FakeClock) else clock,
             admit=admit,
             middleware=(self._recorder, *middleware),
         )
-        self._sync.on_failure = self._note_timeout
-
-    def _note_timeout(self, delivery: Delivery) -> None:
-        if isinstance(delivery.error, TimeoutError):
-            self._recorder.note_timeout(delivery.event, delivery.subscription.name, delivery.attempt, delivery.error)
+        self._sync.on_failure = self._recorder.note_timeout
 
 
-def _instead(events: Sequence[Event]) -> list[str]:
-    return ["Published were:", *listing(events)] if events else ["Nothing was published at all."]
+def _differences(payload: object, fields: Mapping[str, object]) -> list[str]:
+    """Give one sentence for each field that is not as expected; none when the payload fits."""
+    if not fields:
+        return []
+    if not isinstance(payload, dict):
+        return [f"the payload is {payload!r} and has no fields"]
+    missing = [
+        f"{name}: missing, not {expected!r}{did_you_mean(name, payload)}"
+        for name, expected in fields.items()
+        if name not in payload
+    ]
+    wrong = [
+        f"{name}: {payload[name]!r}, not {expected!r}"
+        for name, expected in fields.items()
+        if name in payload and payload[name] != expected
+    ]
+    return missing + wrong
 
 
-def _failed(failures: Sequence[Delivered]) -> list[str]:
-    """More often than not a failure is why an event is missing."""
-    lines = [f"  {each.handler} on {each.event.topic}: {tell(each.error)}" for each in failures if each.error]
-    return ["These handlers have failed:", *lines] if lines else []
+def _expectation(fields: Mapping[str, object]) -> str:
+    """Give the expected fields as they were written: ` with total=12, status='open'`."""
+    return f" with {_arguments(fields)}" if fields else ""
+
+
+def _arguments(fields: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in fields.items())
+
+
+def _event(event: Event) -> _Thing:
+    return _line(event), event.payload
+
+
+def _call(name: str, arguments: Mapping[str, object]) -> _Thing:
+    return f"{name}({_arguments(arguments)})", dict(arguments)
+
+
+def _line(event: Event) -> str:
+    return event.topic if event.payload is None else f"{event.topic} {msgspec.json.encode(event.payload).decode()}"
+
+
+def _names(handlers: Iterable[str]) -> set[str]:
+    """Give the handlers and their agents."""
+    return {name for handler in handlers for name in (handler, handler.partition(".")[0])}
 
 
 def _is_of(name: str, wanted: str) -> bool:

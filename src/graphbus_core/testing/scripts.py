@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import wraps
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from graphbus_core.bus.signatures import bind
-from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, DeclaredTopic
+from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription
 from graphbus_core.errors import RunError, UsageError, did_you_mean
 from graphbus_core.hosting import members
 from graphbus_core.hosting.contracts import Topics
@@ -123,14 +123,12 @@ def scripted(
     space: dict[str, Any] = {"stands_for": real, "scripts": {**on, **methods}, "__doc__": f"Stands in for {name}."}
     for method, declarations in _subscriptions(name, real, on).items():
         space[method] = _handler(method, declarations)
-    contracts = _contracts(real)
     for method, script in methods.items():
-        if real is not None:
-            _check_answers(name, real, method, script, contracts)
-        space[method] = _method(method, contracts.get(method, DeclaredSchema(None, None)))
+        contract = _contract(real, method, script) if real else DeclaredSchema(None, None)
+        space[method] = _method(method, contract)
     if real is not None:
         _check_says(name, real, (*on.values(), *methods.values()))
-        space["__graphbus_publishes__"] = tuple(_declared_topics(real))
+        space["__graphbus_publishes__"] = tuple(members.declared_topics_of(real))
     node: ScriptedNode = type(name, (ScriptedNode,), space)()
     return node
 
@@ -141,33 +139,29 @@ def scripted(
 def _subscriptions(
     name: str, real: type[GraphBusNode] | None, topics: Iterable[str]
 ) -> dict[str, list[DeclaredSubscription]]:
-    """Name of a handler -> what it hears, named and retried as in the real class."""
-    heard = list(handlers_of(real)) if real is not None else []
+    """Give what each handler hears: named and tried again as in the real class, by a plain function."""
     found: dict[str, list[DeclaredSubscription]] = {}
+    heard = list(handlers_of(real)) if real is not None else []
     for topic in topics:
-        method, policy = _plain_name(topic), ONCE
-        if real is not None:
-            fitting = [each for each in heard if matches(each[0], topic)]
-            if not fitting:
-                hint = did_you_mean(topic, [each[0] for each in heard])
-                raise UsageError("GBE168", name=name, what=f"does not hear {topic}", suggestion=hint)
-            _, method, policy = fitting[0]
-        found.setdefault(method, []).append(DeclaredSubscription(topic, _for_plain_function(policy)))
+        fitting = [(method, policy) for each, method, policy in heard if matches(each, topic)]
+        if real is not None and not fitting:
+            hint = did_you_mean(topic, [each for each, _, _ in heard])
+            raise UsageError("GBE168", name=name, what=f"does not hear {topic}", suggestion=hint)
+        method, real_policy = fitting[0] if fitting else (_plain_name(topic), ONCE)
+        policy = DeliveryPolicy(
+            retries=real_policy.retries, backoff_s=real_policy.backoff_s, retry_on=real_policy.retry_on
+        )
+        found.setdefault(method, []).append(DeclaredSubscription(topic, policy))
     return found
 
 
-def _contracts(real: type[GraphBusNode] | None) -> dict[str, DeclaredSchema]:
-    specs = members.methods_of(real) if real is not None else ()
-    return {spec.name: getattr(real, spec.name).__graphbus_schema__ for spec in specs}
-
-
-def _check_answers(
-    name: str, real: type[GraphBusNode], method: str, script: Script, contracts: Mapping[str, DeclaredSchema]
-) -> None:
-    if method not in contracts:
-        hint = did_you_mean(method, contracts)
-        raise UsageError("GBE168", name=name, what=f"has no method {method} with @schema_method", suggestion=hint)
-    promised = next(spec.output_schema for spec in members.methods_of(real) if spec.name == method)
+def _contract(real: type[GraphBusNode], method: str, script: Script) -> DeclaredSchema:
+    """Give the contract of a method, which every answer of its script fits that is known before it is asked."""
+    specs = {spec.name: spec for spec in members.methods_of(real)}
+    if method not in specs:
+        what = f"has no method {method} with @schema_method"
+        raise UsageError("GBE168", name=real.__name__, what=what, suggestion=did_you_mean(method, specs))
+    promised = specs[method].output_schema
     for step in _steps(script):
         answers = [part for part in _parts(step) if not isinstance(part, Say)]
         answer = answers[-1] if answers else None
@@ -175,7 +169,10 @@ def _check_answers(
         if is_open or promised is None or (answer is None and not promised.fields):
             continue
         if problems := problems_of(promised, answer):
-            raise UsageError("GBE167", name=name, what=f"as the result of {method}", reason=describe(problems))
+            reason = describe(problems)
+            raise UsageError("GBE167", name=real.__name__, what=f"as the result of {method}", reason=reason)
+    contract: DeclaredSchema = getattr(real, method).__graphbus_schema__
+    return contract
 
 
 def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
@@ -189,12 +186,6 @@ def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) 
         except RunError as refused:
             reason = refused.data.get("reason", refused.sentence)
             raise UsageError("GBE167", name=name, what=f"on {said.topic}", reason=reason) from None
-
-
-def _declared_topics(real: type[GraphBusNode]) -> Iterator[DeclaredTopic]:
-    for holder in (real, *(getattr(real, name, None) for name in dir(real))):
-        found = getattr(holder, "__graphbus_publishes__", ())
-        yield from found if isinstance(found, tuple) else ()
 
 
 def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event: Event) -> None:
@@ -244,8 +235,3 @@ def _is_exception(part: object) -> TypeGuard[BaseException | type[BaseException]
 
 def _plain_name(topic: str) -> str:
     return "on" + topic.replace("**", "any").replace("*", "any").replace("/", "_").replace("-", "_").lower()
-
-
-def _for_plain_function(policy: DeliveryPolicy) -> DeliveryPolicy:
-    """The same attempts, without what only an `async def` handler may have."""
-    return DeliveryPolicy(retries=policy.retries, backoff_s=policy.backoff_s, retry_on=policy.retry_on)

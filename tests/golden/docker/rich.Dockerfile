@@ -1,11 +1,11 @@
-# Written by `graphbus docker build --output deploy`. Write it again rather than edit it.
+# Written by `graphbus docker build --serve`. Write it again rather than edit it.
 
 FROM registry.example.org/python:3.13-slim@sha256:0000000000000000000000000000000000000000000000000000000000000000 AS libraries
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONPYCACHEPREFIX=/bytecode \
     PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
-COPY deploy/docker/ deploy/docker/
+COPY docker/ docker/
 COPY requirements/prod.txt requirements/prod.txt
 
 # Only what is listed, with its hash, and no code of others is run to install it. There is no pip in the environment.
@@ -13,7 +13,7 @@ COPY requirements/prod.txt requirements/prod.txt
 ARG PIP_INDEX_URL
 RUN python -m venv --without-pip /venv && \
     python -m pip --python /venv/bin/python install --no-cache-dir --no-compile --root-user-action=ignore \
-        --only-binary=:all: --require-hashes --requirement=deploy/docker/requirements.txt --requirement=requirements/prod.txt && \
+        --only-binary=:all: --require-hashes --requirement=docker/requirements.txt --requirement=requirements/prod.txt && \
     /venv/bin/python -c 'import sys; from importlib.util import find_spec; sys.exit("".join(f"no {each} in the requirements\n" for each in sys.argv[1:] if not find_spec(each)) or None)' requests yaml
 
 # The base has no bytecode, and a container cannot write any: without it each start compiles for half a second.
@@ -24,7 +24,7 @@ RUN python -m compileall -q --invalidation-mode=unchecked-hash -x '/(ensurepip|i
 
 FROM libraries AS project
 WORKDIR /app
-COPY deploy/docker/graphbus.toml /etc/graphbus/graphbus.toml
+COPY docker/graphbus.toml /etc/graphbus/graphbus.toml
 COPY data/ data/
 COPY pyproject.toml pyproject.toml
 COPY src/ src/

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Callable
 
 import places
 
@@ -43,20 +44,30 @@ IN_EVERY_WAY = {
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def names() -> list[str]:
-    return [name for name in globals() if name.partition("_")[0] in POWERS and "_" in name]
-
-
 POWERS = ("write", "read", "network", "processes", "environment", "never", "always")
+X86 = os.uname().machine == "x86_64"
+
+
+def names() -> list[str]:
+    """Sorted: who has looked `localhost` up may reach its address from then on."""
+    return sorted([*DEEDS, *(name for name in globals() if name.partition("_")[0] in POWERS and "_" in name)])
+
+
+def do(name: str) -> None:
+    (DEEDS.get(name) or globals()[name])()
 
 
 def attempt(name: str) -> str:
     """`done`, or `refused: ` and what was raised."""
     try:
-        globals()[name]()
+        do(name)
     except Exception as error:  # noqa: BLE001 - that is what we want to know
         return f"refused: {type(error).__name__}: {error}"
     return "done"
+
+
+def true(is_so: object) -> None:
+    assert is_so
 
 
 def checked(result: int) -> int:
@@ -76,11 +87,78 @@ def wait(child: int) -> None:
     assert status == 0, status
 
 
+DEEDS: dict[str, Callable[[], object]] = {
+    "always_read_the_project": lambda: true("deeds" in pathlib.Path("pyproject.toml").read_text()),
+    "always_dev_null": lambda: open("/dev/null", "w").write("x"),
+    "always_state_folder": lambda: open(places.STATE + "/kept.txt", "a").write("x"),
+    "always_variable_of_python": lambda: true(os.environ["PATH"]),
+    "always_variable_that_was_never_there": lambda: true(os.environ.get("NOBODY_HAS_SET_THIS") is None),
+    "always_signal_to_oneself": lambda: os.kill(os.getpid(), 0),
+    "write_open_by_name": lambda: open(OPEN / "a.txt", "w").write("x"),
+    "write_open_by_number": lambda: os.close(os.open(OPEN / "b.txt", os.O_CREAT | os.O_WRONLY)),
+    "write_open_text": lambda: (OPEN / "d.txt").write_text("x"),
+    "write_open_copy": lambda: shutil.copy(__file__, OPEN / "e.txt"),
+    "write_open_temporary": lambda: tempfile.NamedTemporaryFile(dir=OPEN).close(),
+    "write_open_folder": lambda: (OPEN / "folder").mkdir(exist_ok=True),
+    "write_open_truncate": lambda: os.truncate(OPEN / "movable.txt", 0),
+    "write_open_mode": lambda: os.chmod(OPEN / "movable.txt", 0o600),
+    "write_open_times": lambda: os.utime(OPEN / "movable.txt", (1, 1)),
+    "write_open_pipe": lambda: os.mkfifo(OPEN / f"pipe{os.urandom(4).hex()}"),
+    "write_open_natively": lambda: os.close(checked(libc.open(bytes(OPEN / "g.txt"), os.O_CREAT | os.O_WRONLY, 0o600))),
+    "write_shut_by_name": lambda: open(SHUT / "a.txt", "w").write("x"),
+    "write_shut_relative": lambda: open(os.path.relpath(SHUT / "a.txt"), "a").write("x"),
+    "write_shut_through_a_link": lambda: open(OPEN / "way_out" / "a.txt", "w").write("x"),
+    "write_shut_rename": lambda: os.rename(OPEN / "movable.txt", SHUT / "moved.txt"),
+    "write_shut_natively": lambda: os.close(checked(libc.open(bytes(SHUT / "g.txt"), os.O_CREAT | os.O_WRONLY, 0o600))),
+    "write_shut_project": lambda: open("agents/doer.py", "a").write("#"),
+    "write_shut_project_natively": lambda: os.close(checked(libc.open(b"agents/doer.py", os.O_WRONLY | os.O_APPEND))),
+    "write_shut_artifacts": lambda: pathlib.Path(".graphbus/agents.json").write_text("{}"),
+    "write_shut_temporary": lambda: tempfile.NamedTemporaryFile(dir="/tmp").close(),
+    "read_secret_by_number": lambda: os.close(os.open(OUTSIDE / "secret.txt", os.O_RDONLY)),
+    "read_secret_text": lambda: true((OUTSIDE / "secret.txt").read_text() == "a secret"),
+    "read_secret_natively": lambda: os.close(checked(libc.open(bytes(OUTSIDE / "secret.txt"), os.O_RDONLY))),
+    "read_shut_by_name": lambda: (SHUT / "there.txt").read_text(),
+    "read_shut_list": lambda: os.listdir(SHUT),
+    "read_shut_scan": lambda: list(os.scandir(SHUT)),
+    "read_shut_natively": lambda: os.close(checked(libc.open(bytes(SHUT / "there.txt"), os.O_RDONLY))),
+    "read_shut_shadow": lambda: open("/etc/shadow").read(),
+    "read_shut_parents_variables": lambda: open(f"/proc/{os.getppid()}/environ").read(),
+    "read_shut_parents_memory": lambda: os.close(os.open(f"/proc/{os.getppid()}/mem", os.O_RDONLY)),
+    "read_shut_own_memory_to_write": lambda: os.close(checked(libc.open(b"/proc/self/mem", os.O_RDWR))),
+    "network_socket_natively": lambda: os.close(checked(libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0))),
+    "network_local_name_look_up": lambda: socket.getaddrinfo("localhost", places.PORT),
+    "network_local_name_connect": lambda: socket.create_connection(("localhost", places.PORT), timeout=5).close(),
+    "network_other_url": lambda: urllib.request.urlopen("http://127.0.0.2:1/", timeout=2).close(),
+    "never_listen": lambda: socket.create_server(("127.0.0.1", 0)).close(),
+    "never_machine_of_the_host": lambda: socket.socket(40, socket.SOCK_STREAM).close(),
+    "processes_subprocess": lambda: subprocess.run(["true"], check=True),
+    "processes_shell": lambda: true(os.system("true") == 0),
+    "processes_spawn": lambda: wait(os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {})),
+    "processes_shell_natively": lambda: true(checked(libc.system(b"exit 0")) == 0),
+    "never_signal_to_the_parent": lambda: os.kill(os.getppid(), 0),
+    "never_signal_to_the_parent_natively": lambda: checked(libc.kill(os.getppid(), signal.SIGCONT)),
+    "environment_one": lambda: true(os.environ["SECRET_ONE"] == "one"),
+    "environment_one_or_none": lambda: true(os.getenv("SECRET_ONE") == "one"),
+    "environment_one_of_all": lambda: true(dict(os.environ)["SECRET_ONE"] == "one"),
+    "environment_one_as_bytes": lambda: true(os.environb[b"SECRET_ONE"] == b"one"),
+    "environment_three": lambda: true(os.environ["OTHER_SECRET"] == "three"),
+    "never_raw_socket": lambda: os.close(checked(libc.socket(socket.AF_INET, socket.SOCK_RAW, 1))),
+    "never_ptrace": lambda: call(101 if X86 else 117, 16, os.getppid(), 0, 0),
+    "never_memory_of_others": lambda: call(310 if X86 else 270, os.getppid(), None, 0, None, 0, 0),
+    "never_namespace": lambda: call(272 if X86 else 97, 0x10000000),
+    "never_io_uring": lambda: call(425, 1, ctypes.create_string_buffer(120)),
+    "never_secret_memory": lambda: os.close(call(447, 0)),
+    "never_bpf": lambda: call(321 if X86 else 280, 0, ctypes.create_string_buffer(120), 120),
+    "never_shared_memory": lambda: call(29 if X86 else 194, 0, 4096, 0o1600),
+    "never_keys": lambda: call(250 if X86 else 219, 0, -3, 1),
+    "never_mount": lambda: call(165 if X86 else 40, b"tmpfs", b"/mnt", b"tmpfs", 0, None),
+    "never_clone3": lambda: call(435, ctypes.create_string_buffer(88), 88),
+    "never_file_by_handle": lambda: call(304 if X86 else 265, -100, ctypes.create_string_buffer(128), 0),
+}
+"""Those that are one expression."""
+
+
 # --- what is always allowed ---
-
-
-def always_read_the_project() -> None:
-    assert "deeds" in pathlib.Path("pyproject.toml").read_text()
 
 
 def always_import_of_the_library() -> None:
@@ -88,19 +166,9 @@ def always_import_of_the_library() -> None:
     import wave  # noqa: F401
 
 
-def always_dev_null() -> None:
-    with open("/dev/null", "w") as file:
-        file.write("x")
-
-
 def always_random() -> None:
     with open("/dev/urandom", "rb") as file:
         assert file.read(8)
-
-
-def always_state_folder() -> None:
-    with open(places.STATE + "/kept.txt", "a") as file:
-        file.write("x")
 
 
 def always_pair_of_sockets() -> None:
@@ -131,33 +199,12 @@ def always_time_zone() -> None:
     assert ZoneInfo("UTC")
 
 
-def always_variable_of_python() -> None:
-    assert os.environ["PATH"]
-
-
-def always_variable_that_was_never_there() -> None:
-    assert os.environ.get("NOBODY_HAS_SET_THIS") is None
-
-
 def always_own_variable() -> None:
     os.environ["SECRET_TWO"] = "made here"
     assert os.environ["SECRET_TWO"] == "made here"
 
 
-def always_signal_to_oneself() -> None:
-    os.kill(os.getpid(), 0)
-
-
 # --- writing ---
-
-
-def write_open_by_name() -> None:
-    with open(OPEN / "a.txt", "w") as file:
-        file.write("x")
-
-
-def write_open_by_number() -> None:
-    os.close(os.open(OPEN / "b.txt", os.O_CREAT | os.O_WRONLY))
 
 
 def write_open_below_a_folder() -> None:
@@ -166,23 +213,6 @@ def write_open_below_a_folder() -> None:
         os.close(os.open("c.txt", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
     finally:
         os.close(folder)
-
-
-def write_open_text() -> None:
-    (OPEN / "d.txt").write_text("x")
-
-
-def write_open_copy() -> None:
-    shutil.copy(__file__, OPEN / "e.txt")
-
-
-def write_open_temporary() -> None:
-    with tempfile.NamedTemporaryFile(dir=OPEN):
-        pass
-
-
-def write_open_folder() -> None:
-    (OPEN / "folder").mkdir(exist_ok=True)
 
 
 def write_open_rename() -> None:
@@ -205,75 +235,14 @@ def write_open_hard_link() -> None:
     os.remove(OPEN / "second")
 
 
-def write_open_truncate() -> None:
-    os.truncate(OPEN / "movable.txt", 0)
-
-
-def write_open_mode() -> None:
-    os.chmod(OPEN / "movable.txt", 0o600)
-
-
-def write_open_times() -> None:
-    os.utime(OPEN / "movable.txt", (1, 1))
-
-
-def write_open_pipe() -> None:
-    os.mkfifo(OPEN / f"pipe{os.urandom(4).hex()}")
-
-
 def write_open_database() -> None:
     with sqlite3.connect(OPEN / "f.db") as connection:
         connection.execute("create table if not exists t (x)")
 
 
-def write_open_natively() -> None:
-    os.close(checked(libc.open(bytes(OPEN / "g.txt"), os.O_CREAT | os.O_WRONLY, 0o600)))
-
-
 def write_open_mode_of_another_natively() -> None:
     """A limit that is admitted: where agents may write at all, no kernel says of which files they may change the mode."""
     checked(libc.chmod(bytes(SHUT / "there.txt"), 0o600))
-
-
-def write_shut_by_name() -> None:
-    with open(SHUT / "a.txt", "w") as file:
-        file.write("x")
-
-
-def write_shut_relative() -> None:
-    with open(os.path.relpath(SHUT / "a.txt"), "a") as file:
-        file.write("x")
-
-
-def write_shut_through_a_link() -> None:
-    with open(OPEN / "way_out" / "a.txt", "w") as file:
-        file.write("x")
-
-
-def write_shut_rename() -> None:
-    os.rename(OPEN / "movable.txt", SHUT / "moved.txt")
-
-
-def write_shut_natively() -> None:
-    os.close(checked(libc.open(bytes(SHUT / "g.txt"), os.O_CREAT | os.O_WRONLY, 0o600)))
-
-
-def write_shut_project() -> None:
-    with open("agents/doer.py", "a") as file:
-        file.write("#")
-
-
-def write_shut_project_natively() -> None:
-    os.close(checked(libc.open(b"agents/doer.py", os.O_WRONLY | os.O_APPEND)))
-
-
-def write_shut_artifacts() -> None:
-    pathlib.Path(".graphbus/agents.json").write_text("{}")
-
-
-def write_shut_temporary() -> None:
-    with tempfile.NamedTemporaryFile(dir="/tmp"):
-        pass
 
 
 # --- reading ---
@@ -282,14 +251,6 @@ def write_shut_temporary() -> None:
 def read_secret_by_name() -> None:
     with open(OUTSIDE / "secret.txt") as file:
         assert file.read() == "a secret"
-
-
-def read_secret_by_number() -> None:
-    os.close(os.open(OUTSIDE / "secret.txt", os.O_RDONLY))
-
-
-def read_secret_text() -> None:
-    assert (OUTSIDE / "secret.txt").read_text() == "a secret"
 
 
 def read_secret_below_a_folder() -> None:
@@ -308,44 +269,6 @@ def read_secret_in_memory() -> None:
 def read_secret_through_a_link() -> None:
     with open("link_to_the_secret") as file:
         assert file.read() == "a secret"
-
-
-def read_secret_natively() -> None:
-    os.close(checked(libc.open(bytes(OUTSIDE / "secret.txt"), os.O_RDONLY)))
-
-
-def read_shut_by_name() -> None:
-    (SHUT / "there.txt").read_text()
-
-
-def read_shut_list() -> None:
-    os.listdir(SHUT)
-
-
-def read_shut_scan() -> None:
-    list(os.scandir(SHUT))
-
-
-def read_shut_natively() -> None:
-    os.close(checked(libc.open(bytes(SHUT / "there.txt"), os.O_RDONLY)))
-
-
-def read_shut_shadow() -> None:
-    with open("/etc/shadow") as file:
-        file.read()
-
-
-def read_shut_parents_variables() -> None:
-    with open(f"/proc/{os.getppid()}/environ") as file:
-        file.read()
-
-
-def read_shut_parents_memory() -> None:
-    os.close(os.open(f"/proc/{os.getppid()}/mem", os.O_RDONLY))
-
-
-def read_shut_own_memory_to_write() -> None:
-    os.close(checked(libc.open(b"/proc/self/mem", os.O_RDWR)))
 
 
 # --- network ---
@@ -379,10 +302,6 @@ def network_datagram() -> None:
         connection.sendto(b"x", ("127.0.0.1", 9))
 
 
-def network_socket_natively() -> None:
-    os.close(checked(libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0)))
-
-
 def network_connect_natively() -> None:
     handle = checked(libc.socket(socket.AF_INET, socket.SOCK_STREAM, 0))
     try:
@@ -390,15 +309,6 @@ def network_connect_natively() -> None:
         checked(libc.connect(handle, address, len(address)))
     finally:
         os.close(handle)
-
-
-def network_local_name_look_up() -> None:
-    socket.getaddrinfo("localhost", places.PORT)
-
-
-def network_local_name_connect() -> None:
-    with socket.create_connection(("localhost", places.PORT), timeout=5):
-        pass
 
 
 def network_local_name_http() -> None:
@@ -414,20 +324,10 @@ def network_other_look_up() -> None:
         pass
 
 
-def network_other_url() -> None:
-    with urllib.request.urlopen("http://127.0.0.2:1/", timeout=2):
-        pass
-
-
 def network_other_connect() -> None:
     with socket.socket() as connection:
         connection.settimeout(2)
         connection.connect_ex(("127.0.0.2", 1))
-
-
-def never_listen() -> None:
-    with socket.create_server(("127.0.0.1", 0)):
-        pass
 
 
 def never_unix_socket() -> None:
@@ -435,28 +335,12 @@ def never_unix_socket() -> None:
         connection.connect(places.OUTSIDE + "/socket")
 
 
-def never_machine_of_the_host() -> None:
-    socket.socket(40, socket.SOCK_STREAM).close()
-
-
 # --- programs ---
 
 
-def processes_subprocess() -> None:
-    subprocess.run(["true"], check=True)
-
-
-def processes_shell() -> None:
-    assert os.system("true") == 0  # noqa: S605
-
-
 def processes_popen() -> None:
-    with os.popen("true") as pipe:  # noqa: S605
+    with os.popen("true") as pipe:
         pipe.read()
-
-
-def processes_spawn() -> None:
-    wait(os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {}))
 
 
 def processes_fork() -> None:
@@ -488,40 +372,12 @@ def processes_asynchronously() -> None:
     asyncio.run(start())
 
 
-def processes_shell_natively() -> None:
-    assert checked(libc.system(b"exit 0")) == 0
-
-
 def never_exec_natively_in_this_process() -> None:
     arguments = (ctypes.c_char_p * 2)(b"/proc/self/nothing", None)
     checked(libc.execv(b"/proc/self/nothing", arguments))
 
 
-def never_signal_to_the_parent() -> None:
-    os.kill(os.getppid(), 0)
-
-
-def never_signal_to_the_parent_natively() -> None:
-    checked(libc.kill(os.getppid(), signal.SIGCONT))
-
-
 # --- environment ---
-
-
-def environment_one() -> None:
-    assert os.environ["SECRET_ONE"] == "one"
-
-
-def environment_one_or_none() -> None:
-    assert os.getenv("SECRET_ONE") == "one"
-
-
-def environment_one_of_all() -> None:
-    assert dict(os.environ)["SECRET_ONE"] == "one"
-
-
-def environment_one_as_bytes() -> None:
-    assert os.environb[b"SECRET_ONE"] == b"one"
 
 
 def environment_one_natively() -> None:
@@ -535,13 +391,7 @@ def environment_one_in_memory() -> None:
     assert b"SECRET_ONE=one" in ctypes.string_at(first - places.VARIABLES_SIZE, places.VARIABLES_SIZE + 15)
 
 
-def environment_three() -> None:
-    assert os.environ["OTHER_SECRET"] == "three"
-
-
 # --- what no power is for ---
-
-X86 = os.uname().machine == "x86_64"
 
 
 def never_type_into_a_terminal() -> None:
@@ -550,51 +400,3 @@ def never_type_into_a_terminal() -> None:
     except OSError as error:
         if error.errno == errno.EPERM:
             raise
-
-
-def never_raw_socket() -> None:
-    os.close(checked(libc.socket(socket.AF_INET, socket.SOCK_RAW, 1)))
-
-
-def never_ptrace() -> None:
-    call(101 if X86 else 117, 16, os.getppid(), 0, 0)
-
-
-def never_memory_of_others() -> None:
-    call(310 if X86 else 270, os.getppid(), None, 0, None, 0, 0)
-
-
-def never_namespace() -> None:
-    call(272 if X86 else 97, 0x10000000)
-
-
-def never_io_uring() -> None:
-    call(425, 1, ctypes.create_string_buffer(120))
-
-
-def never_secret_memory() -> None:
-    os.close(call(447, 0))
-
-
-def never_bpf() -> None:
-    call(321 if X86 else 280, 0, ctypes.create_string_buffer(120), 120)
-
-
-def never_shared_memory() -> None:
-    call(29 if X86 else 194, 0, 4096, 0o1600)
-
-
-def never_keys() -> None:
-    call(250 if X86 else 219, 0, -3, 1)
-
-
-def never_mount() -> None:
-    call(165 if X86 else 40, b"tmpfs", b"/mnt", b"tmpfs", 0, None)
-
-
-def never_clone3() -> None:
-    call(435, ctypes.create_string_buffer(88), 88)
-
-
-def never_file_by_handle() -> None:
-    call(304 if X86 else 265, -100, ctypes.create_string_buffer(128), 0)

@@ -510,14 +510,14 @@ def test_an_async_handler_asks_and_others_hear_it() -> None:
 def test_counts_of_topics_that_are_compiled_anew_are_kept_and_do_not_become_more_and_more() -> None:
     with MessageBus() as bus:
         first = bus.subscribe("/A/B", lambda: None, name="first")
-        for _ in range(300):
+        for _ in range(120):
             bus.publish("/A/B")
             bus.subscribe("/A/C", lambda: None)
             bus.subscribe("/A/*", lambda: None)
         assert len(bus._routes._forgotten) <= 102
-        assert bus.statistics().subscriptions["first <- /A/B"].delivered == 300
+        assert bus.statistics().subscriptions["first <- /A/B"].delivered == 120
         bus.unsubscribe(first)
-        assert first.delivered == 300
+        assert first.delivered == 120
 
 
 def test_what_comes_while_somebody_only_looks_is_delivered_by_another_thread() -> None:

@@ -151,30 +151,12 @@ def test_classes_are_described_once_and_what_nobody_declares_is_said(document: d
     assert "summary" not in messages["Weather.Archived.Event"]
 
 
-def test_agents_are_tags_with_the_first_line_of_what_they_say_of_themselves(document: dict[str, Any]) -> None:
-    assert document["info"]["tags"] == [
-        {"name": "Archive"},
-        {"name": "Station", "description": "Reads sensors."},
-        {"name": "Units"},
-    ]
-    assert document["info"]["title"] == "station"
-
-
 def test_no_line_number_changes_a_document(artifacts: BuildArtifacts, tmp_path: Path) -> None:
     moved = {**FILES, "agents/station.py": "\n\n\n" + FILES["agents/station.py"]}
     build_graph(write_project(tmp_path, moved) / "agents")
     again = load(tmp_path / ".graphbus")
     assert documents.asyncapi(again, INFO) == documents.asyncapi(artifacts, INFO)
     assert documents.bundle(again, INFO) == documents.bundle(artifacts, INFO)
-
-
-def test_a_graph_without_agents_and_a_project_without_a_name_have_documents() -> None:
-    from graphbus_core.model.artifacts import AgentsArtifact, GraphArtifact, TopicsArtifact
-
-    nothing = GraphArtifact(nodes=(), edges=(), activation_order=(), generations=())
-    empty = BuildArtifacts(graph=nothing, agents=AgentsArtifact(()), topics=TopicsArtifact(()))
-    assert documents.asyncapi(empty, ProjectInfo())["info"] == {"title": "GraphBus", "version": "0"}
-    assert documents.bundle(empty, ProjectInfo())["$defs"] == {}
 
 
 @needs_parser
@@ -297,42 +279,6 @@ def test_what_cannot_be_read_or_is_computed_is_said_to_be_so(tmp_path: Path) -> 
         "Price.**": "/Price/{rest}",
     }
     assert "reply" not in document["operations"]["request.One.Price.**"]
-
-
-def test_several_handlers_of_an_undeclared_payload_must_all_be_able_to_take_it(tmp_path: Path) -> None:
-    files = {
-        "pyproject.toml": '[tool.graphbus]\nexternal_topics = ["/A/B", "/A/C"]\n',
-        "agents/__init__.py": "",
-        "agents/a.py": """
-            from graphbus_core import GraphBusNode, subscribe
-
-
-            class One(GraphBusNode):
-                @subscribe("/A/B")
-                def first(self, a: int, b: str = "") -> None:
-                    pass
-
-                @subscribe("/A/C")
-                def nothing(self) -> None:
-                    pass
-
-
-            class Two(GraphBusNode):
-                @subscribe("/A/*")
-                def second(self, payload: dict) -> None:
-                    pass
-            """,
-    }
-    build_graph(write_project(tmp_path, files) / "agents")
-    defined = documents.bundle(load(tmp_path / ".graphbus"), INFO)["$defs"]
-    wanted = {
-        "type": "object",
-        "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
-        "required": ["a"],
-    }
-    assert defined["A.B.Payload"]["allOf"] == [wanted, {"type": "object"}]
-    assert defined["A.B.Payload"]["description"].endswith("what One.first and Two.second can take.")
-    assert defined["A.C.Payload"]["type"] == "object"
 
 
 def test_the_parser_is_pinned_by_hashes_and_no_address() -> None:

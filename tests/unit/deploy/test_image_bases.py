@@ -19,14 +19,10 @@ DIGEST = f"@sha256:{'a' * 64}"
     [
         ("", "3.11"),
         (">=3.11", "3.11"),
-        (">=3.14", "3.14"),
         (">=3.12", "3.12"),
-        (">=3.11,<3.13", "3.11"),
         (">=3.11, !=3.11.*", "3.12"),
         ("==3.12.*", "3.12"),
-        ("~=3.11", "3.11"),
         ("~=3.12.1", "3.12"),
-        ("<=3.12", "3.11"),
         (">3.13.99", "3.14"),
         ("!=3.11.17", "3.12"),
         ("nonsense", "3.11"),
@@ -49,7 +45,7 @@ def test_a_version_that_was_asked_for_is_taken_if_the_project_allows_it() -> Non
         choose_python("3.11", ">=3.13")
 
 
-@pytest.mark.parametrize(("python", "requires"), [("3.10", ""), ("3", ""), ("", "<3.11"), ("", "==2.7.18")])
+@pytest.mark.parametrize(("python", "requires"), [("3.10", ""), ("3", ""), ("", "<3.11")])
 def test_there_is_no_image_for_every_python(python: str, requires: str) -> None:
     with pytest.raises(DeployError, match=r"GBE713") as refusal:
         choose_python(python, requires)

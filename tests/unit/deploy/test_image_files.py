@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.image import ImagePlan, _render_dockerfile, _render_ignore_file, generate
+from graphbus_core.deploy.image import ImagePlan, render_dockerfile, render_ignore_file
 from graphbus_core.deploy.names import BASES, USER_ID
 from tests.patience import PATIENCE_S
 
@@ -21,7 +21,6 @@ BASE = f"registry.example.org/python:3.13-slim@sha256:{'0' * 64}"
 PLAIN = ImagePlan(
     command="graphbus docker build",
     base=BASE,
-    folder="docker",
     wheel="graphbus_runtime-0.1.0-py3-none-any.whl",
     artifacts=".graphbus",
     artifact_files=("agents.json", "manifest.json"),
@@ -29,10 +28,9 @@ PLAIN = ImagePlan(
     labels={"org.opencontainers.image.title": "shop", "org.opencontainers.image.version": "1.4.2"},
 )
 RICH = PLAIN._replace(
-    command="graphbus docker build --output deploy",
-    folder="deploy/docker",
+    command="graphbus docker build --serve",
     artifacts="build/graph",
-    sources=("src/my shop/orders.py", "src/my shop/$odd.py", "pyproject.toml"),
+    sources=("src/my shop/orders.py", "src/my shop/odd.py", "pyproject.toml"),
     includes=("data/", "src/prices.json"),
     requirements="requirements/prod.txt",
     third_party=("requests", "yaml"),
@@ -46,13 +44,13 @@ PLANS = {"plain": PLAIN, "rich": RICH}
 @pytest.mark.parametrize("kind", ["Dockerfile", "dockerignore"])
 def test_the_text_is_what_it_was(name: str, kind: str) -> None:
     plan = PLANS[name]
-    made = _render_dockerfile(plan) if kind == "Dockerfile" else _render_ignore_file(plan)
+    made = render_dockerfile(plan) if kind == "Dockerfile" else render_ignore_file(plan)
     assert made == (GOLDEN / f"{name}.{kind}").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_hadolint_has_nothing_to_say(name: str) -> None:
-    assert hadolint(_render_dockerfile(PLANS[name])) == ""
+    assert hadolint(render_dockerfile(PLANS[name])) == ""
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def test_hadolint_has_nothing_to_say(name: str) -> None:
 )
 def test_hadolint_bites(broken: object, rule: str) -> None:
     assert callable(broken)
-    assert rule in hadolint(broken(_render_dockerfile(PLAIN)))
+    assert rule in hadolint(broken(render_dockerfile(PLAIN)))
 
 
 def hadolint(text: str) -> str:
@@ -77,21 +75,11 @@ def hadolint(text: str) -> str:
 
 
 def test_no_instruction_fetches_anything_but_the_base_and_what_has_a_hash() -> None:
-    text = _render_dockerfile(RICH)
+    text = render_dockerfile(RICH)
     assert "syntax=" not in text
     assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [BASE, "libraries", BASE]
     assert re.findall(r"^ADD |curl|wget|apt-get|https?://", text, re.MULTILINE) == []
     assert text.count("pip --python") == text.count("--require-hashes") == 1
-
-
-def test_what_lies_elsewhere_is_found_there() -> None:
-    assert set(generate(RICH, requirements="", wheel=b"")) == {
-        "deploy/Dockerfile",
-        "deploy/Dockerfile.dockerignore",
-        "deploy/docker/graphbus.toml",
-        "deploy/docker/requirements.txt",
-        f"deploy/docker/{RICH.wheel}",
-    }
 
 
 @pytest.mark.parametrize("image", BASES.values())
@@ -101,5 +89,5 @@ def test_every_base_is_pinned_by_the_digest_of_a_version(image: str) -> None:
 
 if __name__ == "__main__":
     for each, its_plan in PLANS.items():
-        (GOLDEN / f"{each}.Dockerfile").write_text(_render_dockerfile(its_plan), "utf-8")
-        (GOLDEN / f"{each}.dockerignore").write_text(_render_ignore_file(its_plan), "utf-8")
+        (GOLDEN / f"{each}.Dockerfile").write_text(render_dockerfile(its_plan), "utf-8")
+        (GOLDEN / f"{each}.dockerignore").write_text(render_ignore_file(its_plan), "utf-8")

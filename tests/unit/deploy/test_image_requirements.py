@@ -29,10 +29,8 @@ requests[socks]==2.32.5 ; python_version < "4" {HASH}  # via nobody
 
 
 def test_a_file_with_hashes_is_read() -> None:
-    assert [each.name for each in read_hashed(GOOD, "requirements.txt")] == ["pyyaml", "requests"]
-    assert (
-        read_hashed(f"\ufeffa @ https://example.org/a-1-py3-none-any.whl {HASH}\n", "requirements.txt")[0].name == "a"
-    )
+    assert [*read_hashed(GOOD, "requirements.txt")] == ["pyyaml", "requests"]
+    assert [*read_hashed(f"\ufeffa @ https://example.org/a-1-py3-none-any.whl {HASH}\n", "requirements.txt")] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -41,14 +39,14 @@ def test_a_file_with_hashes_is_read() -> None:
         ("requests==2.32.5\n", 1, "requests has no `--hash=sha256:`"),
         (f"a==1 {HASH}\nb==2 \\\n", 2, "b has no"),
         (f"a==1 {HASH}\n\n\nb>=2\n", 4, "b has no"),
-        ("-r other.txt\n", 1, "it leads to another file"),
-        ("--constraint=c.txt\n", 1, "it leads to another file"),
-        ("-e .\n", 1, "it leads to another file"),
+        ("-r other.txt\n", 1, "could let in another file"),
+        ("--constraint=c.txt\n", 1, "could let in another file"),
+        ("-e .\n", 1, "could let in another file"),
         (f"./local.whl {HASH}\n", 1, "does not begin with the name of a package"),
         (f"https://example.org/a.whl {HASH}\n", 1, "does not begin with the name of a package"),
         (f"GraphBus==9.9 {HASH}\n", 1, "the runtime of GraphBus comes from its own wheel"),
         ("--req other.txt\n", 1, "--req could let in"),
-        ("--no-binary :all:\n", 1, "--no-binary could let in what is no wheel"),
+        ("--no-binary :all:\n", 1, "--no-binary could let in"),
         ("--only-binary=:none:\n", 1, "--only-binary could let in"),
         ("--only-binary a\n", 1, "--only-binary could let in"),
         (f"a @ https://example.org/a-1.tar.gz {HASH}\n", 1, "an address that is no wheel"),
@@ -66,12 +64,12 @@ def test_anything_else_is_refused_with_its_line(text: str, line: int, reason: st
 def test_what_the_project_pins_itself_is_left_to_it_and_nothing_comes_twice() -> None:
     pins = f"msgspec==0.22 {HASH}\ntyping-extensions==1 {HASH}\n", f"Typing_Extensions==1 {HASH}\n"
     theirs = read_hashed(f"msgspec==0.23 {HASH}\n", "requirements.txt")
-    text = join(pins, "docker/r.whl", "f" * 64, theirs)
+    text = join(pins, "r.whl", "f" * 64, theirs)
     assert [line for line in text.splitlines() if not line.startswith((" ", "#"))] == [
         "./docker/r.whl \\",
         "typing-extensions==1 \\",
     ]
-    assert [each.name for each in read_hashed(text.partition("f" * 64)[2], "x")] == ["typing-extensions"]
+    assert [*read_hashed(text.partition("f" * 64)[2], "x")] == ["typing-extensions"]
 
 
 def test_the_pins_are_those_of_the_lock() -> None:
@@ -89,4 +87,4 @@ def test_the_pins_are_those_of_the_lock() -> None:
     ],
 )
 def test_nothing_is_pinned_that_the_runtime_does_not_need(name: str, wanted: set[str]) -> None:
-    assert {each.name for each in read_hashed((PINS / f"{name}.txt").read_text("utf-8"), name)} == wanted
+    assert {*read_hashed((PINS / f"{name}.txt").read_text("utf-8"), name)} == wanted

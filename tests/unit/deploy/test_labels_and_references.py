@@ -25,11 +25,6 @@ NAMES = {"OrderProcessor": "order-processor", "HTTPServer": "http-server", "my_s
          "--": "", "A1b": "a1b"}  # fmt: skip
 
 
-@pytest.mark.parametrize("label", ["a", "shop", "shop-2", "0x", "a" * 63])
-def test_labels(label: str) -> None:
-    assert check_label(label, "namespace") == label
-
-
 @pytest.mark.parametrize("text", ["", "Shop", "-a", "a-", "a.b", "a_b", "a b", "ü", "a\n", "a" * 64])
 def test_what_is_no_label_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(DeployError, match="is no namespace") as refusal:

@@ -167,13 +167,6 @@ def test_the_schema_of_the_forge_holds_and_would_not_hold_for_a_broken_file(
     assert check_schema(schema, broken).returncode
 
 
-@pytest.mark.slow
-def test_every_github_job_has_a_timeout_by_the_schema_that_demands_it(tmp_path: Path) -> None:
-    write_all(tmp_path, files_of("github", "everything"))
-    files = sorted((tmp_path / ".github" / "workflows").iterdir())
-    assert check_schema("custom.github-workflows-require-timeout", *files).returncode == 0
-
-
 @pytest.mark.parametrize(("forge", "name"), VARIANTS)
 def test_every_script_is_bash_and_shellcheck_finds_nothing(forge: str, name: str, tmp_path: Path) -> None:
     paths = []
@@ -236,14 +229,6 @@ def test_graphbus_is_never_installed_by_its_name(forge: str, name: str) -> None:
         assert not re.search(r"install(?: -\S+)* ['\"]?graphbus", text)
 
 
-@pytest.mark.parametrize("name", PLANS)
-def test_only_jobs_that_look_have_a_cache(name: str) -> None:
-    expected = set() if "release" in PLANS[name].branch else {*LOOKING}
-    assert {key for key, step in github_steps(name) if "cache" in step.get("with", {})} == expected
-    cached = {key for key, job in jobs("gitlab", name).items() if "cache" in job}
-    assert cached == {".graphbus-look"}
-
-
 def test_who_has_the_key_of_a_model_may_not_write_and_who_may_write_has_no_key() -> None:
     found = documents("github", "everything")[NEGOTIATION]["jobs"]
     assert found["negotiate"]["permissions"] == {"contents": "read"}
@@ -268,18 +253,6 @@ def test_a_pull_request_is_cancelled_by_the_next_push_and_a_deployment_never() -
     assert not [key for key, job in together.items() if "interruptible" in job]
     rules = [rule for job in together.values() for rule in job.get("rules", ())]
     assert {rule.get("interruptible", False) == ("merge_request_event" in rule["if"]) for rule in rules} == {True}
-
-
-@pytest.mark.parametrize("name", PLANS)
-def test_no_gitlab_job_needs_one_of_a_later_stage(name: str) -> None:
-    stages = ["build", "test", "deploy"]
-    everything = jobs("gitlab", name)
-    stage = {
-        key: job.get("stage") or everything[job["extends"]]["stage"] for key, job in everything.items() if key[0] != "."
-    }
-    for key, own in stage.items():
-        needed = [need if isinstance(need, str) else need["job"] for need in everything[key].get("needs", ())]
-        assert all(stages.index(stage[each]) <= stages.index(own) for each in needed)
 
 
 @pytest.mark.parametrize(("path", "status"), [(".github/workflows/x.yml", 1), ("shop/agents/a.py", 0)])

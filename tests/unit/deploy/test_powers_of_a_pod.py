@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from graphbus_core.deploy.image import _render_dockerfile
+from graphbus_core.deploy.image import render_dockerfile
 from graphbus_core.deploy.kubernetes import ClusterPlan, Pod, generate
 from graphbus_core.model.powers import Powers
 from tests.unit.deploy.test_image_files import PLAIN
@@ -61,6 +61,6 @@ def test_declared_folders_can_be_written_in_image_and_pod() -> None:
     assert "/app/log.txt" not in mounts
     volumes = {each["name"]: each for each in spec["volumes"]}
     assert all("emptyDir" in volumes[mounts[folder]] for folder in folders)
-    image = _render_dockerfile(PLAIN._replace(writable=tuple(folders)))
+    image = render_dockerfile(PLAIN._replace(writable=tuple(folders)))
     assert 'VOLUME ["/var/lib/graphbus", "/app/reports", "/app/out", "/srv/data"]' in image
     assert '"/var/lib/graphbus", "/app/reports", "/app/out", "/srv/data"]\n' in image.partition("VOLUME")[0]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.editing.gate import Gate, check_source
-from graphbus_core.editing.rungs import contract, ground
+from graphbus_core.editing.gate import Gate
+from graphbus_core.editing.rungs import ground
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFiles, check_growth
 from graphbus_core.editing.rungs.capability.sources import Allowed
-from graphbus_core.editing.rungs.codes import CODES, Problem
+from graphbus_core.editing.rungs.codes import CODES
 from graphbus_core.editing.rungs.ground import State
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
-from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
+from graphbus_core.editing.sandboxes.process import Finished, ProcessSandbox
+from graphbus_core.model.config import GateConfig, SafetyConfig
 from graphbus_core.model.powers import Powers
 from tests.unit.editing.shop_project import Shop, code_of
 
@@ -35,21 +34,10 @@ class CountingSandbox(ProcessSandbox):
         self.commands: list[Sequence[str]] = []
         self.folders: list[Path] = []
 
-    def seen(self, cwd: Path) -> Path:
-        return cwd
-
-    def run(
-        self,
-        command: Sequence[str],
-        cwd: Path,
-        *,
-        limits: Limits,
-        environment: Mapping[str, str] | None = None,
-        readable: Sequence[Path] = (),
-    ) -> Finished:
+    def run(self, command: Sequence[str], cwd: Path, **more: Any) -> Finished:
         self.commands.append(command)
         self.folders.append(cwd)
-        return super().run(command, cwd, limits=limits, environment=environment)
+        return super().run(command, cwd, **more)
 
 
 def counted(shop: Shop) -> CountingSandbox:
@@ -71,15 +59,6 @@ def test_a_refusal_ends_the_climb_and_says_where(tmp_path: Path) -> None:
     assert report.failure is not None
     assert (report.failure.code, report.failure.path, report.failure.line) == ("G3.exec", ORDERS, 21)
     assert sandbox.commands == []
-
-
-def test_the_proposal_is_named_in_the_report_and_the_workspace_stays(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    digest = shop.workspace.digest
-
-    assert shop.replace("2.5 * count", "(").proposal_id == "P001"
-    assert shop.workspace.digest == digest
-    assert shop.workspace.changed() == {}
 
 
 @pytest.mark.slow
@@ -134,13 +113,6 @@ def test_the_whole_tree_is_measured_against_the_start(tmp_path: Path) -> None:
     assert report.proposal_id == ""
 
 
-@pytest.mark.slow
-def test_an_unchanged_tree_passes_up_to_the_tests(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-
-    assert shop.gate.check_tree(shop.workspace).passed
-
-
 def test_a_protected_file_in_the_tree_is_refused(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", "3.5", "search_replace", "2.5")))
@@ -154,28 +126,12 @@ def test_a_protected_file_in_the_tree_is_refused(tmp_path: Path) -> None:
 # --- imports ---------------------------------------------------------------------------------
 
 
-def test_packages_that_the_project_uses_may_be_imported_anywhere(tmp_path: Path) -> None:
-    shop = Shop(
-        tmp_path, more={"agents/prices.py": "import yaml_like, other.deep as o  # x\nfrom third.part import y\n"}
-    )
-
-    assert {"yaml_like", "other", "third", "agents", "lib", "graphbus_core"} <= shop.gate.allowed.packages
-    assert "tests" not in shop.gate.allowed.packages
-
-
 @pytest.mark.slow
 def test_external_packages_can_be_allowed(tmp_path: Path) -> None:
     shop = Shop(tmp_path, safety=SafetyConfig(allow_external_dependencies=True))
 
     assert code_of(shop.replace("import json\n", "import json\nimport no_such_package\n")) == "G5.import"
     assert code_of(shop.replace("import json\n", "import json\nimport subprocess\n")) == "G3.process"
-
-
-def test_a_file_that_disappears_adds_no_packages(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    (tmp_path / "agents/prices.py").unlink()
-
-    assert "agents" in shop.gate.allowed.packages
 
 
 def alone() -> ProjectPowers:
@@ -191,79 +147,43 @@ def alone() -> ProjectPowers:
     ("before", "after", "code"),
     [
         ("x = 1", "import os\nimport sys\nx = os.sep + sys.version", ""),
-        ("x = 1", "import os\nx = os.getcwd()", "G3.read"),
         ("import os\nx = os.remove", "import os\nx = os.remove", ""),
         ("import os\nx = os.remove", "import os\nx = os.unlink", "G3.files"),
-        ("import os.path", "import os.path\nos.remove('x')", "G3.files"),
         ("x = 1", "def f(x):\n    return x.open('r').read()", "G3.read"),
         ("x = 1", "def f(x):\n    return x.open(3)", "G3.files"),
-        ("x = 1", "def f(x):\n    return x.rename('a', 'b')", "G3.files"),
-        ("x = 1", "def f(x):\n    return x.rename(target='b')", "G3.files"),
-        ("x = 1", "from codecs import open\nf = open", "G3.files"),
-        ("x = 1", "x = 1\nhasattr(x, 'real')", ""),
-        ("x = 1", "getattr(x)", "G3.reflection"),
-        ("x = 1", "class A:\n    __slots__ = ()\n    def __len__(self): return 1", ""),
         ("class A: pass", "class A(Exception): pass", "G3.base"),
         ("x = 1", "class A(Exception, total=False): pass", ""),
         ("x = 1", "class A(object):\n    class B(Other): pass", "G3.base"),
-        ("x = 1", "from typing import Generic\nclass A(Generic[int]): pass", ""),
-        ("x = 1", "def f():\n    def g(): pass\n    return g", ""),
-        ("x = 1", "def f():\n    @wild\n    def g(): pass", "G3.decorator"),
         ("x = 1", "class A:\n    @property\n    def x(self): return 1\n    @x.setter\n    def x(self, v): pass", ""),
         ("x = 1", "def f(a):\n    a.b = 1\n    del a.c", "G3.patch"),
         ("x = 1", "class A:\n    b = 1\n    def f(self, a):\n        self.c = 1\n        a.b = 1", ""),
-        ("x = 1", "def f(cls):\n    cls.b = 1", "G3.patch"),
         ("x = 1", "class A:\n    n = 0\n    @classmethod\n    def f(cls): cls.n += 1", ""),
-        ("x = 1", "class A:\n    def f(self): pass\n    @classmethod\n    def g(cls): cls.f = print", "G3.patch"),
         ("x = 1", "class A:\n    def __init__(self): object.__setattr__(self, 'b', 1)", ""),
         ("x = 1", "class A:\n    def __init__(self, o): object.__setattr__(o, 'b', 1)", "G3.patch"),
-        ("x = 1", "class A:\n    def __init__(self): object.__setattr__(self, '__class__', 1)", "G3.patch"),
         ("x = 1", "import threading\nl = threading.local()\nl.x = 1\nl.x", ""),
-        ("x = 1", "import threading\nl = threading.local()\nl.write('a')", "G3.files"),
         ("x = 1", "from types import SimpleNamespace\nn = SimpleNamespace()\nn.system('a')", "G3.process"),
-        ("x = 1", "import asyncio\nasync def f(): asyncio.get_running_loop().stop()", "G3.unknown"),
-        ("x = 1", "import sys\nprint(1, file=sys.stderr)", ""),
-        ("x = 1", "import sys\nf = sys.stderr", "G3.process"),
-        ("x = 1", "def d(f): return f\n@d\ndef g(): pass", ""),
         ("def g(): pass", "def d(f): return f\n@d\ndef g(): pass", "G3.decorator"),
         ("x = 1", "import os\ndef d(f): os.remove('a')\n@d\ndef g(): pass", "G3.files"),
-        (
-            "x = 1",
-            "from functools import singledispatch\n@singledispatch\ndef f(x): pass\n@f.register\ndef _(x: int): pass",
-            "",
-        ),
-        ("x = 1", "def f(x): pass\n@f.register\ndef g(x: int): pass", "G3.decorator"),
         ("x = 1", "import json\nclass A(json.JSONEncoder):\n    def default(self, o): return str(o)", ""),
         ("x = 1", "import json\nclass A(json.JSONEncoder):\n    def iterencode(self, o): return o", "G3.base"),
         ("x = 1", "d = {'a': '{x}'}\ndef f(x): return d.get('b', '{x}').format(x=x)", ""),
         ("x = 1", "d = {'a': '{x}'}\ndef f(x, y): return d.get('b', y).format(x=x)", "G3.reflection"),
-        ("x = 1", "from http import HTTPStatus\nHTTPStatus.NOT_FOUND", ""),
-        ("x = 1", "import json\njson.decoder.x = 1", "G3.patch"),
-        ("x = 1", "def f(a):\n    super().b = 1", "G3.patch"),
-        ("x = 1", "def f(a):\n    a().b = 1", "G3.patch"),
-        ("x = 1", "def f(a):\n    a[0].b = 1", "G3.patch"),
+        ("x = 1", "def f(x): return '{x.name}'.format(x=x)", "G3.reflection"),
+        ("x = 1", "from operator import attrgetter\nf = attrgetter('name')", "G3.reflection"),
         ("IS_ARBITER = True", "IS_ARBITER = True\ny = 1", ""),
         ("IS_ARBITER = True", "IS_ARBITER = 1", "G3.arbiter"),
         ("x = 1", "del SYSTEM_PROMPT", "G3.prompt"),
-        ("x = 1", "SYSTEM_PROMPT += 'x'", "G3.prompt"),
-        ("x = 1", "x, SYSTEM_PROMPT = 1, 2", "G3.prompt"),
-        ("x = 1", "def f(SYSTEM): print(SYSTEM)", ""),
-        ("x = 1", "import a as IS_ARBITER", "G3.arbiter"),
         ("x = 1  # noqa", "y = 1  # noqa", ""),
         ("x = 1  # noqa", "x = 1  # noqa: E501", "G3.suppression"),
         ("x = 'https://a.b'", "x = 'https://a.b/c'", "G3.url"),
-        ("x = 1", "password = ''", ""),
-        ("x = 1", "def f(x):\n    password: str\n    f(**{'password': x}, password=x)", ""),
         ("x = 1", "password = 'change me please'", ""),
-        ("x = 1", "def f(y): x = {1: 2, **y}", ""),
         ("x = 1", "größe = 1\nплан = 2", ""),
+        ("x = 1", "оrder = 2", "G3.unicode"),  # it begins with a Cyrillic letter
+        ("x = 1", "рау = 2", "G3.unicode"),  # all of it is Cyrillic, and looks Latin
         ("x = 1", "from . import prices\nfrom .prices import y", "G3.import"),
-        ("x = 1", "from urllib.parse import quote\nfrom http import HTTPStatus", ""),
-        ("x = 1", "from inspect import isawaitable", ""),
-        ("x = 1", "def f(y): y.__name__, y.__dict__", "G3.reflection"),
-        ("x = 1", "import os\nclass A:\n    x: os.PathLike", ""),
-        ("x = 1", "from os import path\npath.join('a')", ""),
-        ("x = 1", "import sys as s\nprint(s)", "G3.reflection"),
+        ("x = 1", "import math\nmath.frexp(1.5)\nmath.nothing", "G3.unknown"),
+        ("x = 1", "import statistics\nstatistics.sys", "G3.process"),
+        ("x = 1", "import time\ntime.clock_settime(0, 1)", "G3.patch"),
     ],
 )
 def test_growth_is_what_counts(before: str, after: str, code: str) -> None:
@@ -290,30 +210,6 @@ def test_the_oldest_python_comes_from_the_settings_or_the_project(
     shop = Shop(tmp_path, gate=settings, more={"pyproject.toml": f'[project]\nname = "shop"\n{pyproject}\n'})
 
     assert shop.gate.minimum_python == minor
-
-
-def test_without_a_project_file_the_oldest_python_is_this_one(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    (tmp_path / "pyproject.toml").unlink()
-
-    assert shop.gate.minimum_python == sys.version_info.minor
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("x = 1", ""),
-        ("'\\d'", ""),
-        ("x = (", "G2.compile"),
-        ("x = 1\0", "G2.compile"),
-        ("x = " + "-" * 100_000 + "1", "G2.compile"),
-        ("match x:\n    case 1: pass", "G2.version"),
-    ],
-)
-def test_sources_are_compiled_but_not_run(text: str, code: str) -> None:
-    problem = check_source("f.py", text.encode(), 8)
-
-    assert (problem.code if problem else "") == code
 
 
 # --- what cannot be verified -------------------------------------------------------------------
@@ -364,48 +260,10 @@ def test_any_test_command_is_judged_by_its_exit_status(
     assert says in rung.message
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_pytest_behind_another_command_is_judged_test_by_test(tmp_path: Path) -> None:
-    command = ("sh", "-c", f"exec {sys.executable} -m pytest -q tests")
-    shop = Shop(tmp_path, with_tests=True, gate=GateConfig(test_command=command))
-
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
-
-    assert rung.code == "G6.tests"
-    assert rung.message == "Passed before and not now: tests/test_orders.py::test_total (failed)."
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_many_lost_tests_are_counted(tmp_path: Path) -> None:
-    many = "".join(f"\n\ndef test_{n}():\n    from agents.orders import PRICE\n" for n in range(8))
-    text = "PRICE = 1\n"
-    shop = Shop(tmp_path, more={"tests/test_many.py": many, ORDERS: orders_with(text)})
-
-    rung = shop.replace("PRICE = 1\n", "VALUE = 1\n").rungs[6]
-
-    assert rung.code == "G6.tests"
-    assert rung.message.endswith("and 3 more.")
-
-
 def orders_with(line: str) -> str:
     from tests.unit.editing.shop_project import ORDERS as TEXT
 
     return TEXT.replace("CREATED =", f"{line}CREATED =")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_code_that_ends_the_test_run_loses_all_tests(tmp_path: Path) -> None:
-    """Even with a forged verdict next to it: only the token that our plugin got counts."""
-    shop = Shop(tmp_path, with_tests=True)
-    after = (tmp_path / ORDERS).read_bytes() + b"\nimport os\nos._exit(0)\n"
-
-    verdict = shop.gate.trials.check_tests(START, State("b", {ORDERS: after}), shop.project)
-
-    assert verdict is not None
-    assert "gone" in str(verdict)
 
 
 @pytest.mark.slow
@@ -427,26 +285,9 @@ def code_of_verdict(verdict: object) -> str:
 
 
 @pytest.mark.slow
-def test_tests_that_the_python_at_hand_cannot_run_are_no_proof(tmp_path: Path) -> None:
-    bare = tmp_path / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
-    shop = Shop(tmp_path / "p", with_tests=True, gate=GateConfig(test_command=(f"{bare}/bin/python", "-m", "pytest")))
-
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
-
-    assert (rung.status, rung.code) == ("failed", "G6.unverified")
-    assert "pytest is not installed" in rung.message
-    assert "Install pytest there, or set test_command in [tool.graphbus.gate]." in rung.message
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (
-            (sys.executable, "-c", "import no_such_tool"),
-            "exit status 1)",
-        ),
         (("no-such-program",), "exit status 127"),
         ((sys.executable, "-m", "pytest", "-q", "--no-such-option"), "exit status 4"),
     ],
@@ -475,9 +316,7 @@ def test_tests_that_cannot_be_run_are_no_proof_unless_that_is_allowed(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "test", ["def test_red():\n    assert False\n", "import pytest\n\n@pytest.mark.skip\ndef test_a():\n    pass\n", ""]
-)
+@pytest.mark.parametrize("test", ["def test_red():\n    assert False\n", ""])
 def test_where_no_test_passed_there_is_nothing_to_break(tmp_path: Path, test: str) -> None:
     shop = Shop(tmp_path, more={"tests/test_red.py": test})
 
@@ -494,58 +333,35 @@ def away(first: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("first", "says"),
-    [
-        (
-            "import package_that_is_not_here",
-            "Without the change, too: agents.away does not import: ModuleNotFoundError",
-        ),
-        ("import os\nos._exit(3)", "The process ended while importing (exit status 3)"),
-    ],
-)
-def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_refuse(
-    tmp_path: Path, first: str, says: str
-) -> None:
-    shop = Shop(tmp_path, more=away(first))
+def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, more=away("import package_that_is_not_here"))
 
     rung = shop.replace("2.5 * count", "3.5 * count").rungs[5]
     broken = shop.replace("import json\n", "import json\n1 / 0\n").rungs[5]
 
     assert rung.status == "passed"
-    assert says in rung.message
+    assert "Without the change, too: agents.away does not import: ModuleNotFoundError" in rung.message
     assert broken.code == "G5.import"
     assert "agents.orders" in broken.message
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["import package_that_is_not_here\n", "import os\nos._exit(3)\n"])
+@pytest.mark.parametrize(
+    ("first", "path"), [("import package_that_is_not_here\n", ORDERS), ("import os\nos._exit(3)\n", "")]
+)
 def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_verified(
-    tmp_path: Path, first: str
+    tmp_path: Path, first: str, path: str
 ) -> None:
-    files = {ORDERS: orders_with(first)}
+    files = {ORDERS: orders_with("import package_that_is_not_here\n")}
 
     refused = Shop(tmp_path / "1", more=files).replace("2.5 * count", "3.5 * count")
     allowed = Shop(tmp_path / "2", more=files, gate=ALLOWED).replace("2.5 * count", "3.5 * count")
 
     assert code_of(refused) == "G5.unverified"
-    assert refused.rungs[5].path == ORDERS
-    assert "Install what it needs" in refused.rungs[5].message
+    assert refused.rungs[5].path == path
     assert "Without the change, too: " in refused.rungs[5].message
     assert allowed.passed
     assert (allowed.rungs[5].status, allowed.rungs[5].code) == ("not_run", "G5.unverified")
-
-
-@pytest.mark.slow
-def test_importing_that_takes_too_long_without_the_change_too_says_which_limit_to_raise(tmp_path: Path) -> None:
-    slow = orders_with("import time\ntime.sleep(30)\n")
-    shop = Shop(tmp_path, more={ORDERS: slow}, gate=GateConfig(timeout_s=1.0))
-
-    rung = shop.replace("2.5 * count", "3.5 * count").rungs[5]
-
-    assert rung.code == "G5.unverified"
-    assert "Raise timeout_s in [tool.graphbus.gate]." in rung.message
-    assert "Install" not in rung.message
 
 
 @pytest.mark.slow
@@ -559,28 +375,6 @@ def test_agents_that_the_text_does_not_show_may_stay_but_not_change(tmp_path: Pa
     for data, code in ((other, "G5.nodes"), (dead, "G5.import")):
         verdict = shop.gate.trials.check_import(START, State(code, {ORDERS: data}), shop.project)
         assert code_of_verdict(verdict) == code
-
-
-@pytest.mark.slow
-def test_a_project_that_cannot_be_copied_is_not_verified(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-
-    verdict = shop.gate.trials.check_import(START, State("x", {"no/such/file.py": None}), shop.project)
-
-    assert isinstance(verdict, Problem)
-    assert verdict.code == "G5.unverified"
-    assert "cannot be copied to try the change: [Errno 2] No such file or directory" in verdict.message
-
-
-def test_the_text_of_an_agent_that_is_not_asked_stays_whatever_the_edit_says(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-
-    report = shop.replace(
-        'self.log(event.payload["total"])', "pass", "agents/inventory.py", src="Inventory", affects=()
-    )
-
-    assert code_of(report) == "G0.audience"
-    assert "Ledger" in report.rungs[0].message
 
 
 @pytest.mark.slow
@@ -605,37 +399,10 @@ def test_what_was_wrong_before_is_no_reason_to_refuse(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_change_that_adds_only_a_note_passes(tmp_path: Path) -> None:
-    report = Shop(tmp_path).replace(
-        '        return {"status"', "        self.publish('/Nobody/Hears', {})\n        return {\"status\""
-    )
-
-    assert code_of(report) == "", report.failure
-
-
-@pytest.mark.slow
 def test_a_contract_change_without_schema_is_told_by_the_name_of_the_agent(tmp_path: Path) -> None:
     report = Shop(tmp_path).replace('@depends_on("Inventory")', '@depends_on("Inventory", "Ledger")')
 
     assert [change.method for change in report.schema_changes] == ["Orders"]
-
-
-@pytest.mark.parametrize(
-    "old",
-    [
-        '    @subscribe("/Stock/Low")\n',
-        '@schema_method(input_schema={"sku": str, "count": int}, output_schema={"status": str, "total": float})',
-    ],
-)
-def test_a_contract_that_goes_is_in_the_report(tmp_path: Path, old: str) -> None:
-    shop = Shop(tmp_path)
-
-    trial = shop.workspace.applied([shop.change(ORDERS, "", "", "search_replace", old)])
-
-    (change,) = contract.schema_changes(shop.project, trial)
-    assert change.method in ("/Stock/Low", "Orders.order")
-    assert change.input_schema_before is not None
-    assert change.input_schema_after is None
 
 
 # --- copies ------------------------------------------------------------------------------------
@@ -669,13 +436,6 @@ def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
     assert found == ["a.py", "deep", "deep/er", "deep/er/d.txt", "inside", "inside.py"]
 
 
-def test_pipes_and_sockets_are_not_copied(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-
-    with ground.TrialTree(str(tmp_path), str(tmp_path / ".graphbus")).copy({}) as folder:
-        assert list(folder.iterdir()) == []
-
-
 def test_copies_go_with_the_gate(tmp_path: Path) -> None:
     tree = ground.TrialTree(str(tmp_path), str(tmp_path / ".graphbus"))
     with tree.copy({}) as folder:
@@ -693,14 +453,3 @@ def test_the_documentation_lists_every_code_with_its_meaning() -> None:
     listed = dict(re.findall(r"^\| `(G\d\.[a-z-]+)` \| (.*) \|$", page, re.MULTILINE))
 
     assert listed == CODES
-
-
-def test_every_code_belongs_to_a_rung() -> None:
-    assert {code.partition(".")[0] for code in CODES} == set(ALL)
-
-
-def test_a_gate_can_be_made_with_settings_only(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    config = ResolvedBuild(root=str(tmp_path), paths=shop.config.paths, settings=Settings())
-
-    assert Gate(shop.project, config, ProcessSandbox()).check(shop.proposal(), shop.workspace).failure is not None

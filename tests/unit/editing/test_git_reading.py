@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.git import STAGED, FileState, Git, Repository
+from graphbus_core.editing.git import STAGED, Git, Repository, difference
 from graphbus_core.errors import NegotiationError
 from tests.unit.editing.git_project import commit_files, git, make_repository
 
@@ -33,17 +33,11 @@ def code_of(action: object) -> str:
     return refused.value.code
 
 
-def test_a_folder_without_a_repository_has_none(tmp_path: Path) -> None:
-    assert Repository.find(tmp_path) is None
-
-
-def test_a_bare_repository_has_no_files_to_work_on(tmp_path: Path) -> None:
+def test_a_folder_without_a_work_tree_has_none_to_work_on(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "--bare", "store.git")
-    assert Repository.find(tmp_path / "store.git") is None
-
-
-def test_the_folder_git_itself_is_none_to_work_in(tmp_path: Path) -> None:
-    assert Repository.find(make_repository(tmp_path) / ".git") is None
+    make_repository(tmp_path / "shop")
+    for folder in (tmp_path, tmp_path / "store.git", tmp_path / "shop" / ".git"):
+        assert Repository.find(folder) is None
 
 
 def test_a_damaged_repository_is_told_from_none(tmp_path: Path) -> None:
@@ -75,26 +69,21 @@ def test_git_that_does_not_answer_is_ended(tmp_path: Path) -> None:
         Git(tmp_path).run("-c", started, "wait", timeout_s=0.2)
 
 
+def read(repository: Repository, revision: str, path: str) -> bytes:
+    return dict(repository.contents(repository.entries(revision, path)))[path]
+
+
 def test_paths_are_relative_to_the_project_in_a_monorepo(tmp_path: Path) -> None:
-    make_repository(tmp_path, {"services/shop/agents/a.py": "A = 1\n", "services/other/b.py": "B = 1\n"})
+    make_repository(tmp_path, {"services/shop/agents/a.py": "A = 1\n", "services/shop_old/b.py": "B = 1\n"})
     shop = found(tmp_path / "services" / "shop")
     assert shop.prefix == "services/shop/"
-    assert shop.list_files("HEAD") == ("agents/a.py",)
-    assert shop.list_files(STAGED) == ("agents/a.py",)
-    assert shop.read("HEAD", "agents/a.py") == b"A = 1\n"
-    (tmp_path / "services/other/b.py").write_text("B = 2\n")
+    for revision in ("HEAD", STAGED):
+        assert list(shop.entries(revision)) == ["agents/a.py"]
+        assert read(shop, revision, "agents/a.py") == b"A = 1\n"
+    (tmp_path / "services/shop_old/b.py").write_text("B = 2\n")
     assert shop.changed() == ()
     (tmp_path / "services/shop/agents/a.py").write_text("A = 2\n")
-    assert shop.changed() == (FileState("agents/a.py", "modified"),)
-
-
-def test_a_folder_whose_name_begins_alike_is_not_below(tmp_path: Path) -> None:
-    make_repository(tmp_path, {"agents/a.py": "", "agents_old/b.py": "", "c.py": ""})
-    repository = found(tmp_path)
-    for revision in ("HEAD", STAGED):
-        assert repository.list_files(revision, "agents") == ("agents/a.py",)
-        assert repository.list_files(revision, "agents/") == ("agents/a.py",)
-        assert repository.list_files(revision, ".") == ("agents/a.py", "agents_old/b.py", "c.py")
+    assert shop.changed() == ("agents/a.py",)
 
 
 def test_a_worktree_and_a_detached_head_are_as_good(tmp_path: Path) -> None:
@@ -105,8 +94,8 @@ def test_a_worktree_and_a_detached_head_are_as_good(tmp_path: Path) -> None:
     assert tree.branch() == ""
     assert tree.head() == here.head() == here.resolve("main")
     commit_files(tmp_path / "tree", {"a.py": "A = 2\n"})
-    assert tree.read("HEAD", "a.py") == b"A = 2\n"
-    assert here.read("HEAD", "a.py") == b"A = 1\n"
+    assert read(tree, "HEAD", "a.py") == b"A = 2\n"
+    assert read(here, "HEAD", "a.py") == b"A = 1\n"
 
 
 def test_before_the_first_commit_everything_staged_is_added(tmp_path: Path) -> None:
@@ -114,12 +103,12 @@ def test_before_the_first_commit_everything_staged_is_added(tmp_path: Path) -> N
     (tmp_path / "a.py").write_text("A = 1\n")
     git(tmp_path, "add", "a.py")
     assert repository.head() == ""
-    assert repository.staged() == (FileState("a.py", "added"),)
-    assert repository.read(STAGED, "a.py") == b"A = 1\n"
+    assert repository.staged() == ("a.py",)
+    assert read(repository, STAGED, "a.py") == b"A = 1\n"
     assert code_of(repository.changed) == "GBE432"
 
 
-def test_what_changed_is_told_by_kind(tmp_path: Path) -> None:
+def test_what_changed_is_named(tmp_path: Path) -> None:
     make_repository(tmp_path, {".gitignore": "*.log\n", "a.py": "A\n", "b.py": "B\n", "c.py": "C\n", "d.py": "D\n"})
     (tmp_path / "a.py").write_text("A2\n")
     (tmp_path / "b.py").unlink()
@@ -127,26 +116,20 @@ def test_what_changed_is_told_by_kind(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text("")
     os.utime(tmp_path / "c.py", (1, 1))
     git(tmp_path, "rm", "-q", "--cached", "d.py")
-    repository = found(tmp_path)
-    assert repository.changed() == (
-        FileState("a.py", "modified"),
-        FileState("b.py", "deleted"),
-        FileState("d.py", "modified"),
-        FileState("new.py", "added"),
-    )
-    assert repository.staged() == (FileState("d.py", "deleted"),)
+    assert found(tmp_path).changed() == ("a.py", "b.py", "d.py", "new.py")
+    assert found(tmp_path).staged() == ("d.py",)
 
 
 def test_odd_names_are_names(tmp_path: Path) -> None:
     make_repository(tmp_path, {f"odd/{name}": f"# {name!r}\n" for name in ODD})
-    (tmp_path / "plain.py").write_text("")
     repository = found(tmp_path / "odd")
-    assert repository.list_files("HEAD") == tuple(sorted(ODD))
+    assert dict(repository.contents(repository.entries("HEAD"))) == {name: f"# {name!r}\n".encode() for name in ODD}
     for name in ODD:
-        assert repository.read("HEAD", name) == f"# {name!r}\n".encode()
-        assert repository.entries("HEAD", (name,))[name][0] == "100644"
         (tmp_path / "odd" / name).write_text("changed\n")
-    assert [state.path for state in repository.changed()] == sorted(ODD)
+    assert repository.changed() == tuple(sorted(ODD))
+    git(tmp_path, "add", "-A")
+    found_here = difference(repository, "HEAD", is_staged=True, is_judged=lambda _path: True)
+    assert found_here.files == {name: (f"# {name!r}\n".encode(), b"changed\n") for name in ODD}
 
 
 @pytest.mark.parametrize("revision", ["nope", "", "--all", "-h", "HEAD~7", "HEAD:a.py", "a\0b"])
@@ -155,27 +138,21 @@ def test_what_is_no_commit_is_refused(tmp_path: Path, revision: str) -> None:
     assert code_of(lambda: repository.resolve(revision)) == "GBE432"
 
 
-def test_a_file_that_a_commit_does_not_have_cannot_be_read(tmp_path: Path) -> None:
-    repository = found(make_repository(tmp_path, {"a.py": "A\n"}))
-    assert code_of(lambda: repository.read("HEAD", "b.py")) == "GBE431"
-
-
 def test_links_and_submodules_are_no_files(tmp_path: Path) -> None:
     inner = make_repository(tmp_path / "outer" / "inner", {"agent.py": "A\n"})
     outer = make_repository(tmp_path / "outer", {"a.py": "A\n"})
     (outer / "link.py").symlink_to("a.py")
     git(outer, "add", "-A")
     git(outer, "commit", "-q", "-m", "with both")
-    assert found(outer).list_files("HEAD") == ("a.py",)
-    assert found(outer).list_files(STAGED) == ("a.py",)
-    assert found(inner).list_files("HEAD") == ("agent.py",)
+    assert list(found(outer).entries("HEAD")) == list(found(outer).entries(STAGED)) == ["a.py"]
+    assert list(found(inner).entries("HEAD")) == ["agent.py"]
 
 
 def test_line_ends_are_those_of_a_checkout(tmp_path: Path) -> None:
     make_repository(tmp_path, {".gitattributes": "*.py text\n", "a.py": "A = 1\nB = 2\n"})
     git(tmp_path, "config", "core.autocrlf", "true")
     repository = found(tmp_path)
-    assert repository.read("HEAD", "a.py") == b"A = 1\r\nB = 2\r\n"
+    assert read(repository, "HEAD", "a.py") == b"A = 1\r\nB = 2\r\n"
     (tmp_path / "a.py").write_bytes(b"A = 1\r\nB = 2\r\n")
     assert repository.changed() == ()
 
@@ -204,10 +181,9 @@ def test_nothing_that_a_repository_names_is_run(tmp_path: Path) -> None:
     (tmp_path / "ran").unlink(missing_ok=True)
     repository = found(tmp_path)
     assert repository.filters == {"filter.evil"}
-    assert repository.read("HEAD", "a.py") == b"A = 1\n"
-    assert FileState("a.py", "modified") in repository.changed()
+    assert read(repository, "HEAD", "a.py") == b"A = 1\n"
+    assert "a.py" in repository.changed()
     assert repository.staged() == ()
-    assert repository.list_files(STAGED)
     assert not (tmp_path / "ran").exists()
 
 
@@ -219,7 +195,7 @@ def test_no_key_and_no_other_repository_reaches_git(tmp_path: Path, monkeypatch:
     seen = Git(tmp_path).run("-c", "alias.look=!env", "look").decode()
     assert "secret-value" not in seen
     assert "/nowhere" not in seen
-    assert found(tmp_path).list_files(STAGED) == ("a.py",)
+    assert list(found(tmp_path).entries(STAGED)) == ["a.py"]
 
 
 def test_reading_leaves_the_index_and_the_objects_alone(tmp_path: Path) -> None:
@@ -230,5 +206,5 @@ def test_reading_leaves_the_index_and_the_objects_alone(tmp_path: Path) -> None:
     repository = found(tmp_path)
     repository.changed()
     repository.staged()
-    repository.read("HEAD", "a.py")
+    read(repository, "HEAD", "a.py")
     assert {path: path.read_bytes() for path in (tmp_path / ".git").rglob("*") if path.is_file()} == before

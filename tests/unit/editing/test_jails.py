@@ -1,15 +1,15 @@
-"""What gets out of a jail: nothing. Each way out is tried for real, in each jail that there is here."""
+"""What gets out of a jail: nothing. Each way out is tried for real, in each jail that there is here; many in one start."""
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,27 +17,220 @@ import pytest
 from graphbus_core.editing import sandboxes
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes import TIERS, choose, describe, jails, obstacle
-from graphbus_core.editing.sandboxes.jails import Jail, Tier, reach
+from graphbus_core.editing.sandboxes.jails import Jail, Tier, call_filter, reach
 from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import GateConfig
 from tests.patience import PATIENCE_S
+from tests.thoroughness import some
 from tests.unit.editing.shop_project import Shop, code_of
 
 pytestmark = pytest.mark.slow
 
-TRY = """
-import os, sys
-for path in sys.argv[2:] or [""]:
-    try:
-        exec(sys.argv[1])
-        print("out")
-    except OSError as error:
-        print("kept in", type(error).__name__)
+PREPARED = """
+import ctypes, mmap, os, socket, subprocess, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.shmat.restype = ctypes.c_void_p
+clone, keyctl, bpf = (56, 250, 321) if os.uname().machine == "x86_64" else (220, 219, 280)
+X86 = os.uname().machine == "x86_64"
+MB = 1 << 20
+def refused(result):
+    if result in (-1, None, 2**64 - 1):
+        raise OSError(ctypes.get_errno(), "refused")
+    return result
+def call(number, generic, *given):
+    return refused(libc.syscall(ctypes.c_long(number if X86 else generic), *given))
+def parts(count, work):
+    # the same in many processes at a time
+    made = []
+    for number in range(count):
+        pid = os.fork()
+        if pid == 0:
+            work(number)
+            time.sleep(20)
+            os._exit(0)
+        made.append(pid)
+    time.sleep(4)
+"""
+
+TRIES = """
+import json
+said = {}
+for name, line in json.loads(sys.argv[1]).items():
+    heard, told = os.pipe()
+    if os.fork() == 0:
+        try:
+            exec(line)
+            word = "out"
+        except (OSError, MemoryError, ValueError) as error:
+            word = f"kept in: {error}"
+        except BaseException as error:
+            word = f"odd: {error!r}"
+        os.write(told, word.encode())
+        os._exit(0)
+    os.close(told)
+    said[name] = os.read(heard, 1000).decode()
+    os.wait()
+print(json.dumps(said))
+"""
+"""Each line in a process of its own, in one jail."""
+
+FILES = {
+    **{
+        f"reading {path}": f"open({path!r}).read()"
+        for path in ("{home}/.ssh/id_test", "{home}/.aws/test", "../secret.txt")
+    },
+    **{f"reading {path}": f"open({path!r}).read()" for path in ("{beside}/secret.txt", "link0", "link1", "link2")},
+    **{f"reading {path}": f"open({path!r}).read()" for path in ("/etc/shadow", "/proc/1/environ")},
+    **{f"listing {path}": f"os.listdir({path!r})" for path in ("/var/log", "/run", "/sys", "/boot", "/proc/1/fd")},
+    **{
+        f"writing {path}": f"open({path!r}, 'w')"
+        for path in ("/usr/new", "/etc/new", "/new", "/dev/new", "/var/tmp/new")
+    },
+    "writing to the packages of this Python": "import graphbus_core; open(graphbus_core.__file__, 'a')",
+    "a key in the environment": "'secret' in f'{{os.environ}}' + open('/proc/self/environ').read() or refused(-1)",
+    "other processes": "sum(name.isdigit() for name in os.listdir('/proc')) > 3 or refused(-1)",
+    "the first process killed": "os.kill(os.getppid() + 10, 9)",
+    "a terminal": "open('/dev/tty', 'w')",
+    "the user root": "os.getuid() == 0 or refused(-1)",
+    "rights of root": "'CapEff:\\t0000000000000000' not in open('/proc/self/status').read() or refused(-1)",
+}
+NETWORK = {
+    "a server on this machine": "socket.create_connection(('127.0.0.1', {port}), 2)",
+    "a server far away": "socket.create_connection(('192.0.2.1', 80), 2)",
+    "a socket in a folder": "socket.socket(1).connect('{beside}/socket')",
+    "an abstract socket": "socket.socket(1).connect('\\0graphbus-test')",
+}
+CALLS = {
+    "a socket to the host of this machine": "socket.socket(40, socket.SOCK_STREAM)",
+    "raw packets": "socket.socket(17, socket.SOCK_RAW)",
+    "the kernel's ciphers": "socket.socket(38, socket.SOCK_SEQPACKET)",
+    "a user namespace by unshare": "refused(libc.unshare(0x10000000))",
+    "a network namespace by unshare": "refused(libc.unshare(0x40000000))",
+    "a user namespace by clone": "refused(libc.syscall(clone, 0x10000000 | 17, 0, 0, 0, 0))",
+    "the keys of the session": "refused(libc.syscall(keyctl, 0, -3, 0))",
+    "a tracer of the process above": "refused(libc.ptrace(16, os.getppid(), 0, 0))",
+    "memory of the process above": "refused(libc.process_vm_readv(os.getppid(), ctypes.create_string_buffer(16), 0, None, 0, 0))",
+    "io_uring": "refused(libc.syscall(425, 1, ctypes.create_string_buffer(200)))",
+    "bpf": "refused(libc.syscall(bpf, 0, ctypes.create_string_buffer(200), 72))",
+    "a new mount": "refused(libc.mount(b'a', b'/tmp', b'tmpfs', 0, None))",
+    "a context of mounts": "refused(libc.syscall(430, b'tmpfs', 0))",
+}
+MEMORY_OF_OTHERS = {
+    "the parent, through its memory file": "open(f'/proc/{os.getppid()}/mem', 'r+b')",
+    "the first process, through its memory file": "open('/proc/1/mem', 'rb')",
+    "itself, through its memory file": "open('/proc/self/mem', 'r+b')",
+    "a thread, through its memory file": "open(f'/proc/self/task/{os.getpid()}/mem', 'r+b')",
+    "the parent, through another path to its memory file": "open(f'/proc/{os.getppid()}/task/{os.getppid()}/mem', 'r+b')",
+    "the parent, through a root of its own": "open(f'/proc/self/root/proc/{os.getppid()}/mem', 'r+b')",
+    "the parent, through a folder that is open": (
+        "os.open('mem', os.O_RDWR, dir_fd=os.open(f'/proc/{os.getppid()}', os.O_RDONLY))"
+    ),
+    "the parent, through a link in the copy": "os.symlink(f'/proc/{os.getppid()}/mem', 'm') or open('m', 'r+b')",
+    "the parent, reopened for writing": (
+        "open('/proc/self/fd/%d' % os.open(f'/proc/{os.getppid()}/mem', os.O_RDONLY), 'r+b')"
+    ),
+    "the parent, by a path handle": "open('/proc/self/fd/%d' % os.open(f'/proc/{os.getppid()}/mem', os.O_PATH), 'r+b')",
+    "the parent, traced": "refused(libc.ptrace(16, os.getppid(), 0, 0))",
+    "a child, traced": "refused(libc.ptrace(0, 0, 0, 0))",
+    "the parent, written by a call": (
+        "refused(libc.process_vm_writev(os.getppid(), ctypes.create_string_buffer(16), 0, None, 0, 0))"
+    ),
+    "a file of the parent, taken": "call(438, 438, call(434, 434, os.getppid(), 0), 1, 0)",
+    "advice on the memory of the parent": "call(440, 440, call(434, 434, os.getppid(), 0), 0, 0, 4, 0)",
+    "soft-dirty bits of the parent": "open(f'/proc/{os.getppid()}/clear_refs', 'w').write('4')",
+    "which process dies first": "open(f'/proc/{os.getppid()}/oom_score_adj', 'w').write('1000')",
+    "the name of the parent": "open(f'/proc/{os.getppid()}/comm', 'w').write('x')",
+    "a new process table": "refused(libc.mount(b'proc', b'/tmp', b'proc', 0, None))",
+    "the process table made writable": "refused(libc.mount(None, b'/proc', None, 32, None))",
+    "the process table, detached": "refused(libc.umount2(b'/proc', 2))",
+    "the environment of the first process": "open('/proc/1/environ').read()",
+    "the files of the first process": "os.listdir('/proc/1/fd')",
+    "the root of the first process": "os.listdir('/proc/1/root')",
+    "the maps of the first process": "open('/proc/1/maps').read() or refused(-1)",
+    "settings of the kernel": "open('/proc/sys/kernel/ns_last_pid', 'w').write('7')",
+    "a dump of the kernel": "open('/proc/kcore', 'rb').read(1)",
+    "higher priority": "os.nice(-1)",
+    "real time": "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))",
+}
+MEMORY_UNCOUNTED = {
+    "a file in memory": "call(319, 279, b'x', 0)",
+    "a secret file in memory": "call(447, 447, 0)",
+    "System V shared memory": "refused(libc.shmget(0, 64 * MB, 0o1600))",
+    "System V messages": "refused(libc.msgget(0, 0o1600))",
+    "System V semaphores": "refused(libc.semget(0, 32000, 0o1600))",
+    "nameless shared memory": "mmap.mmap(-1, 64 * MB)",
+    "nameless shared memory, validated": "refused(libc.mmap(None, 64 * MB, 3, 0x23, -1, 0))",
+    "nameless shared memory of large pages": "refused(libc.mmap(None, 64 * MB, 3, 0x40021, -1, 0))",
+    "zeros that are shared": "mmap.mmap(os.open('/dev/zero', os.O_RDWR), 64 * MB)",
+    "pages given to a pipe": (
+        "call(278, 75, os.pipe()[1], ctypes.byref((ctypes.c_size_t * 2)(ctypes.addressof("
+        "ctypes.create_string_buffer(4096)), 4096)), 1, 8)"
+    ),
+    "one process": "bytearray(400 * MB)",
+    "shared memory of the system": "open('/dev/shm/a', 'wb').write(bytes(80 * MB))",
+}
+MEMORY_TOGETHER = {
+    "many processes": "parts(8, lambda number: bytearray(100 * MB))",
+    "processes of processes": (
+        "parts(4, lambda number: (globals().update(x=bytearray(60 * MB)), os.fork(), globals().update(y=bytearray(60 * MB))))"
+    ),
+    "daemons": "parts(6, lambda number: (os.setsid(), os.fork() and os._exit(0), globals().update(x=bytearray(100 * MB))))",
+    "a process and a folder": (
+        "x = bytearray(150 * MB); [open(f'/tmp/f{n}', 'wb').write(bytes(20 * MB)) for n in range(10)]; time.sleep(4)"
+    ),
+    "files without a name": (
+        "import tempfile; kept = [tempfile.TemporaryFile(dir='/tmp') for _ in range(20)];"
+        " [file.write(bytes(20 * MB)) for file in kept]; time.sleep(4)"
+    ),
+    "empty files": "[open(f'/tmp/{n}', 'w').close() for n in range(400_000)]; time.sleep(4)",
+    "empty files in the home": (
+        "h = os.path.expanduser('~'); [open(f'{h}/{n}', 'w').close() for n in range(400_000)]; time.sleep(4)"
+    ),
+    "buffers of sockets": "parts(12, lambda number: globals().update(x=[socket.socketpair() for _ in range(400)]))",
+    "maps of a file in memory": (
+        "f = open('/dev/shm/a', 'w+b'); f.truncate(60 * MB); parts(6, lambda n: (mmap.mmap(f.fileno(), 60 * MB).write("
+        "bytes(60 * MB)), globals().update(x=bytearray(60 * MB))))"
+    ),
+    "a process that hides": (
+        "parts(8, lambda number: (libc.prctl(4, 0, 0, 0, 0), globals().update(x=bytearray(100 * MB))))"
+    ),
+}
+INNOCENT = {
+    "a large process that has children": "x = bytearray(150 * MB); parts(6, lambda number: None)",
+    "a pool": "import multiprocessing as m; m.get_context('fork').Pool(4).map(abs, range(10))",
+    "shared values": "import multiprocessing as m; m.get_context('fork').Array('d', 100_000)[0]",
+    "shared memory by name": "from multiprocessing import shared_memory as s; s.SharedMemory(create=True, size=MB).unlink()",
+    "a map of a file": "open('f', 'wb').write(bytes(MB)); mmap.mmap(os.open('f', os.O_RDWR), MB)[0]",
+    "a private map": "mmap.mmap(-1, 64 * MB, flags=mmap.MAP_PRIVATE)",
+    "a terminal": "import pty; os.path.exists('/dev/ptmx') and pty.openpty()",
+    "names of threads": "import threading; threading.Thread(target=print, name='n').start()",
+    "its own facts": "open('/proc/self/status').read(); open('/proc/self/maps').read(); os.listdir('/proc/self/fd')",
+}
+
+
+PLAIN = """
+import asyncio, multiprocessing, os, socket, subprocess, sys, threading
+def work(pipe):
+    pipe.send("hello")
+for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6):
+    socket.socket(family).close()
+print(socket.getaddrinfo("127.0.0.1", 80)[0][4][0], socket.if_nameindex()[0][1])
+thread = threading.Thread(target=print, args=("thread",)); thread.start(); thread.join()
+print(subprocess.run([sys.executable, "-c", "print('child')"], capture_output=True, text=True).stdout.strip())
+async def main():
+    child = await asyncio.create_subprocess_exec("true")
+    return await child.wait()
+print(asyncio.run(main()))
+there, here = multiprocessing.get_context("fork").Pipe()
+process = multiprocessing.get_context("fork").Process(target=work, args=(here,)); process.start()
+print(there.recv()); process.join()
 """
 
 
-@pytest.fixture(params=TIERS)
+@pytest.fixture(params=TIERS, scope="module")
 def tier(request: pytest.FixtureRequest) -> Tier:
     found: Tier = request.param
     why = obstacle(found)
@@ -63,22 +256,111 @@ def run(tier: Tier, folder: Path, code: str, *arguments: str, **limits: int | fl
     return Jail(tier).run([sys.executable, "-c", code, *arguments], folder, limits=wanted)
 
 
-def attempts(tier: Tier, folder: Path, line: str, *paths: str) -> dict[str, str]:
-    """Run a line for each path in one process; what came of it."""
-    done = run(tier, folder, TRY, line, *paths)
-    said = done.stdout.splitlines()
-    assert len(said) == len(paths), done
-    return dict(zip(paths, said, strict=True))
+def tried(tier: Tier, folder: Path, lines: Mapping[str, str]) -> dict[str, str]:
+    """Try each line in the same jail, and give what came of it."""
+    done = run(tier, folder, PREPARED + TRIES, json.dumps(lines), timeout_s=60.0, memory_mb=256)
+    assert done.stdout, done
+    said: dict[str, str] = json.loads(done.stdout)
+    return said
 
 
-def attempt(tier: Tier, folder: Path, line: str, path: str = "") -> str:
-    return attempts(tier, folder, line, path)[path]
+def got_out(tier: Tier, folder: Path, lines: Mapping[str, str]) -> dict[str, str]:
+    return {name: word for name, word in tried(tier, folder, lines).items() if word and not word.startswith("kept in")}
+
+
+# --- ways out --------------------------------------------------------------------------------------
+
+
+def test_no_file_of_others_can_be_read_or_written_and_no_server_reached(
+    tier: Tier, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = folder.parents[1] / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
+    for secret in (".ssh/id_test", ".aws/test"):
+        (home / secret).parent.mkdir(parents=True)
+        (home / secret).write_text("a secret")
+    for number, aim in enumerate(("/etc/hostname", "../../secret.txt", "../../../outside.txt")):
+        (folder / f"link{number}").symlink_to(aim)
+    beside = folder.parent
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as unix,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        for one, name in ((unix, str(beside / "socket")), (abstract, "\0graphbus-test")):
+            one.bind(name)
+            one.listen()
+        port = server.getsockname()[1]
+        ways = {name: line.format(home=home, beside=beside, port=port) for name, line in {**FILES, **NETWORK}.items()}
+        assert got_out(tier, folder, ways) == {}
+
+
+def test_what_is_beside_the_copy_cannot_be_changed(tier: Tier, folder: Path) -> None:
+    ways = {path: f"open({path!r}, 'w').write('spoilt')" for path in ("../secret.txt", "../../new.txt")}
+    left = f"graphbus-left-{os.getpid()}"
+
+    tried(
+        tier, folder, {**ways, "left": f"open('/tmp/{left}', 'w').write('x')"}
+    )  # the jail has such folders of its own
+
+    assert (folder.parent / "secret.txt").read_text() == "a secret"
+    assert not (folder.parent.parent / "new.txt").exists()
+    assert not Path("/tmp", left).exists()
+
+
+@pytest.mark.parametrize("ways", [CALLS, MEMORY_OF_OTHERS, MEMORY_UNCOUNTED], ids=["calls", "others", "uncounted"])
+def test_no_call_leads_past_the_walls_or_to_the_memory_of_others(
+    tier: Tier, folder: Path, ways: Mapping[str, str]
+) -> None:
+    assert got_out(tier, folder, ways) == {}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", some(list(MEMORY_TOGETHER), 3))
+def test_memory_counts_for_all_processes_together(tier: Tier, folder: Path, name: str) -> None:
+    done = run(tier, folder, f"{PREPARED}\n{MEMORY_TOGETHER[name]}\nprint('through')", timeout_s=60.0, memory_mb=256)
+
+    assert "through" not in done.stdout or "ended: it held" in done.stderr, done
+    assert done.returncode != 0
+
+
+def test_a_child_cannot_rewrite_its_parent(tier: Tier, folder: Path) -> None:
+    code = """
+import ctypes, os
+kept = ctypes.create_string_buffer(b"red", 8)
+at = ctypes.addressof(kept)
+if os.fork() == 0:
+    for path in (f"/proc/{os.getppid()}/mem", f"/proc/{os.getppid()}/task/{os.getppid()}/mem"):
+        try:
+            with open(path, "r+b", buffering=0) as memory:
+                memory.seek(at)
+                memory.write(b"green")
+        except OSError:
+            pass
+    os._exit(0)
+os.wait()
+print(kept.value.decode())
+"""
+    assert run(tier, folder, code).stdout == "red\n"
 
 
 # --- what it may do ------------------------------------------------------------------------------
 
 
-def test_it_runs_in_its_copy_with_a_home_and_the_packages_of_this_python(tier: Tier, folder: Path) -> None:
+def test_what_programs_do_is_no_reason_to_end_them(tier: Tier, folder: Path) -> None:
+    assert {name: word for name, word in tried(tier, folder, INNOCENT).items() if word != "out"} == {}
+
+
+def test_what_programs_need_is_there(tier: Tier, folder: Path) -> None:
+    done = run(tier, folder, PLAIN)
+
+    assert done.stdout.split() == ["127.0.0.1", "lo", "thread", "child", "0", "hello"], done
+
+
+def test_it_runs_in_its_copy_with_a_home_and_the_packages_of_this_python_and_lets_all_else_go_first(
+    tier: Tier, folder: Path
+) -> None:
     code = """
 import os, ssl, tempfile, socket, threading, multiprocessing, msgspec, graphbus_core
 from pathlib import Path
@@ -89,20 +371,20 @@ multiprocessing.Lock()
 listener = socket.create_server(("127.0.0.1", 0))
 socket.create_connection(listener.getsockname()).sendall(b"hello")
 print(os.getcwd(), listener.accept()[0].recv(5), os.listdir(), os.path.exists(os.devnull))
+print(os.nice(0) >= 5, os.sched_getscheduler(0) == os.SCHED_BATCH)
 """
     done = run(tier, folder, code)
 
-    assert done.stdout == f"{folder} b'hello' ['made'] True\n", done
+    assert done.stdout == f"{folder} b'hello' ['made'] True\nTrue True\n", done
     assert (folder / "made").read_text() == "x"
 
 
-@pytest.mark.parametrize("home", ["home", ".", "project"])
+@pytest.mark.parametrize("home", ["home", "project"])
 def test_it_has_a_home_wherever_that_lies(tier: Tier, folder: Path, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place = folder.parents[1] / home
     monkeypatch.setenv("HOME", str(place))
-    code = "from pathlib import Path; home = Path.home(); print(home, home.joinpath('y').write_text('y'))"
 
-    done = run(tier, folder, code)
+    done = run(tier, folder, "from pathlib import Path; h = Path.home(); print(h, h.joinpath('y').write_text('y'))")
 
     assert done.stdout == f"{place.resolve()} 1\n", done
     assert not (place / "y").exists()
@@ -119,20 +401,15 @@ def test_a_jail_that_cannot_be_entered_is_no_verdict_on_the_command(
 
 
 def test_output_errors_and_exit_status_come_back(tier: Tier, folder: Path) -> None:
-    done = run(tier, folder, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
-
-    assert done[:4] == Finished(3, "out\n", "err\n", False)[:4]
-
-
-def test_a_signal_that_ends_it_is_told(tier: Tier, folder: Path) -> None:
-    assert run(tier, folder, "import os; os.kill(os.getpid(), 11)").returncode == -11
-
-
-@pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("./plain", 126)])
-def test_a_program_that_cannot_be_run(tier: Tier, folder: Path, program: str, status: int) -> None:
     (folder / "plain").write_text("x")
+    done = run(
+        tier, folder, "import sys; print('out' * 1000); print('err', file=sys.stderr); sys.exit(3)", output_bytes=9
+    )
 
-    assert Jail(tier).run([program], folder, limits=Limits(timeout_s=20)).returncode == status
+    assert done[:4] == Finished(3, "out" * 3, "err\n", False)[:4]
+    assert run(tier, folder, "import os; os.kill(os.getpid(), 11)").returncode == -11
+    for program, status in (("no-such-program", 127), ("./plain", 126)):
+        assert Jail(tier).run([program], folder, limits=Limits(timeout_s=20)).returncode == status
 
 
 def test_more_can_be_made_readable(tier: Tier, folder: Path) -> None:
@@ -142,131 +419,6 @@ def test_more_can_be_made_readable(tier: Tier, folder: Path) -> None:
     done = Jail(tier).run(command, folder, limits=Limits(timeout_s=20), readable=[shown])
 
     assert done.stdout == "a secret\n"
-
-
-# --- what it must not read -------------------------------------------------------------------------
-
-
-def test_files_beside_the_copy_and_in_the_home_cannot_be_read(
-    tier: Tier, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = folder.parents[1] / "home"
-    monkeypatch.setenv("HOME", str(home))
-    secrets = [home / ".ssh/id_test", home / ".aws/test", folder / "../secret.txt", folder / "../../outside.txt"]
-    for secret in secrets[:2]:
-        secret.parent.mkdir(parents=True)
-        secret.write_text("a secret")
-    paths = [str(secret) for secret in secrets]
-
-    read = attempts(tier, folder, "open(path).read()", *paths)
-    listed = attempts(
-        tier,
-        folder,
-        "assert {*os.listdir(path)} <= {'copy', 'project', 'home'}",
-        str(folder.parent),
-        str(folder.parents[1]),
-    )
-
-    for path in paths:
-        assert read[path].startswith("kept in"), path
-    assert set(listed.values()) == {"out"}
-
-
-def test_what_is_private_to_the_system_cannot_be_read(tier: Tier, folder: Path) -> None:
-    paths = ("/etc/shadow", "/var/log", "/run", str(Path.home() / ".profile"), "/sys", "/boot", "/proc/1/environ")
-    line = "(os.listdir if os.path.isdir(path) else lambda path: open(path).read())(path)"
-
-    for path, said in attempts(tier, folder, line, *paths).items():
-        assert said.startswith("kept in"), path
-
-
-def test_keys_in_the_environment_are_absent(tier: Tier, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-secret")
-
-    done = run(tier, folder, "import os; print(dict(os.environ)); print(open('/proc/self/environ').read())")
-
-    assert "HOME" in done.stdout
-    assert "secret" not in done.stdout
-
-
-def test_a_link_that_leads_out_leads_nowhere(tier: Tier, folder: Path) -> None:
-    aims = ("/etc/hostname", "../../secret.txt", "../../../outside.txt")
-    for number, aim in enumerate(aims):
-        (folder / f"link{number}").symlink_to(aim)
-
-    for path, said in attempts(tier, folder, "open(path).read()", "link0", "link1", "link2").items():
-        assert said.startswith("kept in"), path
-
-
-def test_other_processes_cannot_be_seen_nor_looked_into(tier: Tier, folder: Path) -> None:
-    seen = run(tier, folder, "import os; print(sorted(int(n) for n in os.listdir('/proc') if n.isdigit()))").stdout
-
-    assert [seen.startswith("[1, "), len(seen.split())] == [True, 2], seen
-    ways = (
-        "os.listdir('/proc/1/fd')",
-        "open('/proc/1/fd/1', 'w')",
-        "open('/proc/1/mem', 'rb')",
-        "os.kill(os.getppid() + 10, 9)",
-    )
-    for way, said in attempts(tier, folder, "exec(path)", *ways).items():
-        assert said.startswith("kept in"), way
-
-
-def test_tracing_the_first_process_is_refused(tier: Tier, folder: Path) -> None:
-    code = "import ctypes; print(ctypes.CDLL(None, use_errno=True).ptrace(16, 1, 0, 0))"
-
-    assert run(tier, folder, code).stdout == "-1\n"
-
-
-# --- what it must not change -----------------------------------------------------------------------
-
-
-def test_nothing_can_be_written_outside_of_the_copy(tier: Tier, folder: Path) -> None:
-    beside = ("../secret.txt", "../../new.txt")  # there, below /tmp, the jail has folders of its own
-    others = ("/usr/new", "/etc/new", "/new", "/dev/new", "/var/tmp/new")
-
-    said = attempts(tier, folder, "open(path, 'w').write('spoilt')", *beside, *others)
-
-    for path in others:
-        assert said[path].startswith("kept in"), path
-    assert (folder.parent / "secret.txt").read_text() == "a secret"
-    assert not (folder.parent.parent / "new.txt").exists()
-
-
-def test_the_packages_of_this_python_cannot_be_written(tier: Tier, folder: Path) -> None:
-    import graphbus_core
-
-    assert attempt(tier, folder, "open(path, 'a')", str(graphbus_core.__file__)).startswith("kept in")
-
-
-def test_what_it_leaves_in_the_temporary_folder_is_gone(tier: Tier, folder: Path) -> None:
-    name = f"graphbus-left-{os.getpid()}"
-
-    assert attempt(tier, folder, f"open('/tmp/{name}', 'w').write('x')") == "out"
-    assert not Path("/tmp", name).exists()
-
-
-# --- the network -------------------------------------------------------------------------------------
-
-
-def test_a_server_on_this_machine_cannot_be_reached(tier: Tier, folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        line = f"__import__('socket').create_connection(('127.0.0.1', {server.getsockname()[1]}), 2)"
-        assert attempt(tier, folder, line).startswith("kept in")
-
-
-def test_a_server_far_away_cannot_be_reached(tier: Tier, folder: Path) -> None:
-    assert attempt(tier, folder, "__import__('socket').create_connection(('192.0.2.1', 80), 2)").startswith("kept in")
-
-
-@pytest.mark.parametrize("is_abstract", [True, False])
-def test_a_local_socket_cannot_be_reached(tier: Tier, folder: Path, is_abstract: bool) -> None:
-    name = "\0graphbus-test" if is_abstract else str(folder.parent / "socket")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(name)
-        server.listen()
-        line = f"__import__('socket').socket(1).connect({name!r})"
-        assert attempt(tier, folder, line).startswith("kept in")
 
 
 # --- limits ------------------------------------------------------------------------------------------
@@ -297,7 +449,7 @@ def test_a_memory_hog_is_stopped(tier: Tier, folder: Path) -> None:
     assert "MemoryError" in done.stderr
 
 
-@pytest.mark.parametrize("place", [".", "/tmp", "/dev/shm"])
+@pytest.mark.parametrize("place", [".", "/tmp"])
 def test_a_disk_filler_is_stopped(tier: Tier, folder: Path, place: str) -> None:
     code = """
 import sys, time
@@ -313,23 +465,6 @@ print("filled it")
     assert done.returncode != 0
     assert "filled it" not in done.stdout
     assert ("it wrote more than 20 MB" if place == "." else "No space left") in done.stderr
-
-
-def test_a_large_file_is_stopped(tier: Tier, folder: Path) -> None:
-    assert run(tier, folder, "open('f', 'wb').write(b'x' * 3_000_000)", file_size_mb=1).returncode != 0
-    assert (folder / "f").stat().st_size <= 1 << 20
-
-
-def test_a_flood_of_output_is_cut(tier: Tier, folder: Path) -> None:
-    done = run(tier, folder, "print('x' * 3_000_000)", output_bytes=1000)
-
-    assert len(done.stdout) == 1000
-
-
-def test_a_hanging_command_is_ended_in_time(tier: Tier, folder: Path) -> None:
-    done = run(tier, folder, "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(1000)", timeout_s=1.0)
-
-    assert done.timed_out
 
 
 @pytest.mark.parametrize("timeout_s", [1.0, 20.0], ids=["hangs", "ends"])
@@ -376,18 +511,19 @@ Jail({tier!r}).run([sys.executable, "-c", "import time; time.sleep(60)", {mark!r
     assert not running(mark)
 
 
-def test_it_has_no_terminal_and_no_rights(tier: Tier, folder: Path) -> None:
-    assert attempt(tier, folder, "open('/dev/tty', 'w')").startswith("kept in")
-    status = run(tier, folder, "print(open('/proc/self/status').read())").stdout
-    wanted = {"NoNewPrivs": "1", "CapEff": "0" * 16, "CapPrm": "0" * 16, "CapAmb": "0" * 16}
-    assert (
-        wanted.items()
-        <= {name: value.strip() for name, _, value in (s.partition(":") for s in status.splitlines())}.items()
-    )
-    assert run(tier, folder, "import os; print(os.getuid())").stdout != "0\n"
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
+def test_the_filter_ends_where_a_filter_may_and_leads_nowhere_else(machine: str) -> None:
+    import struct
+
+    steps = list(struct.iter_unpack("=HBBI", call_filter(machine)))
+
+    for at, (kind, if_true, if_false, _) in enumerate(steps):
+        assert at + 1 + max(if_true, if_false) < len(steps) or kind == 6
+    assert steps[-1][0] == 6
 
 
-# --- which one ---------------------------------------------------------------------------------------
+def test_where_the_numbers_of_calls_are_not_known_there_is_no_filter() -> None:
+    assert call_filter("mips") == b""
 
 
 def test_the_real_project_stays_hidden_even_where_it_is_installed_from_its_sources(tmp_path: Path) -> None:
@@ -397,29 +533,10 @@ def test_the_real_project_stays_hidden_even_where_it_is_installed_from_its_sourc
     assert not any(str(Path.home()) == place or place == "/" for place in shown)
 
 
-def test_a_jail_that_cannot_be_built_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bwrap").write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
-    (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-
-    with pytest.raises(EditError, match="could not be built: no room") as caught:
-        Jail("bubblewrap").run(["true"], tmp_path, limits=Limits())
-
-    assert caught.value.code == "GBE331"
-
-
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without jails."""
     monkeypatch.setattr(sandboxes, "obstacle", lambda tier: f"no {tier}")
-
-
-def test_the_best_jail_is_taken_or_what_the_settings_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandboxes, "obstacle", lambda tier: "" if tier == "landlock" else "not installed")
-
-    assert getattr(choose("jail"), "tier", "") == "landlock"
-    assert isinstance(choose("process"), ProcessSandbox)
-    assert describe() == "changed code runs in a jail (landlock)"
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -438,23 +555,22 @@ def test_where_there_is_no_jail_nothing_runs_and_nothing_passes(tmp_path: Path) 
     assert code_of(report) == ""
 
 
-def test_a_jail_that_is_not_there_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    obstacle.cache_clear()
-    with monkeypatch.context() as here:
-        here.setattr(shutil, "which", lambda name: None)
-        assert obstacle("bubblewrap") == "the program bwrap is not installed"
-    obstacle.cache_clear()
-    with monkeypatch.context() as here:
-        here.setattr(sys, "platform", "darwin")
-        assert obstacle("landlock") == "it needs Linux"
-    obstacle.cache_clear()
-
-
-def test_a_jail_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bwrap").write_text("#!/bin/sh\necho Creating new namespace failed >&2\nexit 1\n")
+def test_a_jail_that_cannot_be_built_runs_nothing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     obstacle.cache_clear()
     with monkeypatch.context() as here:
         here.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-        assert "Creating new namespace failed" in obstacle("bubblewrap")
+        assert "no room" in obstacle("bubblewrap")
+        with pytest.raises(EditError, match="could not be built: no room") as caught:
+            Jail("bubblewrap").run(["true"], tmp_path, limits=Limits())
     obstacle.cache_clear()
+    assert caught.value.code == "GBE331"
+
+
+def test_the_best_jail_is_taken_or_what_the_settings_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxes, "obstacle", lambda tier: "" if tier == "landlock" else "not installed")
+
+    assert getattr(choose("jail"), "tier", "") == "landlock"
+    assert isinstance(choose("process"), ProcessSandbox)
+    assert describe() == "changed code runs in a jail (landlock)"

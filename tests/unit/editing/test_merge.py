@@ -76,22 +76,6 @@ def test_two_methods_added_at_the_end_of_a_class_both_stay() -> None:
     assert merged(ours, ours) == ours
 
 
-def test_two_functions_added_at_the_end_of_a_file_without_a_last_line_end_both_stay() -> None:
-    base = "def one():\n    return 1"
-    text = merged(f"{base}\n\n\ndef two():\n    return 2\n", f"{base}\n\n\ndef three():\n    return 3", base)
-    assert text == f"{base}\n\n\ndef two():\n    return 2\n\n\ndef three():\n    return 3\n"
-
-
-def test_imports_are_a_set() -> None:
-    ours, theirs = edit("import json\n", "import json\nimport re\n"), edit("import json\n", "import ast\nimport json\n")
-    text = merged(ours, theirs)
-    assert [line for line in text.splitlines() if line.startswith("import")] == [
-        "import ast",
-        "import json",
-        "import re",
-    ]
-
-
 def test_names_of_one_import_are_a_set() -> None:
     ours = edit("from math import ceil", "from math import ceil, floor")
     theirs = edit("from math import ceil", "from math import ceil, sqrt as root")
@@ -106,25 +90,6 @@ def test_a_name_that_one_side_no_longer_imports_goes() -> None:
         merged("from math import floor\n", "from math import ceil, floor, sqrt\n", base)
         == "from math import floor, sqrt\n"
     )
-
-
-def test_many_imported_names_are_written_below_each_other() -> None:
-    base = "from math import ceil\n"
-    long = ", ".join(f"a_rather_long_name_{i}" for i in range(5))
-    text = merge(base.encode(), f"from math import ceil, {long}\n".encode(), b"from math import ceil, other\n").data
-    assert text is not None
-    assert text.decode().splitlines()[:2] == ["from math import (", "    ceil,"]
-
-
-def test_an_import_with_a_comment_is_merged_by_lines_or_not_at_all() -> None:
-    base = "from math import ceil  # why\n"
-    assert conflicts("from math import ceil, floor  # why\n", "from math import ceil, sqrt  # why\n", base) == [""]
-
-
-def test_names_that_both_sides_import_anew_are_one_import() -> None:
-    base = "x = 1\n"
-    text = merge(base.encode(), f"from math import ceil\n{base}".encode(), f"from math import floor\n{base}".encode())
-    assert text.data == b"from math import ceil, floor\nx = 1\n"
 
 
 @pytest.mark.parametrize("form", ["{}; x = 1\n", "class A:\n    {}\n", "if x:\n    {}\n", "{}, \\\n    exp\n"])
@@ -168,16 +133,6 @@ def test_what_one_side_deletes_and_the_other_changes_is_a_conflict() -> None:
     assert conflicts(ours, theirs) == ["helper"]
 
 
-def test_one_function_renamed_in_two_ways_is_a_conflict() -> None:
-    ours, theirs = edit("def helper", "def mine"), edit("def helper", "def its")
-    assert conflicts(ours, theirs) == [""]
-
-
-def test_the_same_function_added_twice_in_different_ways_is_a_conflict() -> None:
-    ours, theirs = f"{BASE}\n\ndef new():\n    return 1\n", f"{BASE}\n\ndef new():\n    return 2\n"
-    assert conflicts(ours, theirs) == ["new"]
-
-
 def test_blocks_that_were_moved_are_left_to_the_lines() -> None:
     base = "def a():\n    return 1\n\n\ndef b():\n    return 2\n\n\ndef c():\n    return 3\n"
     parts = base.split("\n\n\n")
@@ -207,34 +162,10 @@ def test_line_ends_and_byte_order_mark_stay(newline: str, mark: bytes) -> None:
     assert merge(*data).data == mark + expected.encode()
 
 
-def test_line_ends_that_are_mixed_stay_as_they_are() -> None:
-    base = "a = 1\r\nb = 2\nc = 3\rd = 4"
-    ours, theirs = edit("a = 1", "a = 10", base), edit("d = 4", "d = 40", base)
-    assert merge(base.encode(), ours.encode(), theirs.encode()).data == b"a = 10\r\nb = 2\nc = 3\rd = 40"
-    assert merge(base.encode(), f"{ours}\n".encode(), theirs.encode()).data == b"a = 10\r\nb = 2\nc = 3\rd = 40\n"
-
-
-def test_a_side_that_changes_the_line_ends_decides_on_them() -> None:
-    ours, theirs = BASE.replace("\n", "\r\n"), edit("total = 1", "total = 2")
-    assert merge(BASE.encode(), ours.encode(), theirs.encode()).data == theirs.replace("\n", "\r\n").encode()
-
-
 def test_an_encoding_stays() -> None:
     base = f"# coding: latin-1\n{BASE}".replace("Orders.", "Bestellungen für alle.").encode("latin-1")
     ours, theirs = base.replace(b"total = 1", b"total = 2"), base.replace(b"LIMIT = 3", b"LIMIT = 4")
     assert merge(base, ours, theirs).data == ours.replace(b"LIMIT = 3", b"LIMIT = 4")
-
-
-def test_a_character_that_the_encoding_cannot_hold_is_a_conflict() -> None:
-    base = b"# coding: latin-1\na = 1\n\n\nb = 2\n"
-    ours = b"# coding: utf-8\na = 1\n\n\nb = 2\n"
-    theirs = b"# coding: latin-1\na = 1\n\n\nb = '\xfc'\n"
-    result = merge(base, ours, theirs)
-    assert result.data is not None
-    assert result.data.decode().endswith("b = 'ü'\n")
-    other = merge(base, b"# coding: ascii\na = 1\n\n\nb = 2\n", theirs)
-    assert other.data is None
-    assert other.reason
 
 
 def test_a_merge_that_does_not_parse_is_a_conflict() -> None:
@@ -243,21 +174,6 @@ def test_a_merge_that_does_not_parse_is_a_conflict() -> None:
     assert merge(base.encode(), ours.encode(), theirs.encode()).data == ours.encode()
     result = merge(b"if x:\n    a\n    b\nc\n", b"if x:\n    a\n    b\n    c\n", b"x\n    a\n    b\nc\nd\n")
     assert result.data is None
-
-
-def test_a_text_that_does_not_parse_is_merged_by_lines_and_refused() -> None:
-    base = "def (:\n1\n2\n3\n4\n"
-    result = merge(base.encode(), base.replace("1", "10").encode(), base.replace("4", "40").encode())
-    assert result.data is None
-    assert result.reason == "line 1: invalid syntax"
-
-
-def test_everything_deleted_by_one_and_something_changed_by_the_other_is_a_conflict() -> None:
-    assert conflicts("", edit("total = 1", "total = 2")) != []
-
-
-def test_both_sides_may_delete_everything() -> None:
-    assert merge(BASE.encode(), b"", b"\n").data is not None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -104,22 +103,6 @@ def test_no_program_of_a_setting_runs(tmp_path: Path, monkeypatch: pytest.Monkey
 
     assert applied(attributes + patch, files)["a.py"][1] == CHANGED
     assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.slow
-def test_what_diff_makes_of_two_folders_applies(tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    (tmp_path / "new").mkdir()
-    for name, data in {"a.py": TEXT, "gone.py": b"x\n", "größe x.py": b"1\n2\n"}.items():
-        (tmp_path / "old" / name).write_bytes(data)
-    after = {"a.py": CHANGED.removesuffix(b"\n"), "fresh.py": b"y\n", "größe x.py": b"1\n3\n"}
-    for name, data in after.items():
-        (tmp_path / "new" / name).write_bytes(data)
-    before = {path.name: path.read_bytes() for path in (tmp_path / "old").iterdir()}
-
-    patch = subprocess.run(["diff", "-ruN", "old", "new"], cwd=tmp_path, capture_output=True, check=False).stdout
-    found = apply_patch(patch, before.get)
-    assert {path: data for path, (_, data) in found.items()} == {**after, "gone.py": None}
 
 
 @pytest.mark.parametrize("patch", ["", "\n", " \r\n"])

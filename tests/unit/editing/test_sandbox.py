@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
+from graphbus_core.editing.sandboxes import process
+from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox, remove_tree
 
 pytestmark = pytest.mark.slow
 
@@ -31,14 +30,15 @@ def is_alive(pid: int) -> bool:
 
 def test_output_errors_and_exit_status_come_back(tmp_path: Path) -> None:
     result = run("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)", tmp_path)
+    bounds = run(
+        "import os, resource as r; print(r.getrlimit(r.RLIMIT_CPU)[0], r.getrlimit(r.RLIMIT_CORE)[0], flush=True); os.abort()",
+        tmp_path,
+        timeout_s=7.0,
+    )
 
     assert result[:4] == Finished(3, "out\n", "err\n", False)[:4]
-
-
-def test_it_runs_in_the_folder_and_reads_no_input(tmp_path: Path) -> None:
-    result = run("import os, sys; print(os.getcwd(), repr(sys.stdin.read()))", tmp_path)
-
-    assert result.stdout.split() == [str(tmp_path.resolve()), "''"]
+    assert (bounds.stdout, bounds.returncode) == ("8 0\n", -signal.SIGABRT)
+    assert ProcessSandbox().run(["no-such-program"], tmp_path, limits=Limits(timeout_s=5)).returncode == 127
 
 
 def test_keys_and_other_variables_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,14 +53,6 @@ def test_keys_and_other_variables_are_absent(tmp_path: Path, monkeypatch: pytest
     allowed |= {"PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "INVOCATION_ID"}
     assert set(result.stdout.split()) <= allowed
     assert "secret" not in result.stdout
-
-
-def test_more_variables_can_be_given(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "import os; print(os.environ['EXTRA'])"]
-
-    result = ProcessSandbox().run(command, tmp_path, limits=Limits(timeout_s=20), environment={"EXTRA": "yes"})
-
-    assert result.stdout == "yes\n"
 
 
 def test_home_is_an_empty_folder_that_is_removed_afterwards(tmp_path: Path) -> None:
@@ -90,13 +82,6 @@ def test_a_command_that_closes_its_output_and_hangs_is_ended_in_time(tmp_path: P
     result = run("import os, time; os.close(1); os.close(2); time.sleep(1000)", tmp_path, timeout_s=1.0)
 
     assert result.timed_out
-
-
-def test_a_command_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
-    result = run("import os, time; os.close(1); os.close(2); time.sleep(0.3); os._exit(5)", tmp_path)
-
-    assert result.returncode == 5
-    assert not result.timed_out
 
 
 @pytest.mark.parametrize("leave", ["pass", "os.setsid()"], ids=["in its group", "a daemon in a session of its own"])
@@ -140,10 +125,6 @@ def test_a_memory_hog_is_stopped(tmp_path: Path) -> None:
     assert "had it" not in result.stdout
 
 
-def test_without_a_memory_limit_it_may_have_more(tmp_path: Path) -> None:
-    assert run("x = bytearray(500_000_000); print('had it')", tmp_path, memory_mb=0).stdout == "had it\n"
-
-
 def test_a_large_file_is_stopped(tmp_path: Path) -> None:
     result = run("open('f', 'wb').write(b'x' * 3_000_000)", tmp_path, file_size_mb=1)
 
@@ -151,56 +132,81 @@ def test_a_large_file_is_stopped(tmp_path: Path) -> None:
     assert (tmp_path / "f").stat().st_size <= 1 << 20
 
 
-def test_a_busy_loop_uses_no_more_processor_time_than_its_wall_time(tmp_path: Path) -> None:
-    result = run("import resource; print(*resource.getrlimit(resource.RLIMIT_CPU))", tmp_path, timeout_s=7.0)
+# --- the disk: no trick hides what is written, and whatever is left can be removed -----------------------
 
-    assert result.stdout.split() == ["8", "8"]
-
-
-def test_no_core_is_dumped(tmp_path: Path) -> None:
-    assert run("import resource; print(resource.getrlimit(resource.RLIMIT_CORE))", tmp_path).stdout == "(0, 0)\n"
-
-
-def test_the_number_of_processes_is_limited(tmp_path: Path) -> None:
-    code = "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC)[0])"
-
-    assert 0 < int(run(code, tmp_path, processes=50).stdout) < 50 + len(os.listdir("/proc")) + 50
-
-
-def test_a_signal_that_ends_it_is_told(tmp_path: Path) -> None:
-    result = run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", tmp_path)
-
-    assert result.returncode == -signal.SIGSEGV
-    assert not result.timed_out
-
-
-def test_a_program_that_is_missing_gives_127(tmp_path: Path) -> None:
-    result = ProcessSandbox().run(["no-such-program"], tmp_path, limits=Limits(timeout_s=5))
-
-    assert result.returncode == 127
-    assert "no-such-program" in result.stderr
-
-
-def test_a_folder_without_permissions_is_removed_but_no_link_is_followed() -> None:
-    """In a child that is not root, because nothing is forbidden to root."""
-    code = """
-import os, sys
-from pathlib import Path
-from graphbus_core.editing.sandboxes.process import remove_tree
-if os.getuid() == 0:
-    os.setuid(65534)
-folder, outside = Path(sys.argv[1], "a"), Path(sys.argv[1], "outside")
-(folder / "b").mkdir(parents=True)
-(folder / "b" / "f").touch()
-outside.mkdir(mode=0o500)
-(folder / "link").symlink_to(outside)
-(folder / "b").chmod(0)
-folder.chmod(0)
-remove_tree(folder)
-print(folder.exists(), oct(outside.stat().st_mode))
+DEEP = """
+import os
+for step in range(3000):
+    os.mkdir("d" * 20)
+    os.chdir("d" * 20)
+open("last", "w").write("hello")
 """
-    with tempfile.TemporaryDirectory() as home:
-        os.chmod(home, 0o777)
-        done = subprocess.run([sys.executable, "-c", code, home], capture_output=True, text=True, check=True)
 
-    assert done.stdout == "False 0o40500\n"
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "copy"
+    made.mkdir()
+    return made
+
+
+def test_folders_nested_deeper_than_a_path_can_be_long_are_removed(folder: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        exec(DEEP)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert list(folder.iterdir())
+
+    remove_tree(folder)
+
+    assert not folder.exists()
+
+
+def test_unreadable_folders_and_links_are_removed_and_what_links_lead_to_stays(folder: Path) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir(mode=0o500)
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "file").write_text("x")
+    (folder / "link").symlink_to(outside)
+    (folder / "a").chmod(0)
+
+    remove_tree(folder)
+
+    assert not folder.exists()
+    assert outside.stat().st_mode & 0o777 == 0o500
+
+
+def test_folders_too_deep_to_be_weighed_end_the_command(folder: Path) -> None:
+    code = f"{DEEP}\nimport time; time.sleep(20)"
+
+    done = ProcessSandbox().run([sys.executable, "-c", code], folder, limits=Limits(timeout_s=10))
+
+    remove_tree(folder)
+    assert "it wrote more than" in done.stderr
+    assert not done.timed_out
+
+
+def test_empty_files_count(folder: Path) -> None:
+    code = "import time\nfor step in range(2000): open(str(step), 'w').close()\ntime.sleep(20)"
+
+    done = ProcessSandbox().run([sys.executable, "-c", code], folder, limits=Limits(timeout_s=10, disk_mb=4))
+
+    assert "it wrote more than" in done.stderr
+
+
+def test_files_without_a_name_fill_the_disk_only_as_far_as_some_of_it_is_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = os.statvfs(folder)
+    monkeypatch.setattr(process, "_KEPT_FREE", (disk.f_bavail * disk.f_frsize, 0))
+    rooms = iter([(1000, 1000), *[(400, 1000)] * 1000])
+    monkeypatch.setattr(process, "_room", lambda folders: next(rooms))
+
+    done = ProcessSandbox().run(
+        [sys.executable, "-c", "import time; time.sleep(20)"], folder, limits=Limits(timeout_s=10)
+    )
+
+    assert "it wrote more than" in done.stderr
+    assert not done.timed_out

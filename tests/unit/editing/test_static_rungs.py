@@ -95,26 +95,16 @@ def test_a_file_that_python_reads_otherwise_than_people_is_refused(data: bytes, 
     assert check_source("f.py", data, 11) == problem
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"x = 1\n", b"x = 1\r\ny = 2\r\n", "# coding: utf-8\nx = 'ä'\n".encode(), "\ufeffx = 'ä'\n".encode()]
-)
-def test_utf_8_with_one_kind_of_line_ends_is_what_everybody_reads(data: bytes) -> None:
-    assert check_encoding("f.py", data) is None
-
-
 # --- time ---------------------------------------------------------------------------------------
 
 SIZE = 98_000
 LARGE = {
-    "letters": 'x = "' + "a" * SIZE + '"',
     "addresses": 'x = "' + "://" * (SIZE // 3) + '"',
     "tokens": 'x = "' + "eyJaaaaaaaa" * (SIZE // 11) + '"',
     "attributes": 'x = "' + "._" * (SIZE // 2) + '"',
-    "numbers": "x = [" + "1," * (SIZE // 2) + "]",
     "dotted numbers": 'x = "' + "1." * (SIZE // 2) + '"',
     "colons": 'x = "' + "a:" * (SIZE // 2) + '"',
     "hashes": "# " + "#" * SIZE,
-    "marks": 'x = "' + "a\u0301" * (SIZE // 3) + '"',
     "underscores": 'x = "' + "_" * SIZE + '"',
 }
 
@@ -145,7 +135,7 @@ def test_the_largest_file_that_is_allowed_climbs_soon(tmp_path: Path, figure: Fi
     assert used_s < 30
 
 
-@pytest.mark.parametrize("line", ["x = " + "(a" * 0 + "event" + ".a" * 900, 'x = "a"' + ' + "a"' * 2500])
+@pytest.mark.parametrize("line", ["x = event" + ".a" * 900, 'x = "a"' + ' + "a"' * 2500])
 def test_code_that_is_nested_without_end_is_refused_with_words(tmp_path: Path, line: str) -> None:
     report = judged(tmp_path, line)
 

@@ -20,26 +20,15 @@ from graphbus_core.model.config import GateConfig, ResolvedBuild, Settings
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")]
 Figure = Callable[[str, object], None]
 ENDLESS = {
-    "computes": "while True: pass",
     "computes in children": "import os\nfor _ in range(3): os.fork()\nwhile True: pass",
-    "computes in threads": """
-import threading
-def work():
-    while True: pass
-for _ in range(4): threading.Thread(target=work).start()
-""",
-    "computes in short children": """
-import os
-while True:
-    if os.fork() == 0:
-        sum(range(100_000)); os._exit(0)
-    os.wait()
-""",
-    "sleeps": "import time; time.sleep(1000)",
+    "computes in threads": (
+        "import threading\ndef work():\n    while True: pass\nfor _ in range(4): threading.Thread(target=work).start()"
+    ),
+    "computes in short children": (
+        "import os\nwhile True:\n    if os.fork() == 0: sum(range(100_000)); os._exit(0)\n    os.wait()"
+    ),
     "sleeps in pieces": "import time\nwhile True: time.sleep(0.01)",
-    "waits for itself": "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()",
     "waits for its child": "import os, time\nif os.fork() == 0: time.sleep(1000)\nos.wait()",
-    "waits for a socket": "import socket; s = socket.socketpair(); s[0].recv(1)",
     "stops itself": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
     "sleeps, and then computes": "import time; time.sleep(0.3)\nwhile True: pass",
 }

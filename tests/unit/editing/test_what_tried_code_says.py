@@ -48,12 +48,8 @@ G5 = {
     "the text of an error": "raise ValueError(SECRET)",
     "the name of an error": "raise type(SECRET, (Exception,), {})('x')",
     "an error without a text": "class Odd(Exception):\n    def __str__(self): raise TypeError(SECRET)\nraise Odd",
-    "a note of an error": "error = ValueError('x'); error.add_note(SECRET); raise error",
-    "a module that is missing": "__import__(SECRET)",
-    "the file of a syntax error": "raise SyntaxError(SECRET, (SECRET, 1, 1, SECRET))",
     "the file of a frame": "exec(compile('raise ValueError(1)', SECRET, 'exec'))",
     "a path that leads to a file": "exec(compile('raise ValueError(1)', f'agents/../{SECRET}/../agents/orders.py', 'exec'))",
-    "the status of an exit": "raise SystemExit(SECRET)",
     "an end with words": "import os, sys; sys.stderr.write(SECRET); sys.stderr.flush(); os._exit(3)",
     "the name of an agent": "globals()[SECRET] = type(SECRET, (GraphBusNode,), {'__module__': __name__})",
     "the place of an agent": "globals()['Orders'].__name__ = SECRET",
@@ -61,26 +57,13 @@ G5 = {
 G6 = {
     "the text of an error in a test": "def use(word): raise ValueError(SECRET)",
     "the name of an error in a test": "def use(word): raise type(SECRET, (Exception,), {})",
-    "a comparison": "def use(word): assert SECRET == 'x'",
-    "what a test prints": "def use(word): print(SECRET); assert False",
-    "a warning": "import warnings\ndef use(word): warnings.warn(SECRET); assert False",
     "the parameter of a test that is gone": "def words(): return ['other']",
-    "a skip": "import pytest\ndef use(word): pytest.skip(SECRET)",
     "an error while collecting": "def words(): raise ValueError(SECRET)",
     "the end of the process": "import os\ndef use(word): os.write(2, SECRET.encode()); os._exit(1)",
     "the documentation": "Orders.__doc__ = SECRET",
-    "the name of a plugin": (
-        "import gc\nfor thing in gc.get_objects():\n    if type(thing).__name__ == 'PytestPluginManager':\n"
-        "        thing.register(type(SECRET, (), {'pytest_runtest_setup': lambda self, item: None})(), SECRET)"
-    ),
-    "the name of a function": (
-        "import builtins\ndef fake(*given, **named): return real(*given, **named)\nreal = builtins.__import__\n"
-        "fake.__qualname__ = fake.__name__ = SECRET\nbuiltins.__import__ = fake"
-    ),
 }
 G7 = {
     "a line of a check": "def words(): print(SECRET); raise SystemExit(1)",
-    "the traceback of a check": "def words(): raise ValueError(SECRET)",
     "the place of a finding": "def words(): print(f'{SECRET}.py:1: {SECRET}'); raise SystemExit(1)",
 }
 
@@ -151,9 +134,6 @@ def test_a_call_says_nothing(shop: Shop) -> None:
     [
         f"{READ}\ndef test_it():\n    from agents.orders import use\n    assert use(1) is None, SECRET",
         f"{READ}\ndef test_it():\n    from agents.orders import use\n    if use(1): raise type(SECRET, (Exception,), {{}})",
-        f"{READ}\nfrom agents.orders import use\nif use(1): raise ValueError(SECRET)\ndef test_it(): pass",
-        f"{READ}\ndef test_it(): from agents.orders import use; assert not use(1)\nglobals()['test' + SECRET] = test_it",
-        f"{READ}\nraise ValueError(SECRET)",
     ],
 )
 def test_an_objection_says_nothing(shop: Shop, text: str) -> None:

@@ -14,16 +14,6 @@ from tests.unit.editing.shop_project import Shop
 ORDERS, INVENTORY = "agents/orders.py", "agents/inventory.py"
 
 
-def test_a_trial_gives_the_project_after_the_changes_and_changes_nothing(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-
-    trial = shop.workspace.applied([shop.change(ORDERS, "", "3.5", "search_replace", "2.5")])
-
-    assert b"3.5 * count" in trial.source(ORDERS).data
-    assert b"2.5 * count" in shop.workspace.project.source(ORDERS).data
-    assert shop.workspace.changed() == {}
-
-
 def test_a_commit_changes_the_tree_and_not_the_disk(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     before = (tmp_path / ORDERS).read_bytes()
@@ -40,16 +30,6 @@ def test_a_commit_changes_the_tree_and_not_the_disk(tmp_path: Path) -> None:
     assert shop.workspace.changed() == {ORDERS: (before, before.replace(b'"total": total})', b'"sum": total})'))}
 
 
-def test_changes_of_one_proposal_build_on_each_other(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    first = shop.change(ORDERS, "", "3.5", "search_replace", "2.5")
-    second = shop.change(ORDERS, "", "4.5", "search_replace", "3.5")
-
-    shop.workspace.commit(shop.proposal(first, second))
-
-    assert b"4.5 * count" in shop.workspace.data(ORDERS)
-
-
 def test_changes_of_one_proposal_stand_or_fall_together(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     good = shop.change(INVENTORY, "", "< 6", "search_replace", "< 5")
@@ -60,37 +40,6 @@ def test_changes_of_one_proposal_stand_or_fall_together(tmp_path: Path) -> None:
 
     assert caught.value.code == "GBE307"
     assert shop.workspace.changed() == {}
-
-
-def test_a_change_to_another_symbol_of_a_file_that_has_moved_on_still_applies(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    first = shop.change(
-        INVENTORY,
-        "Inventory.left",
-        '@schema_method(input_schema={"sku": str}, output_schema={"left": int})\n'
-        'def left(self, sku: str) -> dict:\n    return {"left": 1}',
-    )
-    second = shop.change(
-        INVENTORY, "Ledger.on_created", '@subscribe("/Order/Created")\ndef on_created(self, event):\n    pass'
-    )
-
-    shop.workspace.commit(shop.proposal(first))
-    shop.workspace.commit(shop.proposal(second))
-
-    assert b'return {"left": 1}' in shop.workspace.data(INVENTORY)
-    assert shop.workspace.data(INVENTORY).endswith(b"    def on_created(self, event):\n        pass\n")
-
-
-def test_a_change_to_a_symbol_that_has_moved_on_is_refused(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    first = shop.change(ORDERS, "Orders.describe", "def describe(self, order: dict) -> str:\n    return str(order)")
-    second = shop.change(ORDERS, "Orders.describe", "def describe(self, order: dict) -> str:\n    return repr(order)")
-    shop.workspace.commit(shop.proposal(first))
-
-    with pytest.raises(EditError) as caught:
-        shop.workspace.commit(shop.proposal(second))
-
-    assert caught.value.code == "GBE317"
 
 
 @pytest.mark.parametrize("path", ["agents/prices.py", "nothing.py", "../x.py"])
@@ -135,24 +84,6 @@ def test_a_change_for_an_earlier_text_is_merged_into_the_present_one(tmp_path: P
     assert b"return repr(order)" in shop.workspace.data(ORDERS)
 
 
-def test_a_change_for_the_present_text_is_not_merged(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    assert shop.workspace.merged([shop.change(ORDERS, "", "3.5", "search_replace", "2.5")]) == ()
-
-
-def test_two_methods_added_in_one_round_both_stay(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    text = symbol_text(shop.workspace.data(ORDERS), "Orders")
-    mine = shop.change(ORDERS, "Orders", f"{text}\n\n    def mine(self):\n        return 1\n")
-    its = shop.change(ORDERS, "Orders", f"{text}\n\n    def its(self):\n        return 2\n")
-
-    shop.workspace.commit(shop.proposal(mine))
-    shop.workspace.commit(shop.proposal(its))
-
-    data = shop.workspace.data(ORDERS)
-    assert data.index(b"def mine") < data.index(b"def its")
-
-
 def test_a_change_that_contradicts_what_was_accepted_since_is_refused_by_the_name_of_the_symbol(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     text = symbol_text(shop.workspace.data(ORDERS), "Orders")
@@ -184,16 +115,6 @@ def test_what_does_not_parse_together_is_refused(tmp_path: Path) -> None:
 
     assert caught.value.code == "GBE318"
     assert of_edit(caught.value).code == "G1.conflict"
-
-
-def test_a_change_that_never_fitted_is_refused_as_it_was(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
-    shop.workspace.commit(shop.proposal(shop.change(ORDERS, "", "3.5", "search_replace", "2.5")))
-
-    with pytest.raises(EditError) as caught:
-        shop.workspace.edited([shop.change(ORDERS, "", "x", "search_replace", "never there")])
-
-    assert caught.value.code == "GBE307"
 
 
 def test_what_a_change_makes_is_computed_once_for_each_state(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -94,12 +93,6 @@ def test_a_method_that_asks_its_own_agent_is_told() -> None:
         graph.call("Selfish", "think")
 
 
-def test_an_agent_in_no_graph_cannot_ask() -> None:
-    with pytest.raises(RunError) as refused:
-        Stock().request("/Stock/Ask")
-    assert refused.value.code == "GBE616"
-
-
 SERVED = {
     "pyproject.toml": "[tool.graphbus]\n[tool.graphbus.runtime]\nqueue = 7\nmailbox = 5\nmax_hops = 3\n",
     "agents/__init__.py": "",
@@ -142,46 +135,6 @@ def test_a_graph_that_stays_up_delivers_on_a_thread_of_its_own_and_keeps_its_set
     run_runtime_pipeline(served(root), work=work)
     assert found == [["graphbus-dispatcher"], (7, 5, 3)]
     assert not [each for each in threading.enumerate() if each.name.startswith("graphbus-")]
-
-
-FEEDING = {
-    "pyproject.toml": "[tool.graphbus]\n[tool.graphbus.runtime]\ngrace_s = 0.1\n",
-    "agents/feeder.py": """
-        import threading, time
-        from graphbus_core import GraphBusNode, subscribe
-
-        class Feeder(GraphBusNode):
-            def on_start(self):
-                self.is_over = threading.Event()
-                self.thread = threading.Thread(target=self.feed)
-                self.thread.start()
-
-            def feed(self):
-                ends = time.monotonic() + 1000
-                while not self.is_over.wait(0.001) and time.monotonic() < ends:
-                    self.publish("/Feed/More")
-
-            def on_stop(self):
-                self.is_over.set()
-                self.thread.join()
-
-            @subscribe("/Feed/More")
-            def on_more(self, event):
-                time.sleep(0.01)
-        """,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the feeder finds the bus closed
-def test_an_agent_that_publishes_without_an_end_does_not_keep_a_graph_from_being_ready(project: Project) -> None:
-    from graphbus_core import build_graph
-
-    root = project(FEEDING)
-    build_graph(root / "agents")
-    began = time.monotonic()
-    run_runtime_pipeline(served(root), work=lambda _graph: None)
-    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_a_handler_that_exits_ends_a_graph_that_stays_up_in_good_order(project: Project) -> None:

@@ -115,9 +115,6 @@ class Level(enum.IntEnum):
     HIGH = 1
     HIGHEST = enum.auto()
 
-class Word(str, enum.Enum):
-    A, B = "a", "b"
-
 class Text(str, enum.Enum):
     A: Final = "a"
     B = "b" + A
@@ -148,18 +145,6 @@ class Mixed(enum.Enum):
 class Made(str, enum.Enum):
     A = 1
 
-class Truth(enum.IntEnum):
-    NO = False
-
-class Share(float, enum.Enum):
-    HALF = 0.5
-
-class Pair(enum.Enum):
-    A = (1, 2)
-
-class Empty(enum.Enum):
-    pass
-
 class Lenient(enum.StrEnum):
     A = "a"
 
@@ -167,25 +152,8 @@ class Lenient(enum.StrEnum):
     def _missing_(cls, value: object) -> "Lenient":
         return cls.A
 
-class Bits(enum.IntFlag):
-    A = 1
-
 class Computed(enum.StrEnum):
     A = "a".upper()
-
-class Planned(enum.Enum):
-    def _generate_next_value_(name, start, count, last_values):
-        return name
-    A = enum.auto()
-
-class Own(enum.Enum):
-    def __new__(cls, value):
-        own = object.__new__(cls)
-        own._value_ = f"<{value}>"
-        return own
-    A = "a"
-
-Called = enum.Enum("Called", {"A": "a"})
 
 class Plain:
     pass
@@ -211,20 +179,8 @@ EQUAL = [
     "decimal.Decimal",
     "Visit", "OfPydantic", "Wrapped",
 ]  # fmt: skip
-UNKNOWN_TO_BOTH = [
-    "Plain",
-    "list[Plain]",
-    "Plain | None",
-    "Share",
-    "Pair",
-    "Empty",
-    "Lenient",
-    "Bits",
-    "type[int]",
-    "Row",
-]
-ENUMS_THAT_MAKE_THEIR_VALUES = ["Made", "Computed", "Planned", "Own", "Called", "Word", "Truth"]
-UNKNOWN_TO_THE_COMPILER = ["Renamed", "Tagged", "Aliased", "Page[int]", *ENUMS_THAT_MAKE_THEIR_VALUES]
+UNKNOWN_TO_BOTH = ["Plain", "list[Plain]", "Plain | None", "Lenient", "type[int]", "Row"]
+UNKNOWN_TO_THE_COMPILER = ["Renamed", "Tagged", "Aliased", "Page[int]", "Made", "Computed"]
 
 
 @pytest.fixture(scope="module")

@@ -23,19 +23,11 @@ class Mixed(GraphBusNode):
         self.answer = self.call("Adder", "add", a=1)
 
     @subscribe("/Mixed/Async")
-    async def on_async(self) -> None:
-        self.answer = await self._ask()
-
-    def _ask(self) -> Any:
-        return self.call("Adder", "add", a=2)
+    async def on_async(self) -> None: ...
 
     @schema_method(input_schema={})
     def ask_plainly(self) -> Any:
         return self.call("Adder", "add", a=3)
-
-    @schema_method(input_schema={})
-    async def ask(self) -> Any:
-        return await self.call("Adder", "add", a=4)
 
 
 def test_a_plain_handler_of_an_async_agent_is_told_that_it_cannot_wait() -> None:
@@ -49,10 +41,3 @@ def test_a_plain_handler_of_an_async_agent_is_told_that_it_cannot_wait() -> None
 def test_a_plain_method_of_an_async_agent_is_told_that_it_cannot_wait() -> None:
     with connect(Adder, Mixed) as graph, pytest.raises(RunError, match="GBE628"):
         graph.call("Mixed", "ask_plainly")
-
-
-def test_an_async_method_waits_also_in_a_plain_one_that_it_calls() -> None:
-    with connect(Adder, Mixed) as graph:
-        graph.publish("/Mixed/Async")
-        assert graph.node("Mixed").answer == {"sum": 3}
-        assert graph.call("Mixed", "ask") == {"sum": 5}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from functools import wraps
 from typing import Any
 
 import pytest
 
-from graphbus_core import GraphBusNode, connect, depends_on, publishes, schema_method, subscribe
+from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.errors import RunError
-from graphbus_core.model.config import Validation
 
 
 class Shelf(GraphBusNode):
@@ -108,40 +106,6 @@ def test_an_interrupted_call_delivers_nothing_more_and_loses_nothing() -> None:
         assert shelf.heard == ["a", "b"]  # type: ignore[attr-defined]
 
 
-def test_what_waits_is_delivered_before_a_call_runs() -> None:
-    seen: list[str] = []
-
-    class Asked(GraphBusNode):
-        @schema_method(input_schema={})
-        def ask(self) -> None:
-            seen.append("asked")
-
-    with connect(Shelf, Asked) as graph:
-        with pytest.raises(KeyboardInterrupt):
-            graph.call("Shelf", "interrupted", sku="a")
-        graph.bus.subscribe("/Shelf/Taken", lambda: seen.append("heard"))
-        graph.call("Asked", "ask")
-    assert seen == ["heard", "asked"]
-
-
-@depends_on("Shelf")
-class Caller(GraphBusNode):
-    left = 0
-
-    @subscribe("/Caller/Wanted")
-    def on_wanted(self, qty: int) -> None:
-        self.left = self.call("Shelf", "take", sku="mug", qty=qty)["left"]
-
-
-def test_a_handler_calls_at_once_and_its_call_publishes_as_part_of_its_event() -> None:
-    with connect(Shelf, Caller) as graph:
-        graph.publish("/Caller/Wanted", {"qty": 2})
-        assert graph.node("Caller").left == 3  # type: ignore[attr-defined]
-        root, child = graph.bus.history()
-        assert child.topic == "/Shelf/Taken"
-        assert child.causation_id == root.event_id
-
-
 def test_calls_from_many_threads_take_their_turns() -> None:
     class Counter(GraphBusNode):
         count = 0
@@ -175,69 +139,3 @@ def test_calls_from_many_threads_take_their_turns() -> None:
         assert graph.node("Counter").count == 1800  # type: ignore[attr-defined]
         assert graph.bus.statistics().published == 1800
         assert graph.bus.statistics().failed == 0
-
-
-def test_a_method_behind_a_wrapper_gets_its_arguments_by_name() -> None:
-    def logged(function: Any) -> Any:
-        @wraps(function)
-        def wrapper(self: Any, **arguments: Any) -> Any:
-            return {"seen": function(self, **arguments)}
-
-        return wrapper
-
-    class Wrapped(GraphBusNode):
-        @schema_method(input_schema={"a": int, "b": int}, output_schema={"seen": int})
-        @logged
-        def minus(self, b: int, a: int) -> Any:
-            return a - b
-
-    with connect(Wrapped) as graph:
-        assert graph.call("Wrapped", "minus", a=3, b=1) == {"seen": 2}
-
-
-def test_a_warning_still_calls_and_gives_the_result(caplog: pytest.LogCaptureFixture) -> None:
-    class Loose(GraphBusNode):
-        @schema_method(input_schema={"a": int}, output_schema={"b": int})
-        def method(self, a: Any) -> Any:
-            return {"b": a}
-
-    with connect(Loose, validation="warn") as graph:
-        assert graph.call("Loose", "method", a="x") == {"b": "x"}
-    assert [record.message for record in caplog.records] == [
-        "Loose.method was called with wrong arguments: a: expected int, got str 'x'.",
-        "Loose.method gave a wrong result: b: expected int, got str 'x'.",
-    ]
-    with connect(Loose, validation="off") as graph:
-        assert graph.call("Loose", "method", a="x") == {"b": "x"}
-
-
-@pytest.mark.parametrize("validation", ["strict", "warn", "off"])
-@pytest.mark.parametrize("argument", [1, "x"])
-def test_a_method_that_raises_is_called_once(validation: Validation, argument: object) -> None:
-    class Fragile(GraphBusNode):
-        times = 0
-
-        @schema_method(input_schema={"a": int})
-        def method(self, a: Any) -> None:
-            self.times += 1
-            raise KeyError("a")
-
-    with connect(Fragile, validation=validation) as graph:
-        is_refused = validation == "strict" and argument == "x"
-        with pytest.raises(RunError if is_refused else KeyError) as raised:
-            graph.call("Fragile", "method", a=argument)
-        assert graph.node("Fragile").times == (not is_refused)  # type: ignore[attr-defined]
-        assert raised.value.__context__ is None
-
-
-def test_a_refused_payload_is_judged_once_and_without_a_history(caplog: pytest.LogCaptureFixture) -> None:
-    @publishes("/Shelf/Taken", {"sku": str})
-    class Said(GraphBusNode):
-        pass
-
-    with connect(Said, validation="warn") as graph:
-        graph.publish("/Shelf/Taken", {"sku": 1})
-    assert len(caplog.records) == 1
-    with connect(Said) as graph, pytest.raises(RunError, match="GBE614") as refused:
-        graph.publish("/Shelf/Taken", {"sku": 1})
-    assert refused.value.__context__ is None

@@ -2,109 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypedDict
-
-import msgspec
-import pytest
+from collections.abc import Iterator
 
 from graphbus_core import GraphBusNode, publishes, schema_method
 from graphbus_core.hosting.members import methods_of, topics_of
-from graphbus_core.schema.live import schema_of, type_of
+from graphbus_core.schema.live import schema_of
 from graphbus_core.schema.types import Type
-
-
-class Movie(TypedDict):
-    title: str
-    year: NotRequired[int]
-
-
-@dataclasses.dataclass
-class Data:
-    a: int
-    b: str = ""
-    c: list[int] = dataclasses.field(default_factory=list)
-
-
-class Struct(msgspec.Struct):
-    a: int
-    b: str = ""
-
-
-class Model:
-    class Field:
-        def __init__(self, needed: bool) -> None:
-            self.needed = needed
-
-        def is_required(self) -> bool:
-            return self.needed
-
-    a: int
-    b: str
-    model_fields = {"a": Field(True), "b": Field(False)}  # noqa: RUF012 - as pydantic has it
-
-
-class Unresolvable(TypedDict):
-    a: NotThere  # noqa: F821
-
-
-class Node(TypedDict):
-    child: Node
-
-
-@pytest.mark.parametrize(
-    ("annotation", "shown"),
-    [
-        (str, "str"),
-        (None, "None"),
-        (Any, "Any"),
-        (object, "Any"),
-        (list, "list"),
-        (list[int], "list[int]"),
-        (Sequence[str], "list[str]"),
-        (dict[str, int], "dict[str, int]"),
-        (Mapping[str, Any], "dict[str, Any]"),
-        (tuple[int, str], "tuple[int, str]"),
-        (tuple[int, ...], "tuple[int, ...]"),
-        (set[str], "set[str]"),
-        (int | None, "int | None"),
-        (Literal["a", 1], "Literal['a', 1]"),
-        ({"a": int, "b": [str]}, "{a: int, b: list[str]}"),
-        ({"a": {"b": NotRequired[int]}}, "{a: {b?: int}}"),
-        ([], "list"),
-        (Movie, "Movie"),
-        (complex, "complex"),
-        ("unread", "?"),
-        (Unresolvable, "Unresolvable"),
-        (type[int], "?"),
-    ],
-)
-def test_an_annotation_is_read_as_the_compiler_reads_it(annotation: object, shown: str) -> None:
-    assert str(type_of(annotation)) == shown
-
-
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        (Movie, "{title: str, year?: int}"),
-        (Data, "{a: int, b?: str, c?: list[int]}"),
-        (Struct, "{a: int, b?: str}"),
-        (Model, "{a: int, b?: str}"),
-        ({"a": int}, "{a: int}"),
-        (None, "None"),
-        (int, "None"),
-    ],
-)
-def test_a_typed_class_is_a_schema(kind: object, fields: str) -> None:
-    assert str(schema_of(kind)) == fields
-
-
-def test_a_type_that_holds_itself_is_read_to_a_bounded_depth() -> None:
-    assert str(type_of(Node)) == "Node"
-
 
 TREE = """
 import dataclasses

@@ -12,9 +12,7 @@ from graphbus_core import GraphBusNode, connect, publishes, schema_method, subsc
 from graphbus_core.contracts.compare import compare
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.errors import RunError
-from graphbus_core.schema.json_schema import Writer
-from graphbus_core.schema.live import type_of
-from tests.checking import found, read
+from tests.checking import read
 
 
 class Size(enum.StrEnum):
@@ -32,14 +30,6 @@ class Kind(enum.Enum):
     BULK = "bulk"
 
 
-class Lenient(enum.StrEnum):
-    A = "a"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Lenient:
-        return cls.A
-
-
 @publishes("/Shop/Taken", {"size": Size, "level": Level, "kind": Kind})
 class Shop(GraphBusNode):
     heard: Any = None
@@ -53,14 +43,6 @@ class Shop(GraphBusNode):
     @schema_method(input_schema={"size": Size, "level": Level, "kind": Kind})
     def typed(self, size: Size, level: Level, kind: Kind) -> dict[str, Any]:
         return {"members": [size, level, kind]}
-
-    @schema_method(input_schema={"word": Lenient})
-    def lenient(self, word: Lenient) -> dict[str, Any]:
-        return {"word": word}
-
-    @schema_method(input_schema={"n": int}, output_schema={"size": Size})
-    def size_of(self, n: int) -> dict[str, Any]:
-        return {"size": "s" if n < 10 else "xl"}
 
     @subscribe("/Shop/Taken")
     def on_taken(self, size: Size, level: Level, kind: Kind) -> None:
@@ -108,35 +90,6 @@ def test_what_is_no_member_is_not_published(wrong: dict[str, Any], told: str) ->
         assert graph.node("Shop").heard == tuple(MEMBERS.values())  # type: ignore[attr-defined]
 
 
-def test_a_result_that_is_no_member_is_refused() -> None:
-    with connect(Shop) as graph:
-        assert graph.call("Shop", "size_of", n=1) == {"size": "s"}
-        with pytest.raises(RunError, match="GBE623") as refused:
-            graph.call("Shop", "size_of", n=10)
-        assert "size: expected Literal['s', 'l'], got str 'xl'" in str(refused.value)
-
-
-def test_a_class_that_takes_other_values_than_it_has_is_asked_itself() -> None:
-    with connect(Shop) as graph:
-        assert graph.call("Shop", "lenient", word="whatever") == {"word": Lenient.A}
-
-
-def test_a_member_is_no_word_of_a_literal_that_is_not_its_class() -> None:
-    class Words(GraphBusNode):
-        @schema_method(input_schema={"kind": str})
-        def text(self, kind: str) -> dict[str, Any]:
-            return {"kind": kind}
-
-    with connect(Words) as graph, pytest.raises(RunError, match="kind: expected str, got Kind"):
-        graph.call("Words", "text", kind=Kind.GIFT)
-
-
-@pytest.mark.parametrize(("kind", "values"), [(Size, ["s", "l"]), (Level, [1, 2]), (Kind, ["gift", "bulk"])])
-def test_others_read_the_values_in_json_schema(kind: type, values: list[Any]) -> None:
-    assert Writer().value(type_of(kind)) == {"enum": values}
-    assert Writer().value(type_of(list[kind])) == {"type": "array", "items": {"enum": values}}  # type: ignore[valid-type]
-
-
 SHOP = """
 from enum import StrEnum
 class Size(StrEnum):
@@ -167,31 +120,3 @@ def test_a_word_that_is_no_longer_taken_and_one_that_is_newly_given_break_the_co
         "compatible Stock.take: input size: was Literal['s'], is Literal['s', 'l'] now: it takes more than before",
         "breaking Stock.give: output size: was Literal['s'], is Literal['s', 'l'] now: it gives what it never gave",
     }
-
-
-CALLS = """
-class Desk(GraphBusNode):
-    __dependencies__ = ["Stock"]
-
-    def on(self, size: Size, plain: str, word: Size | None = None):
-        {body}
-"""
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ("self.call('Stock', 'take', size=size)", None),
-        ("self.call('Stock', 'take', size=Size.SMALL)", None),
-        ("self.call('Stock', 'take', size=Size(plain))", None),
-        ("self.call('Stock', 'take', size=plain)", None),
-        ("self.call('Stock', 'take', size='s')", None),
-        ("self.call('Stock', 'take', size=size.value)", None),
-        ("self.call('Stock', 'take', size=word or size)", None),
-        ("self.call('Stock', 'take', size=3)", "GB110"),
-    ],
-)
-def test_the_build_finds_what_surely_is_no_member_and_nothing_else(tmp_path: Path, body: str, code: str | None) -> None:
-    text = SHOP.format(more='    LARGE = "l"') + CALLS.format(body=body)
-    codes = [found_code for _, _, found_code in found(read(tmp_path, {"shop.py": text}), "GB1")]
-    assert codes == ([code] if code else [])

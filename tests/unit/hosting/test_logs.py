@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable
 from io import StringIO
 
-import pytest
-
 from graphbus_core import GraphBusNode, connect
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.log import Log
@@ -44,10 +42,3 @@ def test_logging_is_afterwards_as_it_was() -> None:
         Log("graphbus.bus").warning("it %s", "rains")
     assert stream.getvalue() == "[WARNING] it rains\n"
     assert (logger.level, logger.propagate, list(logger.handlers)) == before
-
-
-def test_a_line_bears_the_place_of_who_writes_it(caplog: pytest.LogCaptureFixture) -> None:
-    Log("graphbus.bus").error("it snows", exc_info=ValueError("cold"))
-    (record,) = caplog.records
-    assert (record.filename, record.levelname) == ("test_logs.py", "ERROR")
-    assert record.exc_info is not None

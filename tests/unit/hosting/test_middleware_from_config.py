@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import build_graph, run_graph, runtime
-from graphbus_core.errors import GraphBusError, Place, RunError, SeveralErrors
-from graphbus_core.hosting.imports import NodeModules, load_middleware
+from graphbus_core.errors import GraphBusError, Place, RunError
 from graphbus_core.middleware import Handling
 from graphbus_core.model.config import RuntimeConfig
 from tests.conftest import Project
@@ -79,12 +78,6 @@ def log_with(root: Path, *names: str) -> object:
         return list(graph.call("Shop", "log")["log"])
 
 
-def test_middleware_goes_around_calls_in_the_order_in_which_it_is_named(shop: Path) -> None:
-    assert log_with(shop, "my_shop.around:timing", "my_shop.around:Counting") == ["timing", "counting"]
-    assert log_with(shop, "my_shop.around:counting", "my_shop.around:timing") == ["counting", "timing"]
-    assert log_with(shop) == []
-
-
 def test_instruments_of_the_request_go_around_the_middleware_of_the_project(shop: Path) -> None:
     def watch(handling: Handling) -> Iterator[None]:
         sys.modules["my_shop.around"].LOG.append(f"watch {handling.name}")
@@ -136,27 +129,8 @@ def test_the_file_that_names_a_wrong_middleware_is_the_place(
     assert caught.value.where == Place(str(of_place), 3)
 
 
-def test_middleware_that_no_file_names_is_a_matter_of_the_project(shop: Path) -> None:
-    (shop / "pyproject.toml").unlink()
-    with pytest.raises(RunError) as caught:
-        load_middleware(["nothing"], NodeModules(shop, ["."]))
-    assert caught.value.where == Place("pyproject.toml")
-
-
-def test_all_that_is_wrong_with_the_middleware_is_said_at_once(shop: Path) -> None:
-    with pytest.raises(SeveralErrors) as caught:
-        log_with(shop, "my_shop.around:timng", "my_shop.around:timing", "my_shop.broken:timing")
-    assert [error.code for error in caught.value.errors] == ["GBE663", "GBE601"]
-
-
 def test_a_module_of_the_project_that_another_one_hides_is_refused(shop: Path) -> None:
     (shop / "json.py").write_text("def timing(handling):\n    yield\n", encoding="utf-8")
     with pytest.raises(GraphBusError) as caught:
         log_with(shop, "json:timing")
     assert caught.value.code == "GBE508"  # the new file takes the name of a module that the agents import
-
-
-def test_a_package_may_hold_the_middleware_itself(shop: Path) -> None:
-    (shop / "my_shop" / "inside").mkdir()
-    (shop / "my_shop" / "inside" / "__init__.py").write_text("from my_shop.around import timing\n", encoding="utf-8")
-    assert log_with(shop, "my_shop.inside:timing") == ["timing"]

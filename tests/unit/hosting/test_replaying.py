@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -84,59 +83,6 @@ def test_what_was_handled_at_last_is_not_replayed_again(graph: LiveGraph, carrie
     assert graph.bus.statistics().dead_letters == 2, "that they were is still counted"
 
 
-def test_what_fails_again_is_one_letter_however_often_it_is_replayed(graph: LiveGraph, carrier: Carrier) -> None:
-    fail(graph, "1")
-    graph.publish("/Other/Thing")
-    for _ in range(3):
-        assert len(graph.replay_dead_letters()) == 2
-    assert sorted(each.subscription for each in graph.bus.dead_letters()) == ["Carrier.book", "Carrier.other"]
-    carrier.is_down = False
-    graph.replay_dead_letters()
-    assert carrier.booked == ["1"]
-
-
-def test_letters_that_are_named_leave_the_others_where_they_are(graph: LiveGraph, carrier: Carrier) -> None:
-    fail(graph, "1", "2", "3")
-    carrier.is_down = False
-    assert graph.replay_dead_letters(graph.bus.dead_letters()[1:2]) == ()
-    assert orders(graph.bus.dead_letters()) == ["1", "3"]
-
-
-def test_a_replayed_event_is_the_same_event_with_the_same_children(graph: LiveGraph, carrier: Carrier) -> None:
-    carrier.is_down = False
-    graph.publish("/Order/Placed", {"order_id": "1"})
-    (event,) = (each for each in graph.bus.history() if each.topic == "/Order/Placed")
-    letter = DeadLetter(event=event, subscription="Carrier.book", reason="handler", error="x", timestamp=1.0)
-    assert graph.replay_dead_letters([letter]) == ()
-    first, again = carrier.told
-    assert first == again
-    assert first[1:] == (event.event_id, event.event_id)
-
-
-def test_a_child_is_replayed_with_its_own_way(graph: LiveGraph, carrier: Carrier) -> None:
-    heard: list[tuple[Any, ...]] = []
-
-    class Again(GraphBusNode):
-        is_well = False
-
-        @subscribe("/A/Root")
-        def on_root(self) -> None:
-            self.publish("/A/Child", {"n": 1})
-
-        @subscribe("/A/Child")
-        def on_child(self, event: Event) -> None:
-            names = ("event_id", "causation_id", "correlation_id", "hops", "trail", "src", "timestamp", "published_by")
-            heard.append(tuple(getattr(event, name) for name in names))
-            if not self.is_well:
-                raise ConnectionError
-
-    with connect(Again, on_error="isolate") as other:
-        other.publish("/A/Root")
-        Again.is_well = True
-        assert other.replay_dead_letters() == ()
-    assert heard[0] == heard[1]
-
-
 # --- others at the same time ----------------------------------------------------------------------
 
 
@@ -180,62 +126,6 @@ def test_a_replay_ends_although_others_never_stop_publishing(
     assert carrier.booked == ["1", "2"]
 
 
-def test_what_dies_of_others_meanwhile_goes_to_who_keeps_it(graph: LiveGraph, carrier: Carrier) -> None:
-    fail(graph, "1")
-    kept: list[DeadLetter] = []
-    graph.bus.keeper = kept.append
-    (letter,) = graph.bus.dead_letters()
-    graph.publish("/Order/Placed", {"order_id": "2"})
-    (died,) = graph.replay_dead_letters([letter])
-    graph.publish("/Order/Placed", {"order_id": "3"})
-    assert orders(tuple(kept)) == ["2", "3"]
-    assert died.event.event_id == letter.event.event_id
-
-
-def test_a_replay_waits_for_further_attempts_of_all_that_comes_of_it() -> None:
-    tried: list[str] = []
-
-    class Slow(GraphBusNode):
-        @subscribe("/A/Root")
-        async def on_root(self) -> None:
-            await asyncio.sleep(0)
-            self.publish("/A/Child")
-
-        @subscribe("/A/Child", retries=2, backoff=0.02)
-        async def on_child(self) -> None:
-            tried.append("child")
-            raise ConnectionError
-
-    for has_dispatcher in (False, True):
-        tried.clear()
-        with connect(Slow, on_error="isolate") as graph:
-            if has_dispatcher:
-                graph.bus.start_dispatcher()
-            letter = DeadLetter(event=Event("/A/Root"), subscription="", reason="closed", error="x", timestamp=1.0)
-            assert graph.replay_dead_letters([letter]) == ()
-            assert len(tried) == 3
-            assert [each.subscription for each in graph.bus.dead_letters()] == ["Slow.on_child"]
-
-
-def test_time_passes_for_a_replay_on_the_clock_of_a_test() -> None:
-    tried: list[int] = []
-
-    class Slow(GraphBusNode):
-        @subscribe("/A/B", retries=2, backoff=60)
-        def on_b(self) -> None:
-            tried.append(1)
-            raise ConnectionError
-
-    clock = FakeClock()
-    with run_graph(Slow, clock=clock, on_error="isolate") as graph:
-        graph.publish("/A/B")
-        graph.settle()
-        began = clock.monotonic()
-        assert [each.attempts for each in graph.replay_dead_letters()] == [3]
-        assert len(tried) == 6
-        assert clock.monotonic() - began == 180
-
-
 def test_letters_that_fail_again_wait_for_their_further_attempts_together() -> None:
     log: list[str] = []
 
@@ -265,16 +155,6 @@ def test_letters_that_fail_again_wait_for_their_further_attempts_together() -> N
 
 
 # --- the end ----------------------------------------------------------------------------------
-
-
-def test_a_graph_that_has_stopped_replays_nothing(carrier: Carrier) -> None:
-    with connect(carrier, on_error="isolate") as graph:
-        fail(graph, "1")
-    carrier.is_down = False
-    with pytest.raises(RunError, match="GBE615"):
-        graph.replay_dead_letters()
-    assert carrier.booked == []
-    assert len(graph.bus.dead_letters()) == 1
 
 
 @pytest.mark.parametrize("has_dispatcher", [True, False])
@@ -345,14 +225,6 @@ def test_what_is_handled_at_last_leaves_the_disk_too(
     assert left.letter.event["order_id"] == "2"
 
 
-def test_what_fails_again_is_counted_on_disk(graph: LiveGraph, keeper: Keeper, path: str) -> None:
-    fail(graph, "1")
-    for _ in range(2):
-        graph.replay_dead_letters()
-    (left,) = on_disk(path)
-    assert (left.id, left.letter.attempts, left.replays) == (1, 3, 2)
-
-
 def test_a_letter_that_waits_for_the_disk_is_replayed_likewise(
     graph: LiveGraph, carrier: Carrier, keeper: Keeper, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -372,13 +244,3 @@ def test_a_letter_that_waits_for_the_disk_is_replayed_likewise(
     keeper.close()
     left = [(each.letter.event["order_id"], each.letter.attempts) for each in on_disk(path)]
     assert left == [("1", 1), ("3", 1)], "what could not be told to the disk is delivered again: at least once"
-
-
-def test_a_letter_that_was_never_on_disk_is_written_when_it_fails_again(graph: LiveGraph, path: str) -> None:
-    fail(graph, "1")
-    keeper = Keeper(path)
-    graph.bus.keeper = keeper
-    graph.replay_dead_letters()
-    keeper.close()
-    (left,) = on_disk(path)
-    assert (left.letter.event["order_id"], left.letter.attempts) == ("1", 1)

@@ -35,21 +35,6 @@ def test_a_signal_that_comes_in_a_finaliser_is_heard_all_the_same() -> None:
     assert stopped.value.number == signal.SIGTERM
 
 
-def wait_and_get(number: int) -> None:
-    signal.raise_signal(number)
-    wait_for_signal()
-
-
-@pytest.mark.parametrize("before", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_of_before_ends_nobody_who_waits_later(before: signal.Signals) -> None:
-    for number in (before, signal.SIGINT):
-        with stop_on_signals() as patience:
-            patience.is_busy = lambda: False
-            with pytest.raises(Stopped) as stopped:
-                wait_and_get(number)
-        assert stopped.value.number == number
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_comes_while_the_runtime_is_being_imported_ends_it_in_good_order(
     tmp_path: Path, number: signal.Signals
@@ -89,24 +74,3 @@ def test_a_signal_that_comes_while_agents_are_imported_stops_the_graph_when_it_i
     process.send_signal(signal.SIGTERM)
     told, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, told.splitlines()[-1]) == (0, "bye")
-
-
-def test_both_signals_at_once_end_it_without_a_word() -> None:
-    program = """
-import signal
-from graphbus_core.hosting.signals import Stopped, stop_on_signals
-both = {signal.SIGINT, signal.SIGTERM}
-try:
-    with stop_on_signals() as patience:
-        patience.is_busy = lambda: False
-        signal.pthread_sigmask(signal.SIG_BLOCK, both)
-        for each in both:
-            signal.raise_signal(each)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
-        print("not reached")
-except Stopped as stopped:
-    sum(range(1000))
-    print(stopped.number)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("2\n", "", 0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
@@ -16,10 +14,6 @@ from graphbus_core import GraphBusNode, connect, publishes, schema_method, subsc
 from graphbus_core.errors import RunError
 
 
-class Colour(StrEnum):
-    RED = "red"
-
-
 @dataclass
 class Item:
     sku: str
@@ -28,10 +22,6 @@ class Item:
 
 class Movie(TypedDict):
     title: str
-
-
-class Model(pydantic.BaseModel):
-    name: str
 
 
 @dataclass
@@ -50,14 +40,6 @@ class Shop(GraphBusNode):
         self.publish("/Shop/Counted", total)
         return total
 
-    @schema_method(input_schema={"colour": Colour, "at": datetime.date, "movie": Movie})
-    def others(self, colour: Colour, at: datetime.date, movie: Movie) -> None:
-        self.seen = (colour, at, movie)
-
-    @schema_method(input_schema={"model": Model}, output_schema=Model)
-    def model(self, model: Model) -> Model:
-        return Model(name=model.name * 2)
-
     @subscribe("/Shop/Counted")
     def on_counted(self, total: Total) -> None:
         self.seen = total
@@ -73,49 +55,6 @@ def test_arguments_may_be_objects_or_what_they_are_in_json() -> None:
                 assert seen == result
                 assert seen is not result
         assert msgspec.json.encode(result) == b'{"total":3,"items":[{"sku":"a","qty":2},{"sku":"b","qty":1}]}'
-
-
-def test_what_json_has_text_for_is_made_of_the_text() -> None:
-    with connect(Shop) as graph:
-        for colour, at in (("red", "2026-11-21"), (Colour.RED, datetime.date(2026, 11, 21))):
-            graph.call("Shop", "others", colour=colour, at=at, movie={"title": "x"})
-            seen = graph.node("Shop").seen  # type: ignore[attr-defined]
-            assert seen == (Colour.RED, datetime.date(2026, 11, 21), {"title": "x"})
-            assert type(seen[0]) is Colour
-        assert graph.call("Shop", "model", model={"name": "x"}).name == "xx"
-        assert graph.call("Shop", "model", model=Model(name="x")).name == "xx"
-
-
-@pytest.mark.parametrize(
-    ("method", "arguments", "told"),
-    [
-        ("count", {"item": {"sku": 1}, "more": []}, "item.sku: expected str, got int 1"),
-        ("count", {"item": Item(sku=1), "more": []}, "item.sku: expected str, got int 1"),  # type: ignore[arg-type]
-        ("count", {"item": {"sku": "a"}, "more": [{}]}, "more[0].sku: expected str, got nothing"),
-        ("others", {"colour": "blue", "at": "soon", "movie": {"title": 1}}, "movie.title: expected str, got int 1"),
-        (
-            "others",
-            {"colour": "blue", "at": "soon", "movie": {"title": ""}},
-            "colour: expected Literal['red'], got str 'blue'",
-        ),
-        ("others", {"colour": "red", "at": "soon", "movie": {"title": ""}}, "at: expected date"),
-    ],
-)
-def test_arguments_that_cannot_be_made_are_refused_with_their_place(
-    method: str, arguments: dict[str, Any], told: str
-) -> None:
-    with connect(Shop) as graph, pytest.raises(RunError) as refused:
-        graph.call("Shop", method, **arguments)
-    assert refused.value.code == "GBE622"
-    assert f"Shop.{method} was called with wrong arguments: " in str(refused.value)
-    assert told in str(refused.value)
-
-
-def test_without_validation_arguments_are_still_made_where_that_is_possible() -> None:
-    with connect(Shop, validation="off") as graph:
-        assert graph.call("Shop", "count", item={"sku": "a"}, more=[]).total == 1
-        graph.call("Shop", "others", colour="blue", at="2026-11-21", movie={})
-        assert graph.node("Shop").seen == ("blue", datetime.date(2026, 11, 21), {})  # type: ignore[attr-defined]
 
 
 class Aliased(pydantic.BaseModel):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from graphbus_core import GraphBusNode, connect, schema_method, subscribe
-from graphbus_core.cli.running.trace_text import delivery_line, tree_lines
+from graphbus_core.cli.running.trace_text import tree_lines
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.instruments.trace import FILE, FULL, Delivery, TraceFile, Tracer, find, plant, read, roots
 
@@ -95,17 +94,6 @@ def test_a_full_file_makes_room_and_the_oldest_are_forgotten_first(tmp_path: Pat
     assert roots(kept)[0].deliveries == 3
 
 
-def test_a_second_run_and_other_threads_add_to_the_same_file(tmp_path: Path) -> None:
-    traced(tmp_path)
-    with TraceFile(tmp_path) as file, TraceFile(tmp_path) as other:
-        add = [Thread(target=lambda file=file: [file.add(delivered(n)) for n in range(500)]) for file in (file, other)]
-        for each in add:
-            each.start()
-        for each in add:
-            each.join()
-    assert len(read(tmp_path)) == 3 + 1000
-
-
 def test_a_delivery_is_in_the_file_as_soon_as_it_has_ended(tmp_path: Path) -> None:
     with TraceFile(tmp_path) as file:
         file.add(delivered(1))
@@ -148,19 +136,6 @@ def test_who_meets_a_trace_that_is_damaged_or_newer_is_told_which_file_to_move_a
     assert path.read_bytes() == content
 
 
-def test_a_folder_in_which_nothing_can_be_written_is_refused_before_the_graph_starts(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file, no folder")
-    with pytest.raises(RunError) as refused:
-        TraceFile(tmp_path / "state")
-    assert refused.value.code == "GBE683"
-
-
-def test_without_a_trace_nothing_can_be_read(tmp_path: Path) -> None:
-    with pytest.raises(RunError) as refused:
-        read(tmp_path)
-    assert refused.value.code == "GBE684"
-
-
 def test_a_call_is_no_delivery_but_what_it_publishes_is() -> None:
     recorder = Tracer()
     shown: list[str] = []
@@ -179,19 +154,20 @@ def test_ids_are_found_by_how_they_begin(tmp_path: Path) -> None:
     assert find(deliveries, "last").event_id == root
     with pytest.raises(RunError, match="3 events have an id that begins with"):
         find(deliveries, "")
-    with pytest.raises(RunError, match="Did you mean") as refused:
-        find(deliveries, f"{root[:6]}{'0' if root[6] != '0' else '1'}{root[7]}")
-    assert refused.value.code == "GBE685"
+    with pytest.raises(RunError, match="GBE685"):
+        find(deliveries, "none")
 
 
 def test_the_tree_shows_who_caused_what(tmp_path: Path) -> None:
     tree = find(traced(tmp_path), "last").tree
-    (handled,) = tree.handled
-    assert [each.topic for each in handled.caused] == ["/Order/Checked", "/Order/Counted"]
-    lines = list(tree_lines(tree, marked=handled.caused[0].event_id))
-    text = "\n".join(lines)
-    assert "ValueError: no" in text
+    checked, counted = tree.effects[tree.event_id]
+    assert [tree.deliveries[each][0].topic for each in (checked, counted)] == ["/Order/Checked", "/Order/Counted"]
+    lines = list(tree_lines(tree, marked=checked))
+    assert "Orders.on_placed" in lines[1]
     assert "<- this one" in lines[2]
+    assert "Stock.on_checked" in lines[3]
+    assert "ValueError: no" in lines[3]
+    assert [line.count("│") for line in lines[2:6]] == [0, 1, 0, 0]
     assert lines[-1].startswith("3 deliveries of 3 events in ")
 
 
@@ -201,25 +177,12 @@ def test_a_repeated_delivery_is_shown_as_often_as_it_was_tried_and_owns_what_the
         delivered(7, outcome="failed", error="OSError: gone"),
         delivered(7, attempt=2, outcome="interrupted"),
         delivered(7, attempt=3),
-        delivered(8, causation_id=root, correlation_id=root, published_by="A.b", handler="C.d"),
+        delivered(8, causation_id=root, correlation_id=root, published_by="A.b", handler="C.d", topic="/Child/T"),
     ]
-    tree = plant(root, deliveries)
-    assert [len(each.caused) for each in tree.handled] == [0, 0, 1]
-    lines = list(tree_lines(tree))
-    assert "OSError: gone" in lines[1]
-    assert "interrupted after" in lines[2]
-    assert "attempt 3" in lines[3]
+    lines = list(tree_lines(plant(root, deliveries)))
+    for line, part in enumerate(("/A/B", "OSError: gone", "interrupted after", "attempt 3", "/Child/T")):
+        assert part in lines[line]
     assert "2 of them repeated" in lines[-1]
-
-
-def test_what_is_forgotten_at_the_root_is_said_and_the_rest_is_shown() -> None:
-    root = f"{7:032x}"
-    lost = delivered(8, causation_id=root, correlation_id=root, published_by="A.b", handler="C.d", payload='"x"' * 100)
-    lines = list(tree_lines(plant(root, [lost])))
-    assert "(not in the trace any more)" in lines[0]
-    assert "/A/B" in lines[1]
-    assert "C.d" in lines[2]
-    assert "…" in lines[1]
 
 
 def test_a_chain_of_twenty_thousand_events_is_drawn() -> None:
@@ -235,10 +198,3 @@ def test_a_chain_of_twenty_thousand_events_is_drawn() -> None:
     assert len(lines) == 12
     assert "more lines" in lines[9]
     assert lines[-1].startswith("20,000 deliveries of 20,000 events")
-
-
-def test_one_delivery_is_one_line() -> None:
-    line = delivery_line(delivered(5, outcome="failed", error="ValueError: \x1b[31m", topic="/A/B"))
-    assert "\x1b[31m" not in line.replace("\x1b[31m\x1b[1m", "")
-    assert "\n" not in line
-    assert "A.b" in line

@@ -111,26 +111,10 @@ def _is_gone(pid: int) -> bool:
     return comes_true(has_ended)
 
 
-def test_a_program_that_closes_its_output_and_goes_on_is_killed_too() -> None:
-    code = "import os, time; os.close(1); os.close(2); time.sleep(60)"
-    assert refused(program(code, timeout_s=0.8)).code == "GBE447"
-
-
 def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "MAX_ANSWER_BYTES", 200_000)
     error = refused(program("import sys\nwhile True: sys.stdout.write('x' * 10000)"))
     assert (error.code, error.is_transient, error.may_be_billed) == ("GBE450", False, True)
-
-
-def test_a_long_prompt_and_a_long_answer_pass_each_other() -> None:
-    long = Prompt(shared="x" * 3_000_000, task="y")
-    code = "import sys\nprint('a' * 1000000, flush=True)\nprint(len(sys.stdin.read()))"
-    assert program(code).complete(long, 10).text.split()[1] == str(len(as_text(long)))
-
-
-def test_a_program_that_does_not_read_may_answer_all_the_same() -> None:
-    long = Prompt(shared="x" * 3_000_000, task="y")
-    assert program("print('ok')").complete(long, 10).text == "ok\n"
 
 
 def test_the_model_is_named_by_the_command_without_folders_and_keys() -> None:
@@ -165,22 +149,6 @@ def test_an_answer_holds_no_key_and_nothing_that_steers_a_terminal() -> None:
     assert client.complete(PROMPT, 10).text == "## nothing ***\n"
 
 
-def test_a_program_that_waits_for_a_terminal_fails_at_once() -> None:
-    assert "/dev/tty" in refused(program("open('/dev/tty').read()")).data["reason"]
-
-
-def test_a_program_that_does_not_want_to_end_is_ended() -> None:
-    error = refused(program("import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(1000)", timeout_s=0.5))
-    assert error.code == "GBE447"
-
-
-def test_letters_that_are_none_are_replaced() -> None:
-    assert (
-        program("import sys; sys.stdout.buffer.write(b'\\xff## nothing')").complete(PROMPT, 10).text
-        == "\ufffd## nothing"
-    )
-
-
 RUNAWAY = """
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {code!r}], start_new_session=True)
@@ -189,11 +157,8 @@ print("## nothing", flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    "code", ["import time; time.sleep(1000)", "import time\nwhile True: print('more', flush=True); time.sleep(0.05)"]
-)
-def test_an_answer_does_not_wait_for_who_left_the_session_and_holds_the_output(tmp_path: Path, code: str) -> None:
-    mark = tmp_path / "pid"
+def test_an_answer_does_not_wait_for_who_left_the_session_and_holds_the_output(tmp_path: Path) -> None:
+    code, mark = "import time\nwhile True: print('more', flush=True); time.sleep(0.05)", tmp_path / "pid"
     try:
         answer = program(RUNAWAY.format(code=code, mark=str(mark)), timeout_s=PATIENCE_S).complete(PROMPT, 10)
         assert answer.text.startswith("## nothing\n")
@@ -206,9 +171,3 @@ def test_who_left_the_session_does_not_outlive_a_timeout(tmp_path: Path) -> None
     code = RUNAWAY.format(code="import time; time.sleep(60)", mark=str(mark)) + "time.sleep(60)"
     assert refused(program(code, timeout_s=1.0)).code == "GBE447"
     assert _is_gone(int(mark.read_text()))
-
-
-def test_what_comes_shortly_after_the_end_still_belongs_to_the_answer() -> None:
-    late = "import time; time.sleep(0.05); print('late')"
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-I', '-S', '-c', {late!r}])"
-    assert program(code).complete(PROMPT, 10).text == "late\n"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.attempts import Amount, RetryingClient, Tab, current_tab, priced, tab_open, watch, worst_request
-from graphbus_core.llm.client import Bound, Completion, Prompt, ScriptedClient, Turn
+from graphbus_core.llm.attempts import RetryingClient
+from graphbus_core.llm.budget import Bill, current_bill, priced, worst_request
+from graphbus_core.llm.client import Completion, Prompt, RecordedClient, ScriptedClient, Turn
 from graphbus_core.llm.recorded import (
     AnswerCache,
-    RecordedClient,
     Tape,
     TapedClient,
     WarmingClient,
@@ -25,7 +25,6 @@ from graphbus_core.llm.recorded import (
     request_key,
 )
 from graphbus_core.model.spending import Price, Usage
-from graphbus_core.store import cache as store_cache
 from tests.patience import PATIENCE_S
 
 PROMPT = Prompt(shared="who", task="what")
@@ -41,7 +40,7 @@ def refuse(**fields: bool) -> ScriptedClient:
 def taped(path: Path, client: ScriptedClient) -> tuple[Tape, TapedClient]:
     tape = Tape()
     tape.write_to(path)
-    return tape, TapedClient(RetryingClient(client, 1, 0, 1, on_attempt=watch(client.price)), tape)
+    return tape, TapedClient(RetryingClient(client, 1, 0, 1), tape)
 
 
 def test_answers_to_the_same_request_are_given_again_in_their_order(tmp_path: Path) -> None:
@@ -64,23 +63,14 @@ def test_answers_to_the_same_request_are_given_again_in_their_order(tmp_path: Pa
 def test_a_failure_is_given_again_with_what_it_may_have_cost(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     tape, client = taped(path, refuse(may_be_billed=True))
-    with tab_open(Tab()) as first, pytest.raises(ModelError):
+    with Bill().running() as first, pytest.raises(ModelError):
         client.complete(PROMPT, 10)
     tape.close()
     again = Tape()
     again.rewind(decode_answers(path.read_bytes()))
-    with tab_open(Tab()) as second, pytest.raises(ModelError, match="broke off: chance"):
+    with Bill().running() as second, pytest.raises(ModelError, match="broke off: chance"):
         TapedClient(RecordedClient("scripted:test"), again).complete(PROMPT, 10)
     assert first.spent == first.lost == second.lost == priced(worst_request(PROMPT, 10), Price(1.0, 1.0))
-
-
-def test_what_ends_a_session_is_not_kept_for_it_may_be_mended(tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    tape, client = taped(path, refuse(is_final=True))
-    with pytest.raises(ModelError):
-        client.complete(PROMPT, 10)
-    tape.close()
-    assert path.read_bytes() == b""
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_written_over(tmp_path: Path) -> None:
@@ -100,46 +90,14 @@ def test_a_line_that_was_cut_off_is_left_out_and_written_over(tmp_path: Path) ->
     ]
 
 
-def test_an_answer_that_cannot_be_kept_ends_the_session(tmp_path: Path) -> None:
-    tape = Tape()
-    tape.write_to(tmp_path / "answers.jsonl")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        with pytest.raises(ModelError, match="file too large") as failure:
-            TapedClient(ScriptedClient(lambda _prompt: "one"), tape).complete(PROMPT, 10)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert failure.value.is_final
-    tape.close()
-
-
-def test_an_attempt_that_the_budget_does_not_allow_is_not_made() -> None:
-    asked: list[Prompt] = []
-    client = ScriptedClient(lambda prompt: asked.append(prompt) or "one", price=Price(1.0, 1.0))  # type: ignore[func-returns-value]
-    metered = TapedClient(RetryingClient(client, 3, 0, 1, on_attempt=watch(client.price)), Tape())
-    with (
-        tab_open(Tab(lambda worst: "" if worst.tokens < 100 else "too much")) as tab,
-        pytest.raises(ModelError, match="too much"),
-    ):
-        metered.complete(PROMPT, 10)
-    assert (asked, tab.refusal, tab.spend.requests) == ([], "too much", 0)
-
-
-def test_a_tab_counts_what_was_spent_now_and_not_what_the_cache_gave() -> None:
-    with tab_open(Tab()) as tab:
-        current_tab().take(Completion(text="", model="m", cost_usd=0.5))
-        current_tab().take(Completion(text="", model="m", is_cached=True, cost_usd=0.0))
-        current_tab().take(Completion(text="", model="m"))
-    spend = tab.spend
+def test_a_bill_counts_what_was_spent_now_and_not_what_the_cache_gave() -> None:
+    with Bill().running() as bill:
+        current_bill().take(Completion(text="", model="m", cost_usd=0.5))
+        current_bill().take(Completion(text="", model="m", is_cached=True, cost_usd=0.0))
+        current_bill().take(Completion(text="", model="m"))
+    spend = bill.spend
     assert (spend.requests, spend.cached, spend.unpriced, spend.cost_usd) == (3, 1, 1, 0.5)
-    assert current_tab() is not tab
-
-
-def test_a_price_that_is_not_known_leaves_the_tokens() -> None:
-    assert priced(Bound(1, 10, 5), None) == Amount(15, 0)
-    assert priced(Bound(1, 1, 0), Price(1e-7, 0.0)).nano_usd == 1, "rounded up"
-    assert Amount(1, 1).minus(Amount(2, 0)) == Amount(0, 1)
+    assert current_bill() is not bill
 
 
 def test_one_request_goes_ahead_where_the_provider_caches_prefixes() -> None:
@@ -170,29 +128,11 @@ def test_one_request_goes_ahead_where_the_provider_caches_prefixes() -> None:
 
 def test_a_dry_run_reads_the_cache_and_leaves_it_as_it_is(tmp_path: Path) -> None:
     model = ScriptedClient(lambda _prompt: "fresh")
-    peeking = TapedClient(model, Tape(), AnswerCache(model.model, tmp_path, is_read_only=True))
+    peeking = TapedClient(model, Tape(), AnswerCache(tmp_path, is_read_only=True))
     assert peeking.complete(PROMPT, 10).text == "fresh"
     assert list(tmp_path.iterdir()) == []
-    TapedClient(model, Tape(), AnswerCache(model.model, tmp_path)).complete(PROMPT, 10)
+    TapedClient(model, Tape(), AnswerCache(tmp_path)).complete(PROMPT, 10)
     assert peeking.complete(PROMPT, 10).is_cached
-
-
-def test_an_answer_is_on_the_tape_before_it_is_in_the_cache(tmp_path: Path) -> None:
-    """Who is killed in between has paid for the answer, and the session that goes on must count it."""
-
-    class Looking(AnswerCache):
-        def keep(self, prompt: Prompt, max_output_tokens: int, completion: Completion) -> None:
-            taped_then.append(decode_answers((tmp_path / "answers.jsonl").read_bytes()))
-            super().keep(prompt, max_output_tokens, completion)
-
-    taped_then: list[object] = []
-    model, tape = ScriptedClient(lambda _prompt: "one"), Tape()
-    tape.write_to(tmp_path / "answers.jsonl")
-    client = TapedClient(model, tape, Looking(model.model, tmp_path))
-    assert [client.complete(PROMPT, 10).is_cached for _ in range(2)] == [False, True]
-    tape.close()
-    assert [answer.key for answer in decode_answers((tmp_path / "answers.jsonl").read_bytes())][1:]
-    assert len(taped_then[0]) == 1  # type: ignore[arg-type]
 
 
 def test_a_full_disk_leaves_no_half_line_before_those_that_come_later(tmp_path: Path) -> None:
@@ -220,7 +160,7 @@ ASKED = Prompt(shared="protocol-text", own="own-source", task="the-task", turns=
 
 
 def cache_in(folder: Path) -> AnswerCache:
-    return AnswerCache("scripted:test", folder)
+    return AnswerCache(folder)
 
 
 def client_of(folder: Path, speak: Callable[[Prompt], str | Completion]) -> tuple[TapedClient, list[Prompt]]:
@@ -241,59 +181,27 @@ def test_a_request_that_is_repeated_is_answered_without_asking_and_costs_nothing
     assert len(asked) == 1
     assert (first.is_cached, first.cost_usd) == (False, 1.5)
     assert (second.is_cached, second.cost_usd, second.text, second.usage) == (True, 0.0, "answer", usage)
-    assert cache_in(tmp_path).lookup(ASKED, 10) == second
+    assert cache_in(tmp_path).lookup(request_key("scripted:test", 10, ASKED)) == second
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_all_that_decides_about_an_answer_belongs_to_the_request() -> None:
+    others = [
         Prompt(shared="protocol-text", own="own-source", task="the-task"),
         Prompt(shared="protocol-textown-source", own="", task="the-task", turns=ASKED.turns),
         Prompt(shared="protocol-text", own="own-source", task="the-task", turns=(Turn("user", "the-turn"),)),
-    ],
-)
-def test_another_prompt_is_another_request(tmp_path: Path, other: Prompt) -> None:
-    client, asked = client_of(tmp_path, lambda _prompt: "answer")
-    client.complete(ASKED, 10)
-    client.complete(other, 10)
-    assert len(asked) == 2
+    ]
+    keys = {request_key("a:x", 10, ASKED), request_key("a:y", 10, ASKED), request_key("a:x", 11, ASKED)}
+    assert len(keys | {request_key("a:x", 10, other) for other in others}) == 6
 
 
-def test_model_and_parameters_belong_to_the_request() -> None:
-    keys = {
-        request_key("a:x", {"max_output_tokens": 10}, ASKED),
-        request_key("a:y", {"max_output_tokens": 10}, ASKED),
-        request_key("a:x", {"max_output_tokens": 11}, ASKED),
-        request_key("a:x", {"max_output_tokens": 10, "other": 1}, ASKED),
-    }
-    assert len(keys) == 4
-    assert request_key("a:x", {"a": 1, "b": 2}, ASKED) == request_key("a:x", {"b": 2, "a": 1}, ASKED)
-
-
-@pytest.mark.parametrize("stop", ["length", "refusal"])
-def test_what_is_no_whole_answer_is_not_kept(tmp_path: Path, stop: str) -> None:
-    answer = Completion(text="cut", model="scripted:test", stop=stop)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("stop", "text"), [("length", "cut"), ("refusal", "cut"), ("end", " \n")])
+def test_what_is_no_whole_answer_is_not_kept(tmp_path: Path, stop: str, text: str) -> None:
+    answer = Completion(text=text, model="scripted:test", stop=stop)  # type: ignore[arg-type]
     client, asked = client_of(tmp_path, lambda _prompt: answer)
     client.complete(ASKED, 10)
     client.complete(ASKED, 10)
     assert len(asked) == 2
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_failures_and_empty_answers_are_not_kept(tmp_path: Path) -> None:
-    answers = iter([ModelError("GBE448", provider="stub", reason="cut"), " \n", "whole"])
-
-    def speak(_prompt: Prompt) -> str:
-        answer = next(answers)
-        if isinstance(answer, ModelError):
-            raise answer
-        return answer
-
-    client, asked = client_of(tmp_path, speak)
-    with pytest.raises(ModelError):
-        client.complete(ASKED, 10)
-    assert [client.complete(ASKED, 10).text for _ in range(3)] == [" \n", "whole", "whole"]
-    assert len(asked) == 3
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x00", b"{}", b"\x94\xa1x\xa1y\xa1z\x80"])
@@ -308,17 +216,6 @@ def test_a_damaged_entry_is_ignored_and_written_anew(tmp_path: Path, damage: byt
     assert entry.read_bytes() == good
 
 
-def test_an_entry_in_the_place_of_another_is_not_taken_for_it(tmp_path: Path) -> None:
-    client, asked = client_of(tmp_path, lambda _prompt: "answer")
-    client.complete(ASKED, 10)
-    (entry,) = [path for path in tmp_path.rglob("*") if path.is_file()]
-    client.complete(ASKED, 11)
-    (other,) = [path for path in tmp_path.rglob("*") if path.is_file() and path != entry]
-    other.write_bytes(entry.read_bytes())
-    client.complete(ASKED, 11)
-    assert len(asked) == 3
-
-
 def test_nothing_of_the_prompt_is_kept(tmp_path: Path) -> None:
     client, _asked = client_of(tmp_path, lambda _prompt: "answer")
     client.complete(ASKED, 10)
@@ -326,13 +223,6 @@ def test_nothing_of_the_prompt_is_kept(tmp_path: Path) -> None:
     assert b"answer" in kept
     for part in (b"protocol-text", b"own-source", b"the-task", b"the-turn"):
         assert part not in kept
-
-
-def test_a_folder_that_cannot_be_written_costs_the_cache_and_not_the_answer(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    client, asked = client_of(tmp_path / "file", lambda _prompt: "answer")
-    assert [client.complete(ASKED, 10).text for _ in range(2)] == ["answer", "answer"]
-    assert len(asked) == 2
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -352,7 +242,7 @@ def test_an_entry_that_somebody_else_has_written_is_not_believed(
     assert key.stat().st_mode & 0o777 == 0o600
     (entry,) = _entries(tmp_path / "cache")
     entry.write_bytes(entry.read_bytes().replace(b"answer", b"accept"))
-    assert cache_in(tmp_path / "cache").lookup(ASKED, 10) is None
+    assert cache_in(tmp_path / "cache").lookup(request_key("scripted:test", 10, ASKED)) is None
 
 
 @pytest.mark.parametrize("made", ["link", "pipe", "folder", "large"])
@@ -376,35 +266,3 @@ def test_an_entry_that_is_no_file_of_a_sensible_size_is_not_read(
         entry.write_bytes(good)
     assert client.complete(ASKED, 10).text == "answer"
     assert len(asked) == 2
-
-
-@pytest.mark.parametrize("state", ["a file", "a damaged key", "a link"])
-def test_without_a_key_of_its_own_the_cache_lasts_as_long_as_the_process(
-    tmp_path: Path, state: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = tmp_path / "state"
-    if state == "a file":
-        place.write_text("")
-    else:
-        (place / "graphbus").mkdir(parents=True)
-        key = place / "graphbus" / "cache.key"
-        key.write_bytes(b"short") if state == "a damaged key" else key.symlink_to(tmp_path / "nowhere")
-    monkeypatch.setenv("XDG_STATE_HOME", str(place))
-    client, asked = client_of(tmp_path / "cache", lambda _prompt: "answer")
-    assert [client.complete(ASKED, 10).text for _ in range(2)] == ["answer", "answer"]
-    assert len(asked) == 1
-    store_cache._forgotten_secret.cache_clear()  # as in another process
-    assert cache_in(tmp_path / "cache").lookup(ASKED, 10) is None
-
-
-def test_a_full_disk_costs_the_cache_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    client, asked = client_of(tmp_path, lambda _prompt: "answer" * 10_000)
-    cache_in(tmp_path).lookup(ASKED, 10)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
-    try:
-        assert len({client.complete(ASKED, 10).text for _ in range(2)}) == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert len(asked) == 2
-    assert _entries(tmp_path) == []

@@ -21,9 +21,8 @@ from graphbus_core.llm.opening import open_client
 from graphbus_core.llm.providers import KNOWN, Provider
 from graphbus_core.llm.sdk import RemoteClient
 from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
-from graphbus_core.model.spending import Price, Usage
-from tests.fakes.model_server import KEY, Answer, Broken, Failure, ModelServer, Raw, Reply, Request, Script
-from tests.fakes.pausing import comes_true
+from graphbus_core.model.spending import Usage
+from tests.fakes.model_server import KEY, Answer, Broken, Failure, ModelServer, Raw, Reply, Script
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow  # the libraries take two seconds to import
@@ -149,6 +148,7 @@ FAILURES = [
     (Failure(500, "internal"), "GBE445", {"is_transient"}),
     (Failure(503, "unavailable"), "GBE445", {"is_transient"}),
     (Failure(529, "overloaded"), "GBE445", {"is_transient"}),
+    (Failure(504, "gateway"), "GBE445", {"is_transient", "may_be_billed"}),
     (Broken("error"), "GBE445", {"is_transient", "may_be_billed"}),
     (Broken("cut"), "GBE448", {"is_transient", "may_be_billed"}),
     (Broken("closed"), "GBE448", {"is_transient", "may_be_billed"}),
@@ -166,13 +166,6 @@ def test_each_failure_says_whether_to_try_again_and_whether_it_may_cost(
     assert error.code == code
     assert {name for name in ("is_final", "is_transient", "may_be_billed") if getattr(error, name)} == flags
     assert len(server.requests) == 1, "the libraries must not try again by themselves"
-
-
-@each_wire
-def test_json_of_another_shape_is_no_answer(asking: Asking, wire: Wire) -> None:
-    error = refused(asking.client(asking.server([Broken("schema")]), wire))
-    assert error.code in ("GBE448", "GBE449")
-    assert error.is_transient
 
 
 @each_wire
@@ -202,13 +195,6 @@ def test_the_server_says_when_to_come_back_in_seconds_or_as_a_date(asking: Askin
     wait_s = refused(client).retry_after_s
     assert wait_s is not None
     assert 9_000 < wait_s <= 10_000
-
-
-@each_wire
-def test_what_is_transient_is_tried_again_until_there_is_an_answer(asking: Asking, wire: Wire) -> None:
-    server = asking.server([Failure(529, retry_after=0), Failure(429, retry_after=0), Answer("ok")])
-    assert asking.client(server, wire, max_attempts=3).complete(SHORT, 100).text == "ok"
-    assert len(server.requests) == 3
 
 
 @each_wire
@@ -303,28 +289,6 @@ def test_the_guard_stops_a_request_to_another_address() -> None:
 
 
 @each_wire
-def test_a_hundred_slow_answers_come_at_the_same_time(asking: Asking, wire: Wire) -> None:
-    def speak(request: Request) -> Answer:
-        assert request.n == 1 or comes_true(lambda: server.most_at_once > 10)
-        return Answer(f"ok {request.last}")
-
-    server = asking.server(speak)
-    client = asking.client(server, wire, concurrency=100)
-    client.complete(SHORT, 100)
-    answers: dict[int, Completion] = {}
-
-    def ask(number: int) -> None:
-        answers[number] = client.complete(Prompt(shared="protocol", task=str(number)), 100)
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(100)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert [answers[number].text for number in range(100)] == [f"ok {number}" for number in range(100)]
-
-
-@each_wire
 def test_closing_drops_what_is_under_way_and_no_call_may_follow(asking: Asking, wire: Wire) -> None:
     server = asking.server([Answer("ok"), Broken("stalled")])
     client = asking.client(server, wire, max_attempts=3)
@@ -339,17 +303,6 @@ def test_closing_drops_what_is_under_way_and_no_call_may_follow(asking: Asking, 
     assert [(error.code, error.is_final) for error in failures] == [("GBE448", True)]
     assert refused(client).code == "GBE448"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("model-")]
-
-
-def test_a_library_that_cannot_be_loaded_is_told_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_asked: object) -> None:
-        raise ImportError("broken", name="pydantic_core")
-
-    monkeypatch.setattr("graphbus_core.llm.sdk.Calls", refuse)
-    client = open_client("own:x", LLMConfig(providers={"own": ProviderConfig(base_url="http://127.0.0.1:9")}), {})
-    error = refused(client)
-    client.close()
-    assert (error.code, error.is_final, error.data["package"]) == ("GBE441", True, "pydantic_core")
 
 
 @each_wire
@@ -371,23 +324,6 @@ def test_the_well_known_provider_is_asked_with_the_parameters_of_its_newest_mode
 # --- cost ---------------------------------------------------------------------------------
 
 
-def test_a_call_costs_what_the_settings_say(asking: Asking) -> None:
-    server = asking.server([Answer("x" * 400)])
-    config = server.config("openai", input_usd=3.0, output_usd=15.0)
-    client = open_client("stub", config, server.environ)
-    completion = client.complete(PROMPT, 100)
-    client.close()
-    assert client.price == Price(3.0, 15.0)
-    used = completion.usage
-    assert completion.cost_usd == pytest.approx((used.input_tokens * 3 + used.output_tokens * 15) / 1e6)
-
-
-def test_a_server_on_this_machine_costs_nothing_unless_the_settings_say_so(asking: Asking) -> None:
-    client = asking.client(asking.server([Answer("ok")]), "openai")
-    assert client.price == Price(0.0, 0.0)
-    assert client.complete(SHORT, 100).cost_usd == 0.0
-
-
 def test_what_was_read_from_the_providers_cache_is_cheaper() -> None:
     whole = sdk.cost_of("anthropic", "claude-sonnet-5-5", Usage(input_tokens=1000, output_tokens=100))
     read = Usage(input_tokens=1000, cache_read_tokens=900, output_tokens=100)
@@ -395,14 +331,6 @@ def test_what_was_read_from_the_providers_cache_is_cheaper() -> None:
     costs = [sdk.cost_of("anthropic", "claude-sonnet-5-5", usage) for usage in (read, written)]
     assert whole == pytest.approx(0.003)
     assert costs == [pytest.approx(0.00129), pytest.approx(0.00345)]
-
-
-def test_a_model_without_a_price_has_no_cost() -> None:
-    assert sdk.cost_of("anthropic", "no-such-model", Usage(input_tokens=1)) is None
-    provider = Provider("office", "openai", "https://models.example.org/v1")
-    client = RemoteClient(provider, "x", "", 1.0, price=None, has_known_price=False)
-    assert client._cost(Usage(input_tokens=1)) is None
-    client.close()
 
 
 # --- servers that send too much, too little, or what a budget and a key must not see -----------------
@@ -455,30 +383,6 @@ def test_what_a_server_does_not_count_is_estimated_so_that_no_answer_is_free(
     assert (answer.text, answer.usage, answer.cost_usd) == ("hello", ESTIMATED, pytest.approx(105e-6))
 
 
-@each_wire
-def test_the_counts_of_a_server_that_counts_are_taken_as_they_are(asking: Asking, wire: Wire) -> None:
-    given = {"anthropic": 101, "openai": 105}[wire]  # the stub counts roles there as well
-    assert asked(asking, Answer("hello", output_tokens=77), wire).usage == Usage(input_tokens=given, output_tokens=77)
-
-
-def test_an_impossible_count_stays_a_number_that_can_be_written(asking: Asking) -> None:
-    counted = {"prompt_tokens": 10**30, "completion_tokens": 7, "total_tokens": 5}
-    assert asked(asking, chunks(counted)).usage == Usage(input_tokens=10**12, output_tokens=7)
-
-
-def test_no_more_can_have_been_cached_than_was_sent(asking: Asking) -> None:
-    counted = {"prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 900}}
-    usage = asked(asking, chunks(counted | {"total_tokens": 12})).usage
-    assert usage == Usage(input_tokens=5, cache_read_tokens=5, output_tokens=7)
-
-
-def test_a_call_that_the_table_of_prices_cannot_reckon_costs_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sdk, "cost_of", lambda *_: None)
-    price = Price(1.0, 2.0)
-    client = sdk.RemoteClient(Provider("p", "openai", "https://x"), "m", "", 1.0, price=price, has_known_price=True)
-    assert client._cost(Usage(input_tokens=1_000_000, output_tokens=1_000_000)) == 3.0
-
-
 # --- size ----------------------------------------------------------------------------------------
 
 
@@ -513,13 +417,6 @@ def test_nothing_is_unpacked(asking: Asking) -> None:
     assert "compressed, which was not asked for" in error.sentence
 
 
-@each_wire
-def test_no_compression_is_asked_for(asking: Asking, wire: Wire) -> None:
-    server = asking.server([Answer("ok")])
-    asking.client(server, wire).complete(LONG, 10)
-    assert server.requests[0].headers["accept-encoding"] == "identity"
-
-
 # --- words ---------------------------------------------------------------------------------------
 
 
@@ -536,9 +433,3 @@ def test_a_prompt_that_is_too_long_is_refused_once_even_if_the_server_says_so_la
 def test_a_key_that_a_server_repeats_is_not_part_of_the_answer(asking: Asking, wire: Wire) -> None:
     answer = asked(asking, Answer(f"## analysis\nissue: you sent {KEY}\n"), wire)
     assert answer.text == "## analysis\nissue: you sent ***\n"
-
-
-@pytest.mark.parametrize("body", [b'{"error":{"message":"loading"}}', b"<html>log in</html>", b""])
-def test_a_success_that_is_none_is_no_answer(asking: Asking, body: bytes) -> None:
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n\r\n"
-    assert failed(asking, Raw(head, body)).code in ("GBE448", "GBE449")

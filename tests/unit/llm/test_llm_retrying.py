@@ -8,8 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.attempts import Clock, OnFailure, RetryingClient, unwatched
+from graphbus_core.llm.attempts import Clock, RetryingClient
+from graphbus_core.llm.budget import Bill, Meter, priced, worst_request
 from graphbus_core.llm.client import Prompt, ScriptedClient
+from graphbus_core.model.config import Budget
+from graphbus_core.model.spending import Price
 from tests.patience import PATIENCE_S
 
 PROMPT = Prompt(shared="", task="say ok")
@@ -60,31 +63,17 @@ def test_what_is_transient_is_tried_again_after_a_wait_that_doubles_with_jitter(
     assert time.slept == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_the_wait_is_drawn_from_nothing_up_to_a_highest_one() -> None:
+def test_no_wait_is_longer_than_a_minute_and_no_attempt_follows_the_last() -> None:
     time = Time(chance=0.999)
-    client_of(time, *[busy()] * 9, attempts=10).complete(PROMPT, 10)
-    assert time.slept == [pytest.approx(0.999 * high, abs=0.01) for high in (1, 2, 4, 8, 16, 32, 60, 60, 60)]
+    with pytest.raises(ModelError):
+        client_of(time, *[busy()] * 10, attempts=9).complete(PROMPT, 10)
+    assert time.slept == [pytest.approx(0.999 * high, abs=0.01) for high in (1, 2, 4, 8, 16, 32, 60, 60)]
 
 
 def test_the_server_says_how_long_to_wait() -> None:
     time = Time(chance=0.0)
     client_of(time, busy(7.0), busy(0.0)).complete(PROMPT, 10)
     assert time.slept == [7.0, 0.0]
-
-
-def test_a_wait_of_more_than_five_minutes_is_not_waited_for() -> None:
-    time = Time()
-    with pytest.raises(ModelError):
-        client_of(time, busy(301.0)).complete(PROMPT, 10)
-    assert time.slept == []
-
-
-def test_the_last_failure_is_told_when_no_attempt_is_left() -> None:
-    time = Time()
-    with pytest.raises(ModelError) as caught:
-        client_of(time, busy(1), busy(2), busy(3), attempts=3).complete(PROMPT, 10)
-    assert caught.value.retry_after_s == 3
-    assert len(time.slept) == 2
 
 
 def test_an_answer_that_is_late_each_time_is_the_last_word() -> None:
@@ -98,49 +87,30 @@ def test_an_answer_that_is_late_each_time_is_the_last_word() -> None:
         assert caught.value.is_final == is_final
 
 
-def test_what_no_repetition_mends_is_not_tried_again() -> None:
-    time = Time()
+def test_each_attempt_is_set_aside_on_the_bill_and_each_failure_that_may_be_billed_is_lost() -> None:
+    price = Price(1.0, 1.0)
+    worst = priced(worst_request(PROMPT, 10), price)
     final = ModelError("GBE440", is_final=True, provider="stub", variable="STUB_API_KEY")
-    with pytest.raises(ModelError) as caught:
-        client_of(time, final).complete(PROMPT, 10)
-    assert caught.value is final
-    assert time.slept == []
-
-
-def test_each_attempt_is_announced_and_so_is_each_failure() -> None:
-    seen: list[str] = []
-
-    def watch(prompt: Prompt, max_output_tokens: int) -> OnFailure:
-        seen.append(f"{prompt.task} {max_output_tokens}")
-        return lambda error: seen.append(f"failed {error.may_be_billed}")
-
-    client = client_of(Time(), busy(), busy(may_be_billed=True))
-    client.on_attempt = watch
-    client.complete(PROMPT, 10)
-    assert seen == ["say ok 10", "failed False", "say ok 10", "failed True", "say ok 10"]
-
-
-def test_an_attempt_that_is_not_allowed_is_not_made() -> None:
-    def refuse(_prompt: Prompt, _max_output_tokens: int) -> object:
-        raise ModelError("GBE440", provider="stub", variable="STUB_API_KEY")
-
-    asked: list[Prompt] = []
-    client = RetryingClient(ScriptedClient(lambda prompt: asked.append(prompt) or "ok"), on_attempt=refuse)  # type: ignore[arg-type, func-returns-value]
-    with pytest.raises(ModelError):
+    client = RetryingClient(
+        ScriptedClient(failing(busy(), busy(may_be_billed=True), final), price=price), clock=Time().clock
+    )
+    with Bill().running() as bill, pytest.raises(ModelError) as caught:
         client.complete(PROMPT, 10)
-    assert asked == []
+    assert (caught.value, bill.lost, bill.spent) == (final, worst, worst)
+    with Bill(Meter(Budget(max_tokens=10))).running() as poor, pytest.raises(ModelError, match="max_tokens is 10"):
+        client.complete(PROMPT, 10)
+    assert (poor.spent, poor.spend.requests) == ((0, 0), 0)
 
 
 def test_no_minute_has_more_requests_than_the_setting_allows() -> None:
-    time = Time()
-    starts_s: list[float] = []
+    time, starts_s = Time(), list[float]()
+    speak = failing(busy(7.0), busy(20.0))
 
-    def watch(_prompt: Prompt, _max_output_tokens: int) -> OnFailure:
+    def timed(prompt: Prompt) -> str:
         starts_s.append(time.now_s)
-        return unwatched(_prompt, _max_output_tokens)
+        return speak(prompt)
 
-    client = client_of(time, busy(7.0), busy(20.0), per_minute=3)
-    client.on_attempt = watch
+    client = RetryingClient(ScriptedClient(timed), 5, 3, clock=time.clock)
     for _ in range(10):
         client.complete(PROMPT, 10)
     assert len(starts_s) == 12

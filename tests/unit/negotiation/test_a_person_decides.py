@@ -9,15 +9,13 @@ import pytest
 from graphbus_core.negotiation.engine import MAX_EDITS
 from graphbus_core.negotiation.protocol import (
     Answered,
-    ApplyProposal,
     AskEvaluations,
     AskPerson,
     AskRepair,
     CheckProposal,
     PersonAnswered,
-    ProposalRejected,
 )
-from tests.fakes.negotiating_world import World, change, draft, proposing
+from tests.fakes.negotiating_world import World, change, draft
 
 
 def reviewed(*answers: Answered, arbiters: tuple[str, ...] = (), **safety: Any) -> World:
@@ -30,12 +28,6 @@ def reviewed(*answers: Answered, arbiters: tuple[str, ...] = (), **safety: Any) 
 
 def edit(new: str, title: str = "one") -> Answered:
     return Answered("", "edit", draft(title, change("a.py", "0", new)))
-
-
-def test_nobody_is_asked_without_a_review() -> None:
-    world = proposing("A", "B")
-    world.run()
-    assert world.questions(AskPerson) == []
 
 
 def test_a_yes_commits_as_the_agents_agreed() -> None:
@@ -94,17 +86,6 @@ def test_a_yes_to_a_text_that_the_gate_refuses_is_none() -> None:
     assert (record.status, record.refusal) == ("refused", "G1.apply: it does not apply")
 
 
-def test_a_person_s_text_is_held_to_the_limits() -> None:
-    own = Answered("", "edit", draft("one", change("b.py", "0", "1")))
-    (record,) = reviewed(own, protected_files=("b.py",)).run().records
-    assert record.refusal == "b.py is protected by protected_files"
-
-
-def test_an_edit_without_a_text_changes_nothing() -> None:
-    (record,) = reviewed(Answered("", "edit")).run().records
-    assert (record.status, record.refusal) == ("refused", "it changes nothing")
-
-
 def test_quit_ends_it_and_keeps_what_was_committed_before() -> None:
     world = reviewed(Answered("", "yes"))
     world.proposes("B", draft("two", change("b.py", "0", "1")))
@@ -134,11 +115,6 @@ def test_a_person_may_accept_what_the_votes_rejected() -> None:
     assert (question.agreed, question.reason) == (None, "0 for, 2 against")
 
 
-def test_what_nobody_wants_is_rejected_for_the_reason_of_the_votes() -> None:
-    (record,) = voted_down(Answered("", "no")).run().records
-    assert (record.status, record.refusal) == ("rejected", "0 for, 2 against")
-
-
 def test_what_the_arbiter_rejected_is_shown_too() -> None:
     world = reviewed(Answered("", "yes"), arbiters=("Z",))
     world.votes("one", B="reject")
@@ -146,13 +122,6 @@ def test_what_the_arbiter_rejected_is_shown_too() -> None:
     assert record.commit is not None
     assert record.commit.consensus_type == "override"
     assert world.questions(AskPerson)[0].reason == "Z decided against it: without a reason"
-
-
-def test_a_person_may_edit_what_the_votes_rejected() -> None:
-    world = voted_down(edit("7"))
-    (record,) = world.run().records
-    assert record.commit is not None
-    assert world.files["a.py"] == "7"
 
 
 def test_what_was_rejected_is_shown_after_what_was_accepted_and_gated_again() -> None:
@@ -174,28 +143,9 @@ def test_what_no_longer_passes_cannot_be_accepted_after_all() -> None:
     assert [question.review.proposal.title for question in world.questions(AskPerson)] == ["two"]
 
 
-def test_what_the_votes_rejected_is_shown_with_what_the_gate_says_of_it_now() -> None:
-    world = voted_down(Answered("", "yes"))
-    world.proposes("B", draft("two", change("b.py", "0", "1")))
-    world.run()
-    kinds = (CheckProposal, AskPerson, ApplyProposal)
-    order = [type(question) for question in world.asked if isinstance(question, kinds)]
-    assert order[-3:] == [CheckProposal, AskPerson, ApplyProposal]
-
-
 def test_nobody_is_asked_about_what_a_limit_forbids() -> None:
     world = voted_down(Answered("", "yes"), max_total_file_changes=1)
     world.proposes("B", draft("two", change("b.py", "0", "1")))
     outcome = world.run()
     assert outcome.records[0].refusal == "0 for, 2 against"
     assert [question.review.proposal.title for question in world.questions(AskPerson)] == ["two"]
-
-
-def test_at_the_end_what_was_rejected_and_never_shown_is_rejected() -> None:
-    world = voted_down()
-    world.proposes("B", draft("two", change("b.py", "0", "1")))
-    world.person["two"] = [Answered("", "quit", reason="lunch")]
-    outcome = world.run()
-    assert [record.status for record in outcome.records] == ["rejected", "pending"]
-    assert [item.reason for item in world.announced(ProposalRejected)] == ["0 for, 2 against"]
-    assert outcome.ending.detail == "lunch"

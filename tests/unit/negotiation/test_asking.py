@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.attempts import NANO, Amount, current_tab
+from graphbus_core.llm.budget import NANO, Amount, Bill, Meter, current_bill
 from graphbus_core.llm.client import Bound, Completion
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import Price, Usage
@@ -22,7 +22,6 @@ from graphbus_core.negotiation.asking import (
     answer,
     ask_in_turn,
 )
-from graphbus_core.negotiation.budget import Bill, Meter
 from graphbus_core.negotiation.protocol import Stopped
 from tests.fakes.negotiating_agents import ScriptedAgent
 from tests.patience import PATIENCE_S
@@ -35,13 +34,6 @@ def asked(name: str, analysis: Any = None) -> Asked:
     if analysis is not None:
         agent.analysis = analysis
     return Asked(agent, AskAnalysis(name), VIEW)
-
-
-def test_a_pool_answers_as_many_questions_at_once_as_it_is_wide() -> None:
-    together = threading.Barrier(4)
-    batch = [asked(str(n), lambda _view: together.wait(PATIENCE_S) and None) for n in range(4)]
-    replies = list(WorkerPool(4, lambda: None)(batch))
-    assert sorted(reply.agent for reply in replies if isinstance(reply, Analysed)) == ["0", "1", "2", "3"]
 
 
 def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
@@ -100,7 +92,7 @@ def test_a_refused_attempt_ends_the_session_by_its_budget() -> None:
     accounts = Accounts(Meter(Budget(max_tokens=10)))
 
     def overdraw(_view: object) -> None:
-        current_tab().permit(Amount(11, 0))
+        current_bill().permit(Amount(11, 0))
 
     (question,) = Wave(accounts, [asked("a", overdraw)])
     assert answer(question) == Stopped("budget", "up to 11 more tokens after 0, and max_tokens is 10")
@@ -112,15 +104,15 @@ def test_what_is_under_way_at_the_end_counts_with_its_worst_case_and_no_attempt_
     refused: list[str] = []
 
     def slow(_view: object) -> None:
-        tab = current_tab()
-        tab.permit(Amount(10, 1_000))
-        tab.lose(Amount(10, 1_000))
-        tab.permit(Amount(20, 2_000))
+        bill = current_bill()
+        bill.permit(Amount(10, 1_000))
+        bill.lose(Amount(10, 1_000))
+        bill.permit(Amount(20, 2_000))
         is_sent.set()
         may_answer.wait()
-        tab.lose(Amount(20, 2_000))
+        bill.lose(Amount(20, 2_000))
         try:
-            tab.permit(Amount(40, 4_000))
+            bill.permit(Amount(40, 4_000))
         except ModelError as error:
             refused.append(error.code)
         is_done.set()
@@ -158,23 +150,6 @@ def test_as_many_questions_as_fit_go_out_together_and_the_rest_when_they_are_set
     assert accounts.meter.held == Amount()
     (last,) = Wave(accounts, wave.rest)
     assert last.question == AskAnalysis("c")
-
-
-def test_what_is_settled_while_a_wave_is_put_makes_no_room_in_it() -> None:
-    accounts = Accounts(Meter(Budget(max_tokens=250)))
-    wave = Wave(accounts, [Asked(CostlyAgent(name), AskAnalysis(name), VIEW) for name in "abc"])
-    for each in wave:
-        answer(each)
-    assert (wave.size, accounts.meter.held) == (2, Amount())
-
-
-def test_dollars_are_refused_with_both_figures() -> None:
-    meter = Meter(Budget(max_usd=0.5))
-    assert meter.hold(Amount(0, 400_000_000)) == ""
-    assert meter.hold(Amount(0, 200_000_000)) == "up to $0.20 more after $0.40, and max_usd is 0.5"
-    assert meter.hold(Amount(5, 0)) == ""
-    meter.settle(Amount(0, 400_000_000), Amount(0, 1))
-    assert meter.hold(Amount(0, 200_000_000)) == ""
 
 
 # --- the budget ------------------------------------------------------------------------------
@@ -215,11 +190,11 @@ def test_an_answer_beyond_its_worst_case_leaves_room_for_nothing_not_even_for_wh
     lying, waiting = Bill(meter, Amount(10, NANO // 2)), Bill(meter, Amount())
     meter.hold(Amount(10, NANO // 2))
     usage = Usage(input_tokens=5, output_tokens=10**9)
-    with lying.running() as tab:
-        tab.take(Completion(text="", model="stub:m", usage=usage, cost_usd=2.5))
+    with lying.running() as bill:
+        bill.take(Completion(text="", model="stub:m", usage=usage, cost_usd=2.5))
         with pytest.raises(ModelError, match=r"more than was set aside for an answer: \$2.50 so far, and max_usd is 1"):
-            tab.permit(Amount(1, 1))
+            bill.permit(Amount(1, 1))
     assert (meter.held, meter.spent.nano_usd) == (Amount(), 2.5 * NANO)
-    with waiting.running() as tab, pytest.raises(ModelError):
-        tab.permit(Amount())
+    with waiting.running() as bill, pytest.raises(ModelError):
+        bill.permit(Amount())
     assert meter.overdraft

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord, RungResult
-from graphbus_core.negotiation.commit_message import TRAILERS, message_of, models_of, subject_of, told_in
+from graphbus_core.negotiation.commit_message import TRAILERS, message_of, subject_of, told_in
 from graphbus_core.negotiation.transcript import SessionRecord
 from tests.fakes.negotiating_world import World
 
@@ -84,20 +84,6 @@ def test_a_message_has_a_subject_a_reason_and_trailers() -> None:
     )
 
 
-def test_without_models_there_is_no_cost_and_the_rules_are_named() -> None:
-    trailers = trailers_in(message_of(session(), record(reason="")))
-    assert trailers["GraphBus-Model"] == "rules"
-    assert "GraphBus-Cost" not in trailers
-
-
-@pytest.mark.parametrize(
-    ("models", "told"),
-    [({}, "rules"), ({"proposer": "a:b", "evaluator": "a:b"}, "a:b")],
-)
-def test_models_are_named_once(models: dict[str, str], told: str) -> None:
-    assert models_of(session(models=models)) == told
-
-
 @pytest.mark.parametrize(
     ("fields", "subject"),
     [
@@ -120,11 +106,6 @@ def test_models_are_named_once(models: dict[str, str], told: str) -> None:
 def test_a_subject_is_conventional_and_fits_a_line(fields: dict[str, str], subject: str) -> None:
     assert subject_of(proposal(**fields)) == subject
     assert len(subject) <= 72
-
-
-def test_a_title_that_was_cut_stands_whole_in_the_body() -> None:
-    title = "Validate " + "negative " * 9 + "prices"
-    assert "prices" in message_of(session(), record(title=title)).partition("\n\n")[2]
 
 
 @pytest.mark.parametrize(
@@ -176,11 +157,6 @@ def test_git_reads_the_same_trailers(tmp_path: Path) -> None:
         ["git", "interpret-trailers", "--parse"], input=message.encode(), cwd=tmp_path, capture_output=True, check=True
     )
     assert [line.partition(":")[0] for line in done.stdout.decode().splitlines()] == list(TRAILERS)
-
-
-def test_a_message_of_somebody_else_has_no_trailers_of_ours() -> None:
-    assert trailers_in("Say: hello\n\nSigned-off-by: A\n") == {}
-    assert trailers_in("GraphBus-Session: S001\n") == {}
 
 
 def test_a_squashed_message_tells_of_each_decision() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,13 +10,11 @@ from graphbus_core.errors import NegotiationError
 from graphbus_core.negotiation.transcript import (
     Said,
     SessionRecord,
-    choose_session,
     claim_session,
     fit_for_bus,
     list_sessions,
     load_session,
     load_transcript,
-    next_session,
     release_session,
     save_session,
     settle_session,
@@ -50,12 +47,6 @@ def test_a_session_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert load_transcript(tmp_path, "S001") == SAID
 
 
-def test_a_transcript_has_one_event_a_line_and_nothing_but_topic_and_payload(tmp_path: Path) -> None:
-    save_session(tmp_path, record(), SAID)
-    lines = (tmp_path / "sessions/S001/transcript.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [{"topic": said.topic, "payload": said.payload} for said in SAID]
-
-
 def test_a_record_says_nothing_was_written_until_it_was(tmp_path: Path) -> None:
     save_session(tmp_path, record(), SAID)
     assert (load_session(tmp_path).is_applied, load_session(tmp_path).refusal) == (False, "")
@@ -81,10 +72,10 @@ def test_a_record_that_cannot_be_renewed_after_the_files_were_written_says_so(
 
 
 def test_sessions_are_numbered_on(tmp_path: Path) -> None:
-    assert next_session(tmp_path) == "S001"
+    assert claim_session(tmp_path, is_kept=False) == "S001"
     for name in ("S001", "S002", "S999"):
         save_session(tmp_path, record(name), ())
-    assert next_session(tmp_path) == "S1000"
+    assert claim_session(tmp_path, is_kept=False) == "S1000"
     save_session(tmp_path, record("S1000"), ())
     assert list_sessions(tmp_path) == ("S001", "S002", "S999", "S1000")
     assert load_session(tmp_path).session == "S1000"
@@ -94,7 +85,7 @@ def test_a_session_without_a_record_is_not_listed_and_its_number_not_used_again(
     (tmp_path / "sessions" / "S004").mkdir(parents=True)
     (tmp_path / "sessions" / "notes").mkdir()
     assert list_sessions(tmp_path) == ()
-    assert next_session(tmp_path) == "S005"
+    assert claim_session(tmp_path, is_kept=False) == "S005"
 
 
 def test_a_session_is_never_overwritten(tmp_path: Path) -> None:
@@ -108,18 +99,17 @@ def test_a_session_is_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [".", "..", "../S001", "a/b", "a b", "-x", "x" * 65])
 def test_a_session_s_name_is_a_plain_word(tmp_path: Path, name: str) -> None:
     with pytest.raises(NegotiationError) as info:
-        choose_session(tmp_path, name)
+        claim_session(tmp_path, name)
     assert info.value.code == "GBE408"
 
 
 def test_a_session_may_have_a_name_of_its_own_if_it_is_free(tmp_path: Path) -> None:
-    assert choose_session(tmp_path, "mine") == claim_session(tmp_path, "mine") == "mine"
+    assert claim_session(tmp_path, "mine", is_kept=False) == claim_session(tmp_path, "mine") == "mine"
     save_session(tmp_path, record("mine"), ())
     assert load_session(tmp_path, "mine").session == "mine"
-    assert choose_session(tmp_path) == "S001"
-    for take in (choose_session, claim_session):
+    for is_kept in (True, False):
         with pytest.raises(NegotiationError, match="mine is there already") as info:
-            take(tmp_path, "mine")
+            claim_session(tmp_path, "mine", is_kept=is_kept)
         assert "`session` empty" in info.value.hint
 
 
@@ -138,13 +128,6 @@ def test_what_is_claimed_is_saved_or_given_back(tmp_path: Path) -> None:
     assert claim_session(tmp_path) == "S002"
 
 
-def test_a_file_with_the_name_of_a_session_is_stepped_over(tmp_path: Path) -> None:
-    (tmp_path / "sessions").mkdir()
-    (tmp_path / "sessions" / "S001").write_text("in the way")
-    assert claim_session(tmp_path) == "S002"
-    assert list_sessions(tmp_path) == ()
-
-
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_session_that_cannot_be_kept_is_said_so(tmp_path: Path, is_link: bool) -> None:
     if is_link:
@@ -155,20 +138,6 @@ def test_a_session_that_cannot_be_kept_is_said_so(tmp_path: Path, is_link: bool)
         with pytest.raises(NegotiationError, match=r"cannot be kept: .*; no source file was changed") as info:
             keep()
         assert info.value.code == "GBE407"
-
-
-def test_no_session_is_said_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NegotiationError, match="No negotiation has come to its end here yet") as info:
-        load_session(tmp_path)
-    assert info.value.code == "GBE403"
-    assert "graphbus negotiate" in info.value.hint
-
-
-def test_an_unknown_session_is_said_with_the_nearest(tmp_path: Path) -> None:
-    save_session(tmp_path, record(), ())
-    with pytest.raises(NegotiationError, match=r"no session S01\. Did you mean 'S001'") as info:
-        load_session(tmp_path, "S01")
-    assert info.value.code == "GBE404"
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"session": 7}', b"\xff\xfe"])

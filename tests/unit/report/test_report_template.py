@@ -41,20 +41,10 @@ def test_a_template_is_filled(tmp_path: Path, source: str, values: dict[str, Val
     assert filled(tmp_path, source, **values) == text
 
 
-def test_another_file_is_put_in_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "x.css").write_text("a > b {\n  {{c}} }\n")
-    assert filled(tmp_path, "<style>{{>x.css}}</style>") == "<style>a > b {\n  {{c}} }\n</style>"
-
-
 @pytest.mark.parametrize("source", ["{{#a}}x", "{{#a}}{{^b}}x{{/a}}{{/b}}", "x{{/a}}"])
 def test_a_section_that_does_not_end_is_refused(tmp_path: Path, source: str) -> None:
     with pytest.raises(ValueError, match="ends with"):
         filled(tmp_path, source, a=1, b=1)
-
-
-def test_a_value_that_is_not_given_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(KeyError):
-        filled(tmp_path, "{{a}}")
 
 
 class Source(HTMLParser):

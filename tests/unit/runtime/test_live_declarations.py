@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import build_graph, run_graph
-from graphbus_core.errors import RunError
 from tests.conftest import Project
 
 CHECKED = """
@@ -34,35 +33,6 @@ CHECKED = """
         def two(self, it: Event) -> None:
             self.heard.append(it.payload)
     """
-MADE = """
-    from graphbus_core import GraphBusNode, schema_method
-
-    both = schema_method(input_schema={"a": int}, output_schema={"b": int})
-
-    def typed(method):
-        return both(method)
-
-    class Made(GraphBusNode):
-        @typed
-        def x(self, a: int) -> dict:
-            return {"b": a}
-
-        @both
-        def y(self, a: int) -> dict:
-            return {"b": str(a)}
-
-        def v(self, a: int) -> dict:
-            return {"b": a}
-
-        v = both(v)
-
-        @schema_method(input_schema={"a": int})
-        def plain(self, a: int) -> int:
-            return a
-
-        def hidden(self) -> None:
-            pass
-    """
 
 
 @pytest.fixture
@@ -82,31 +52,3 @@ def test_annotations_that_only_type_checkers_see_mean_what_the_build_read(built)
         graph.call("Checked", "go", a=1)
         assert graph.node("Checked").heard == [{"a": 1}, {"a": 1}]
         assert graph.bus.dead_letters() == ()
-
-
-@pytest.mark.parametrize("method", ["x", "v", "plain"])
-def test_a_method_is_called_that_a_wrapper_of_the_project_has_decorated(built, method: str) -> None:
-    built(MADE)
-    with run_graph() as graph:
-        assert graph.call("Made", method, a=1) == (1 if method == "plain" else {"b": 1})
-        with pytest.raises(RunError, match="GBE622"):
-            graph.call("Made", method, a="1")
-
-
-def test_the_contract_of_a_wrapper_is_checked_and_what_bears_none_stays_closed(built) -> None:
-    built(MADE)
-    with run_graph() as graph:
-        with pytest.raises(RunError, match="GBE623"):
-            graph.call("Made", "y", a=1)
-        with pytest.raises(RunError) as refused:
-            graph.call("Made", "hidden")
-    assert refused.value.sentence == "Made has no method hidden that can be called."
-    assert refused.value.hint == "Methods with @schema_method: plain, v, x, y."
-
-
-def test_what_the_build_read_counts_where_a_name_is_lost_at_run_time(built) -> None:
-    root = built(CHECKED.replace("it: Mapping[str, Any]", "it: Mapping[str, Lost]"))
-    assert "Lost" in (root / "agents" / "it.py").read_text()
-    with run_graph() as graph:
-        graph.call("Checked", "go", a=1)
-        assert graph.node("Checked").heard == [{"a": 1}, {"a": 1}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import stat
 from pathlib import Path
@@ -11,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.errors import RunError, UsageError
-from graphbus_core.hosting.imports import require
 from graphbus_core.hosting.serving.address import find_token, host_name, is_loopback, read_address
 from graphbus_core.hosting.serving.companion import Asked, Servers
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.model.config import ServeConfig
 from tests.fakes.http_site import TOKEN, build_site, served
-from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -46,16 +43,6 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
     assert refused.value.code == "GBE157"
 
 
-def test_the_token_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHBUS_TOKEN", f" {TOKEN}\n")
-    assert find_token(ServeConfig(), tmp_path, tmp_path) == (TOKEN, "")
-
-
-def test_or_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text(f"{TOKEN}\n")
-    assert find_token(ServeConfig(token_file="secret"), tmp_path, tmp_path).text == TOKEN
-
-
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
@@ -74,9 +61,7 @@ def test_a_token_file_that_is_open_to_others_is_told_of(
     assert caplog.messages == told
 
 
-@pytest.mark.parametrize(
-    "text", ["short", "x" * 15, "with a space in it all", "\N{SNOWMAN}" * 20, "tab\there-and-more-of-it"]
-)
+@pytest.mark.parametrize("text", ["x" * 15, "with a space in it all", "\N{SNOWMAN}" * 20, "tab\there-and-more-of-it"])
 def test_a_token_that_is_guessed_or_cannot_be_sent_is_refused(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,14 +91,6 @@ def test_without_one_a_token_is_made_and_kept_in_a_file_of_its_owner(tmp_path: P
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert second.text not in second.notice
     assert len(second.text) >= 32
-
-
-def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_text("mine")
-    (tmp_path / "http_token").symlink_to(other)
-    find_token(ServeConfig(), tmp_path, tmp_path)
-    assert other.read_text() == "mine"
 
 
 def test_on_a_terminal_a_made_token_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,15 +124,6 @@ def test_a_port_that_is_taken_is_refused_before_the_graph_starts(
             assert f"127.0.0.1:{port}" in refused.value.sentence
 
 
-@pytest.mark.parametrize("host", ["no such host", "host.invalid", "8.8.8.8"])
-def test_an_address_that_is_not_ours_is_refused(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
-    root = build_site(tmp_path)
-    with pytest.raises(RunError) as refused:
-        Servers(Asked(is_serving=True, host=host, port=0), str(root / ".graphbus"), lambda _line: None)
-    assert refused.value.code == "GBE672"
-
-
 def test_an_address_is_let_go_when_the_graph_never_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
     root = build_site(tmp_path)
@@ -175,15 +143,6 @@ def test_on_other_addresses_pages_need_the_token_as_well(tmp_path: Path, monkeyp
             assert site.get(path).status == 401
             assert site.get(path, bearer).status in (200, 404)
         assert site.get("/livez").status == 200
-
-
-def test_ipv6_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
-    with served(build_site(tmp_path), host="::1", health=("::1", 0)) as site:
-        for port in (site.port, site.health_port):
-            with socket.create_connection(("::1", port), timeout=PATIENCE_S) as connection:
-                connection.sendall(b"GET /livez HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n")
-                assert b" 200 OK" in connection.recv(1000)
 
 
 @pytest.mark.parametrize(
@@ -217,13 +176,6 @@ def test_which_addresses_only_this_machine_can_reach(host: str, is_it: bool) -> 
     assert is_loopback(host) == is_it
 
 
-def test_packages_that_are_missing_are_named_with_the_command_that_installs_them() -> None:
-    with pytest.raises(RunError) as refused:
-        require("--serve", ("starlette", "no_such_server", "no_such.part"), extra="serve")
-    assert refused.value.sentence == "--serve needs packages that are not installed: no_such_server and no_such.part."
-    assert "pip install 'graphbus[serve]'" in refused.value.hint
-
-
 def test_a_start_that_fails_leaves_the_token_of_the_one_that_runs_alone(tmp_path: Path) -> None:
     root = build_site(tmp_path)
     token = root / ".graphbus" / "state" / "http_token"
@@ -246,24 +198,11 @@ def test_nobody_is_asked_for_the_name_of_the_address_of_probes(monkeypatch: pyte
     ProbeServer("0.0.0.0", 0).close()
 
 
-@pytest.mark.parametrize(
-    "obstacle", ["a file in the place of the folder", "a folder in the place of the file", "no room"]
-)
-def test_a_made_token_that_cannot_be_kept_is_refused_with_what_to_do(obstacle: str, tmp_path: Path) -> None:
+def test_a_made_token_that_cannot_be_kept_is_refused_with_what_to_do(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if obstacle.startswith("a file"):
-        state.write_text("")
-    elif obstacle.startswith("a folder"):
-        (state / "http_token").mkdir(parents=True)
-    else:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        with pytest.raises(UsageError) as refused:
-            find_token(ServeConfig(), tmp_path, state)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    (state / "http_token").mkdir(parents=True)
+    with pytest.raises(UsageError) as refused:
+        find_token(ServeConfig(), tmp_path, state)
     assert refused.value.code == "GBE156"
     assert "http_token cannot be used: it cannot be written (" in refused.value.sentence
     assert refused.value.sentence.endswith("; put one into the variable GRAPHBUS_TOKEN.")
-    assert not (state / "http_token").is_file()

@@ -72,11 +72,6 @@ def test_a_method_that_calls_or_publishes_wrongly_has_failed_and_the_client_has_
     assert "till.py:" in line
 
 
-def test_what_the_client_itself_calls_wrongly_is_still_told(site: SiteClient) -> None:
-    assert site.post("/call/Safe/open", {"key": "x"}).document["code"] == "GBE622"
-    assert site.post("/call/Clerk/tell", {}).document["code"] == "GBE622"
-
-
 @pytest.mark.parametrize("what", ["number", "infinity", "text", "thing"])
 def test_a_result_that_json_does_not_have_is_a_wrong_result_and_never_a_null(site: SiteClient, what: str) -> None:
     with kept_log() as log:

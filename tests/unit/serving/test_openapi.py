@@ -34,33 +34,10 @@ def test_the_description_is_openapi_3_1(description: dict[str, Any]) -> None:
     validate(description)
 
 
-def test_every_method_topic_and_probe_has_a_path(description: dict[str, Any]) -> None:
-    assert sorted(description["paths"]) == [
-        *(f"/call/{name}" for name in ("Clock/ask", "Till/add", "Till/echo", "Till/fail", "Till/lie", "Till/order")),
-        "/call/Till/read",
-        "/call/Till/sleep",
-        "/livez",
-        "/publish/Order/Cancelled",
-        "/publish/Order/Placed",
-        "/readyz",
-        "/startupz",
-    ]
-    assert description["openapi"].startswith("3.1")
-
-
 def operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for path, item in description["paths"].items():
         for operation in item.values():
             yield path, operation
-
-
-def test_every_schema_in_it_is_a_schema_and_every_reference_leads_somewhere(description: dict[str, Any]) -> None:
-    for _, operation in operations(description):
-        answers = [resolved(description, answer) for answer in operation["responses"].values()]
-        bodies = [operation.get("requestBody", {}), *answers]
-        for body in bodies:
-            for medium in body.get("content", {}).values():
-                jsonschema.Draft202012Validator.check_schema(resolved(description, medium["schema"]))
 
 
 def resolved(description: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
@@ -195,12 +172,3 @@ def test_a_topic_whose_events_come_from_outside_is_described_by_what_its_handler
     ways = [each["required"] for each in body("/publish/Parcel/Arrived")["allOf"]]
     assert ways == [["sku"], ["weight"]]
     assert body("/publish/Noise/Heard") == {"required": False}
-
-
-def test_a_topic_that_is_heard_as_a_pattern_only_is_not_described(description: dict[str, Any]) -> None:
-    assert not [path for path in description["paths"] if "*" in path]
-
-
-def test_the_summary_of_a_method_is_the_first_line_of_its_docstring(description: dict[str, Any]) -> None:
-    assert description["paths"]["/call/Till/add"]["post"]["summary"] == "Add an amount."
-    assert "summary" not in description["paths"]["/call/Till/read"]["post"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +15,7 @@ import pytest
 from graphbus_core import GraphBusNode, connect
 from graphbus_core.hosting.metrics import Meter
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
-from graphbus_core.middleware import Handling
-from tests.fakes.http_site import AGENTS, TOKEN, SiteClient, build_site, kept_log, read_all, served
+from tests.fakes.http_site import AGENTS, TOKEN, SiteClient, build_site, kept_log, served
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 
@@ -59,16 +57,6 @@ def test_a_handler_that_runs_for_too_long_is_named_by_livez_and_forgotten_when_i
         assert probe(site, "/livez") == (200, {"status": "alive"})
 
 
-def test_a_handler_may_run_as_long_as_it_wants_when_there_is_no_limit() -> None:
-    meter = Meter()
-    with connect(Lonely) as graph:
-        status = Status(graph, meter, stuck_after_s=0, queue=10)
-        running = meter(Handling("call", "Lonely", "Lonely.work"))
-        next(running)
-        assert status.live().status == 200
-        running.close()
-
-
 def test_a_graph_in_which_no_more_events_can_wait_is_not_ready_and_takes_none(tmp_path: Path) -> None:
     with served(build_site(tmp_path, runtime="queue = 3")) as site:
         slow = {"order_id": "slow", "quantity": 150}
@@ -80,21 +68,6 @@ def test_a_graph_in_which_no_more_events_can_wait_is_not_ready_and_takes_none(tm
         site.graph.bus.settle()
         assert probe(site, "/readyz") == (200, {"status": "ready"})
         assert site.graph.bus.statistics().published == [answer.status for answer in answers].count(202)
-
-
-def test_an_unknown_page_of_the_probe_server(tmp_path: Path) -> None:
-    with served(build_site(tmp_path), is_serving=False) as site:
-        connection = http.client.HTTPConnection("127.0.0.1", site.health_port, timeout=PATIENCE_S)
-        connection.request("GET", "/call/Till/add?x=1")
-        assert connection.getresponse().status == 404
-        connection.close()
-        connection.request("HEAD", "/metrics")
-        response = connection.getresponse()
-        assert (response.status, response.read()) == (200, b"")
-        connection.close()
-        connection.request("POST", "/livez")
-        assert connection.getresponse().status == 501
-        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -120,30 +93,6 @@ def test_a_page_whose_name_leads_to_this_machine_reads_no_metrics_but_other_mach
             assert (response.read() is not None, response.status) == (True, expected)
             connection.close()
         server.stop()
-
-
-def test_strangers_do_not_keep_the_probe_server_from_answering(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """More slow connections than it takes: they are cut off, and a probe is answered again."""
-    monkeypatch.setattr("graphbus_core.hosting.serving.probes._TIMEOUT_S", 0.3)
-    with connect(Lonely) as graph:
-        server = ProbeServer("127.0.0.1", 0)
-        server.start(Status(graph, Meter(), stuck_after_s=1, queue=10), lambda: b"")
-        address = ("127.0.0.1", server.port)
-        slow = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(40)]
-        for connection in slow[:20]:
-            connection.sendall(b"GET /li")
-        for connection in slow[20:30]:
-            connection.sendall(b"\x16\x03\x01\x00 garbage\r\n\r\n")
-        for connection in slow:
-            read_all(connection)
-            connection.close()
-        with socket.create_connection(address, timeout=PATIENCE_S) as connection:
-            connection.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
-            assert b"200 OK" in read_all(connection)
-        server.stop()
-    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event as Signal
@@ -16,8 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from graphbus_core import Event, GraphBusNode, connect, depends_on, run_graph, schema_method, subscribe
-from graphbus_core.errors import RunError
+from graphbus_core import Event, GraphBusNode, connect, depends_on, schema_method, subscribe
 from graphbus_core.hosting import telemetry
 from graphbus_core.hosting.telemetry import Tracing
 from tests.fakes.http_site import TOKEN, build_site, served
@@ -83,24 +80,15 @@ def test_each_handler_and_call_is_a_span_below_the_one_that_caused_it(exporter: 
         above = found[child].parent
         assert above is not None
         assert above.span_id == found[parent].context.span_id, child
-    assert found["process /Order/Placed"].parent is None
+    root = found["process /Order/Placed"]
+    assert root.parent is None
     assert len({span.context.trace_id for span in found.values()}) == 1
-
-
-def test_attributes_follow_the_conventions_for_messaging(exporter: InMemorySpanExporter) -> None:
-    run(Tracing())
-    found = spans(exporter)
-    root, child = found["process /Order/Placed"], found["process /Order/Created"]
-    assert root.attributes is not None
-    assert child.attributes is not None
     assert root.kind is trace.SpanKind.CONSUMER
+    assert root.attributes is not None
     assert root.attributes["messaging.system"] == "graphbus"
     assert root.attributes["messaging.destination.name"] == "/Order/Placed"
-    assert root.attributes["messaging.operation.type"] == "process"
     assert root.attributes["graphbus.handler"] == "Desk.on_placed"
     assert root.attributes["messaging.message.id"] == root.attributes["messaging.message.conversation_id"]
-    assert child.attributes["messaging.message.conversation_id"] == root.attributes["messaging.message.id"]
-    assert child.attributes["messaging.message.id"] != root.attributes["messaging.message.id"]
 
 
 def test_an_exception_of_a_handler_is_recorded(exporter: InMemorySpanExporter) -> None:
@@ -121,16 +109,6 @@ def test_the_trace_of_a_request_goes_on(exporter: InMemorySpanExporter) -> None:
     assert f"{root.parent.span_id:016x}" == span_id
 
 
-@pytest.mark.parametrize(
-    "header", ["", "garbage", "00-0-0-01", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]
-)
-def test_a_traceparent_that_is_none_is_ignored(header: str, exporter: InMemorySpanExporter) -> None:
-    tracing = Tracing()
-    with tracing.going_on({"traceparent": header}):
-        run(tracing)
-    assert spans(exporter)["process /Order/Placed"].parent is None
-
-
 def test_what_is_remembered_is_bounded(exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "_KEPT", 5)
     tracing = Tracing()
@@ -139,15 +117,6 @@ def test_what_is_remembered_is_bounded(exporter: InMemorySpanExporter, monkeypat
             graph.publish("/Order/Placed", {"sku": "mug"})
     assert len(tracing._parents) == 5
     assert len(exporter.get_finished_spans()) == 80
-
-
-def test_no_context_is_left_behind_on_any_thread(
-    exporter: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.DEBUG, "opentelemetry"):
-        run(Tracing(), sku="bad")
-    assert not trace.get_current_span().get_span_context().is_valid
-    assert "detach" not in caplog.text
 
 
 def test_what_comes_over_http_goes_on_with_the_trace_of_its_request(
@@ -160,29 +129,15 @@ def test_what_comes_over_http_goes_on_with_the_trace_of_its_request(
             headers = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
             order = {"order_id": trace_id, "quantity": 1}
             assert site.post("/publish/Order/Placed?wait=5", order, headers).status == 200
-        site.post("/call/Till/add", {"amount": 1}, {"traceparent": f"00-{'a' * 32}-00f067aa0ba902b7-01"})
-        site.post("/publish/Order/Placed?wait=5", {"order_id": "alone", "quantity": 1})
-    found = exporter.get_finished_spans()
-    handled = [span for span in found if span.name == "process /Order/Placed"]
-    assert [f"{span.context.trace_id:032x}" for span in handled[:-1]] == trace_ids
-    assert handled[-1].parent is None
-    [call] = [span for span in found if span.name == "call Till.add"]
-    assert f"{call.context.trace_id:032x}" == "a" * 32
-
-
-def test_what_a_called_method_publishes_belongs_to_its_call(
-    exporter: InMemorySpanExporter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
-    with served(build_site(tmp_path, runtime="tracing = true")) as site:
         site.post("/call/Till/order", {}, {"traceparent": f"00-{'a' * 32}-00f067aa0ba902b7-01"})
         site.post("/publish/Order/Placed?wait=5", {"order_id": "alone", "quantity": 1})
     found = exporter.get_finished_spans()
+    *handled, ordered, alone = [span for span in found if span.name == "process /Order/Placed"]
+    assert [f"{span.context.trace_id:032x}" for span in handled] == trace_ids
     [call] = [span for span in found if span.name == "call Till.order"]
-    handled, alone = [span for span in found if span.name == "process /Order/Placed"]
-    assert handled.parent is not None
-    assert handled.parent.span_id == call.context.span_id
-    assert f"{handled.context.trace_id:032x}" == "a" * 32
+    assert f"{call.context.trace_id:032x}" == f"{ordered.context.trace_id:032x}" == "a" * 32
+    assert ordered.parent is not None
+    assert ordered.parent.span_id == call.context.span_id
     assert alone.parent is None
 
 
@@ -218,41 +173,3 @@ def test_an_event_belongs_to_who_has_published_it_and_not_to_who_delivers_it(exp
     found = spans(exporter)
     assert found["process /Order/Placed"].parent == found["first"].context
     assert found["process /Order/Sent"].parent is None
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_each_of_several_requests_belongs_to_who_asks(is_async: bool, exporter: InMemorySpanExporter) -> None:
-    class Plain(GraphBusNode):
-        @subscribe("/Price/Asked")
-        def on_asked(self, _event: Event) -> None:
-            sleep(0.05)
-
-    class Later(GraphBusNode):
-        @subscribe("/Price/Asked")
-        async def on_asked(self, _event: Event) -> None:
-            await asyncio.sleep(0.05)
-
-    def ask(number: int) -> None:
-        with trace.get_tracer("test").start_as_current_span(f"asks {number}"):
-            graph.request("/Price/Asked", {"number": number})
-
-    with connect(Later if is_async else Plain, middleware=[Tracing()]) as graph:
-        threads = [Thread(target=ask, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    found = exporter.get_finished_spans()
-    above = {span.parent.span_id for span in found if span.parent}
-    assert above == {span.context.span_id for span in found if span.name.startswith("asks")}
-
-
-def test_tracing_without_its_package_is_refused_with_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = build_site(tmp_path, runtime="tracing = true")
-    monkeypatch.setattr("graphbus_core.hosting.imports._is_there", lambda _name: False)
-    with pytest.raises(RunError) as refused:
-        run_graph(root / ".graphbus")
-    assert refused.value.code == "GBE671"
-    assert "graphbus[otel]" in refused.value.hint

@@ -432,7 +432,7 @@ def test_a_model_of_the_command_line_answers_in_every_role(tmp_path: Path) -> No
     ("setting", "expected"),
     [
         *((f"{name} = 0", "of at least 1") for name in ("max_connections", "concurrency")),
-        *((f"{name} = 0", "a number above 0") for name in ("header_timeout_s", "body_timeout_s", "call_timeout_s")),
+        *((f"{name} = 0", "a number above 0") for name in ("call_timeout_s",)),
         ("port = 65536", "a whole number up to 65535"),
         *(
             (f'allowed_origins = ["{origin}"]', 'a list of origins like "https://shop.example.org:8443"')

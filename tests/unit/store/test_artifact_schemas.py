@@ -133,21 +133,10 @@ def test_the_committed_schemas_are_those_of_the_model() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_schema_is_a_schema(name: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(_schema(name))
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_what_is_written_fits_its_schema(tmp_path: Path, name: str) -> None:
     folder = tmp_path / ".graphbus"
     writing.save(folder, _full(tmp_path))
     jsonschema.validate(json.loads((folder / name).read_bytes()), _schema(name))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_schema_refuses_what_is_no_artifact(name: str) -> None:
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"agents": 1, "topics": 1, "last": 1, "files": 1}, _schema(name))
 
 
 def test_artifacts_come_back_as_they_were_written(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from graphbus_core.store.cache import read_cache, write_cache
-from graphbus_core.store.stamps import ABSENT, Fingerprint, look_at
+from graphbus_core.store.stamps import Fingerprint, look_at
 
 
 def _age(path: Path, seconds: float = 10) -> None:
@@ -79,15 +79,6 @@ def test_a_change_within_the_resolution_of_the_clock_is_seen(tmp_path: Path) -> 
     assert not found.holds(str(tmp_path), ["a"])
 
 
-def test_a_file_that_was_absent_is_expected_to_be_absent(tmp_path: Path) -> None:
-    root = str(tmp_path)
-    found = Fingerprint.take(root, ["missing"])
-    assert found.files == {"missing": (ABSENT, "")}
-    assert found.holds(root, ["missing"])
-    (tmp_path / "missing").write_text("now it is there")
-    assert not found.holds(root, ["missing"])
-
-
 def test_only_files_that_surely_did_not_change_are_trusted(tmp_path: Path) -> None:
     root, paths = str(tmp_path), _files(tmp_path)
     _settle(root, paths)
@@ -109,9 +100,3 @@ def test_a_damaged_cache_is_no_cache(tmp_path: Path) -> None:
     assert read_cache(path, Fingerprint) is None
     write_cache(path, ["something", "else"])
     assert read_cache(path, Fingerprint) is None
-
-
-def test_a_cache_that_cannot_be_written_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    write_cache(tmp_path / "file/below", [1])
-    assert read_cache(tmp_path / "file/below", Fingerprint) is None

@@ -53,10 +53,6 @@ def test_the_shape_of_an_artifact_changes_with_the_format_only(name: str) -> Non
     assert digest(_schema(name)) == FROZEN[SCHEMA_VERSION][name], f"SCHEMA_VERSION is {SCHEMA_VERSION}; see FROZEN"
 
 
-def test_the_formats_are_counted_without_a_gap() -> None:
-    assert sorted(FROZEN) == list(range(2, SCHEMA_VERSION + 1))
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -71,10 +67,3 @@ def test_a_change_of_shape_changes_the_digest(change: Any) -> None:
     holder = schema["$defs"]["Manifest"] if "$defs" in schema else schema
     change(holder)
     assert digest(schema) != FROZEN[SCHEMA_VERSION][store.MANIFEST]
-
-
-def test_better_words_do_not_change_the_digest() -> None:
-    schema = _schema(store.MANIFEST)
-    holder = schema["$defs"]["Manifest"] if "$defs" in schema else schema
-    holder["description"] = "Other words."
-    assert digest(schema) == FROZEN[SCHEMA_VERSION][store.MANIFEST]

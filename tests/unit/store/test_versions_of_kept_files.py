@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
 from graphbus_core.errors import GraphBusError
@@ -18,7 +16,6 @@ from graphbus_core.negotiation.lock import load_lock, pack, unpack
 from graphbus_core.negotiation.replay import replay
 from graphbus_core.negotiation.sessions import load_start
 from graphbus_core.negotiation.transcript import load_session
-from graphbus_core.store.reading import decode_versioned
 from tests.fakes.frozen_artifacts import thaw
 
 Edit = Callable[[dict[str, Any]], object]
@@ -101,15 +98,6 @@ def test_a_file_of_another_version_is_refused_with_that_version(
     assert told in refused.value.sentence
 
 
-def test_a_lock_whose_session_has_another_version_is_refused(kept: Path) -> None:
-    lock = json.loads((kept / "negotiation.lock").read_bytes())
-    lock["session"]["start"]["schema_version"] = 2
-    (kept / "negotiation.lock").write_text(json.dumps(lock))
-    with pytest.raises(GraphBusError, match="its session has version 2, this GraphBus reads version 1") as refused:
-        load_lock(_config(kept))
-    assert refused.value.code == "GBE222"
-
-
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: f"{reader.name}-{reader.code}")
 def test_files_of_this_version_are_read(kept: Path, reader: Reader) -> None:
     assert reader.read(kept) is not None
@@ -121,22 +109,3 @@ def test_a_file_with_anything_in_it_is_a_refusal_and_no_crash(kept: Path, reader
     (kept / reader.name).write_bytes(data)
     with pytest.raises(GraphBusError):
         reader.read(kept)
-
-
-def _set_version(path: Path, version: int) -> None:
-    with sqlite3.connect(path) as database:
-        database.execute(f"PRAGMA user_version = {version}")
-    database.close()
-
-
-class _Document(msgspec.Struct):
-    schema_version: int
-    name: str
-
-
-def test_a_version_is_looked_at_before_anything_else() -> None:
-    assert decode_versioned(b'{"schema_version": 3, "name": "x"}', _Document, 3) == _Document(3, "x")
-    with pytest.raises(msgspec.DecodeError, match="it has version 4, this GraphBus reads version 3"):
-        decode_versioned(b'{"schema_version": 4, "name": 7}', _Document, 3)
-    with pytest.raises(msgspec.DecodeError, match="`str`, got `int`"):
-        decode_versioned(b'{"schema_version": 3, "name": 7}', _Document, 3)

@@ -8,13 +8,6 @@ from graphbus_core.testing import FakeClock
 from graphbus_core.testing.clock import BusClock
 
 
-def test_time_stands_still_until_it_is_let_pass() -> None:
-    clock = FakeClock(now=100.0)
-    assert (clock.time(), clock.monotonic()) == (100.0, 0.0)
-    clock.advance(2.5)
-    assert (clock.time(), clock.monotonic()) == (102.5, 2.5)
-
-
 def test_work_is_done_in_the_order_of_its_times_each_at_its_own_time() -> None:
     clock = FakeClock()
     log: list[tuple[str, float]] = []
@@ -38,24 +31,6 @@ def test_work_that_sets_more_work_is_followed_while_it_is_due() -> None:
     clock.advance(1.0)
     assert len(ticks) == 10
     assert ticks[-1] == 1.0
-
-
-def test_a_timer_that_is_cancelled_does_not_happen() -> None:
-    clock = FakeClock()
-    log: list[str] = []
-    timer = clock.after(1.0, lambda: log.append("no"))
-    timer.cancel()
-    timer.cancel()
-    assert clock.waiting == []
-    assert clock.advance(2.0) == 0
-    assert log == []
-
-
-def test_a_closed_clock_does_nothing_any_more() -> None:
-    clock = FakeClock()
-    clock.after(1.0, lambda: pytest.fail("it is closed"))
-    clock.close()
-    assert clock.advance(2.0) == 0
 
 
 def test_a_bus_lets_go_of_its_own_timers_only() -> None:
@@ -88,8 +63,3 @@ def test_an_exception_comes_out_and_the_rest_waits_for_the_next_time() -> None:
         clock.advance(5.0)
     assert clock.advance(5.0) == 1
     assert log == ["second"]
-
-
-def test_time_does_not_go_back() -> None:
-    with pytest.raises(ValueError, match="back"):
-        FakeClock().advance(-1.0)

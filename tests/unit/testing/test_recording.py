@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import Event, GraphBusNode, build_graph, depends_on, schema_method, subscribe
-from graphbus_core.clock import SystemClock
 from graphbus_core.errors import RunError
-from graphbus_core.middleware import Handling
-from graphbus_core.testing import FakeClock, RecordingBus, RecordingGraph, run_graph
+from graphbus_core.testing import RecordingGraph, run_graph
 from tests.conftest import Project
 
 
@@ -72,11 +70,6 @@ def test_deliveries_and_calls_are_remembered_for_plain_and_async_agents(graph: R
     assert graph.calls("Stock.count") == graph.calls("Stock") == [{"sku": "mug"}]
 
 
-def test_a_failure_fails_the_test_at_the_line_that_caused_it(graph: RecordingGraph) -> None:
-    with pytest.raises(LookupError, match="not 11 of it"):
-        place(graph, ("1", 11))
-
-
 def test_a_failure_that_is_isolated_is_remembered_and_a_dead_letter(lenient: RecordingGraph) -> None:
     place(lenient, ("1", 11))
     [failure] = lenient.failures()
@@ -102,97 +95,67 @@ def test_an_event_with_such_fields_is_found(graph: RecordingGraph) -> None:
 Ask = Callable[[RecordingGraph], object]
 
 
+FAILED = """
+These handlers have failed:
+  Stock.on_order on /Order/Placed: LookupError: not 11 of it"""
+
+
 @pytest.mark.parametrize(
     ("ask", "told"),
     [
         (
-            lambda graph: graph.assert_published("/Stock/Reserved", order_id="3", qty=2),
+            lambda graph: graph.assert_published("/Stock/Reserved", order_id="3", quantity=2),
             """\
-            no event on /Stock/Reserved with order_id='3', qty=2; there were:
+            no event on /Stock/Reserved with order_id='3', quantity=2; there were:
               /Stock/Reserved {"order_id":"1","qty":2}
+                  quantity: missing, not 2
                   order_id: '1', not '3'
               /Stock/Reserved {"order_id":"2","qty":3}
-                  order_id: '2', not '3'
-                  qty: 3, not 2
-            These handlers have failed:
-              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
-        ),
-        (
-            lambda graph: graph.assert_published("/Stock/Reserved", order="1"),
-            """\
-            no event on /Stock/Reserved with order='1'; there were:
-              /Stock/Reserved {"order_id":"1","qty":2}
-                  order: missing, not '1' Did you mean 'order_id'?
-              /Stock/Reserved {"order_id":"2","qty":3}
-                  order: missing, not '1' Did you mean 'order_id'?
-            These handlers have failed:
-              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+                  quantity: missing, not 2
+                  order_id: '2', not '3'""",
         ),
         (
             lambda graph: graph.assert_published("/Stock/Reserve"),
             """\
-            nothing was published on /Stock/Reserve. Did you mean '/Stock/Reserved'?
-            Published were:
+            nothing was published on /Stock/Reserve. Did you mean '/Stock/Reserved'? There were:
               /Order/Placed {"order_id":"1","qty":2}
               /Stock/Reserved {"order_id":"1","qty":2}
               /Order/Placed {"order_id":"2","qty":3}
               /Stock/Reserved {"order_id":"2","qty":3}
-              /Order/Placed {"order_id":"3","qty":11}
-            These handlers have failed:
-              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+              /Order/Placed {"order_id":"3","qty":11}""",
         ),
         (
             lambda graph: graph.assert_not_published("/Order/*", qty=3),
             """\
-            1 event on /Order/* with qty=3:
+            there were events on /Order/* with qty=3:
               /Order/Placed {"order_id":"2","qty":3}""",
         ),
         (
             lambda graph: graph.assert_delivered_to("Mail.on_stock", "/Stock/Reserved", qty=11),
             """\
-            Mail.on_stock handled no event on /Stock/Reserved with qty=11; it got:
+            Mail.on_stock handled no event on /Stock/Reserved with qty=11. It got:
               /Stock/Reserved {"order_id":"1","qty":2}
                   qty: 2, not 11
               /Stock/Reserved {"order_id":"2","qty":3}
-                  qty: 3, not 11
-            These handlers have failed:
-              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+                  qty: 3, not 11""",
         ),
         (
-            lambda graph: graph.assert_delivered_to("Mail", "/Order/*"),
+            lambda graph: graph.assert_delivered_to("Stok.on_order"),
             """\
-            Mail handled no event on /Order/*; it got:
-              /Stock/Reserved {"order_id":"1","qty":2}
-              /Stock/Reserved {"order_id":"2","qty":3}
-            These handlers have failed:
-              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
-        ),
-        (
-            lambda graph: graph.assert_called("Stock.count", sku="cup"),
-            """\
-            nobody called Stock.count with sku='cup'. Calls were:
-              Stock.count(sku='mug')
-                  sku: 'mug', not 'cup'
-              Stock.count(sku='mug')
-                  sku: 'mug', not 'cup'
-            These handlers have failed:
-              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+            Stok.on_order handled no event. Did you mean 'Stock.on_order'? It got: nothing""",
         ),
         (
             lambda graph: graph.assert_called("Stock.counts"),
             """\
             nobody called Stock.counts. Did you mean 'Stock.count'? Calls were:
               Stock.count(sku='mug')
-              Stock.count(sku='mug')
-            These handlers have failed:
-              Stock.on_order on /Order/Placed: LookupError: not 11 of it""",
+              Stock.count(sku='mug')""",
         ),
         (
             lambda graph: graph.assert_no_dead_letters(),
             """\
-            1 dead letter:
-              /Order/Placed {"order_id":"3","qty":11}
-                  handler to Stock.on_order: LookupError: not 11 of it""",
+            there are dead letters:
+              /Order/Placed {"order_id":"3","qty":11} to Stock.on_order: LookupError: not 11 of it""",
         ),
     ],
 )
@@ -200,22 +163,7 @@ def test_an_assertion_that_fails_says_what_there_was_instead(lenient: RecordingG
     place(lenient, ("1", 2), ("2", 3), ("3", 11))
     with pytest.raises(AssertionError) as caught:
         ask(lenient)
-    assert str(caught.value) == "\n".join(line[12:] for line in told.splitlines())
-
-
-def test_an_assertion_about_a_handler_that_got_nothing_names_the_nearest(graph: RecordingGraph) -> None:
-    place(graph, ("1", 2))
-    with pytest.raises(
-        AssertionError, match=r"Stok.on_order handled no event: it got nothing. Did you mean 'Stock.on_ord"
-    ):
-        graph.assert_delivered_to("Stok.on_order")
-
-
-def test_when_nothing_was_published_that_is_what_is_said(graph: RecordingGraph) -> None:
-    with pytest.raises(AssertionError, match=r"nothing was published on /A/B\.\nNothing was published at all\."):
-        graph.assert_published("/A/B")
-    with pytest.raises(AssertionError, match=r"^nobody called Stock\.count\. Nothing was called at all\.$"):
-        graph.assert_called("Stock.count")
+    assert str(caught.value) == "\n".join(line[12:] for line in told.splitlines()) + FAILED
 
 
 def test_a_handler_that_took_too_long_has_failed_with_its_time_limit_as_the_dead_letter_says() -> None:
@@ -231,28 +179,6 @@ def test_a_handler_that_took_too_long_has_failed_with_its_time_limit_as_the_dead
         told = [f"{type(each.error).__name__}: {each.error}" for each in graph.failures("Slow.on_order")]
         assert told == ["TimeoutError: it took more than 0.02 s"] * 2
         assert [letter.error for letter in graph.dead_letters()] == told[1:]
-        with pytest.raises(AssertionError, match=r"handler to Slow\.on_order \(2 attempts\): TimeoutError"):
-            graph.assert_no_dead_letters()
-
-
-def test_many_and_long_events_are_cut_short() -> None:
-    with RecordingBus() as bus:
-        for number in range(30):
-            bus.publish("/A/B", {"n": number, "text": "long " * 100})
-        bus.publish("/A/B")
-        with pytest.raises(AssertionError) as caught:
-            bus.assert_not_published("/A/B")
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 22
-    assert lines[-1] == "  … and 11 more"
-    assert len(lines[1]) < 170
-
-
-def test_a_payload_without_fields_is_told_as_it_is() -> None:
-    with RecordingBus() as bus:
-        bus.publish("/A/B", 7)
-        with pytest.raises(AssertionError, match="the payload is 7 and has no fields"):
-            bus.assert_published("/A/B", n=7)
 
 
 @pytest.mark.parametrize("topic", ["Order/Placed", "/Order/", "", "/**/Placed"])
@@ -260,23 +186,6 @@ def test_a_malformed_topic_is_refused_instead_of_finding_nothing(graph: Recordin
     with pytest.raises(RunError) as caught:
         graph.assert_not_published(topic)
     assert caught.value.code == "GBE610"
-
-
-def test_several_events_can_wait_before_the_first_is_delivered(graph: RecordingGraph) -> None:
-    graph.publish_all(("/Order/Placed", {"order_id": "1"}), ("/Order/Placed", {"order_id": "2"}))
-    assert [event.topic for event in graph.events()] == ["/Order/Placed"] * 2 + ["/Stock/Reserved"] * 2
-
-
-def test_middleware_of_the_test_goes_around_handlers_as_well() -> None:
-    log: list[str] = []
-
-    def note(handling: Handling) -> Iterator[None]:
-        log.append(handling.name)
-        yield
-
-    with run_graph(Stock, middleware=[note]) as graph:
-        place(graph, ("1", 1))
-    assert log == ["Stock.on_order"]
 
 
 def test_a_graph_that_was_built_is_recorded_too(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,32 +227,6 @@ def test_a_graph_that_was_built_is_recorded_too(project: Project, monkeypatch: p
     assert Path("noted.txt").read_text() == "Stock.on_reserved"
     written = {path.name for path in root.rglob("*")} - set(before)
     assert {name for name in written if "pyc" not in name} == {"noted.txt"}
-
-
-def test_time_in_a_graph_is_that_of_its_clock() -> None:
-    clock = FakeClock(now=1000.0)
-    with run_graph(Stock, clock=clock) as graph:
-        clock.advance(5.0)
-        place(graph, ("1", 1))
-        assert [event.timestamp for event in graph.events()] == [1005.0, 1005.0]
-
-
-def test_on_a_real_clock_settling_waits_for_the_further_attempts() -> None:
-    class Flaky(GraphBusNode):
-        tried = 0
-
-        @subscribe("/A/B", retries=1, backoff=0.01)
-        def on_b(self) -> None:
-            self.tried += 1
-            if self.tried == 1:
-                raise OSError("not yet")
-
-    clock = SystemClock()
-    with run_graph(Flaky, clock=clock) as graph:
-        graph.publish("/A/B")
-        assert graph.settle(timeout_s=5.0)
-        assert [each.attempt for each in graph.deliveries()] == [1, 2]
-    clock.close()
 
 
 def test_the_first_failure_goes_up_also_when_more_fail_before_the_end() -> None:

@@ -1,8 +1,7 @@
 """The graph of a session: places for up to a hundred agents and their edges, and the values of the template for them.
 
-1. Edges that close a circle are turned.  2. The longest way to an agent is its layer.  3. Edges over several layers
-get a bend in each.  4. Each layer is sorted by the middle of its neighbours, to and fro.  5. Layers become columns.
-The same input always gives the same picture.
+1. Edges that close a circle are turned.  2. The longest way to an agent is its layer.  3. Each layer is sorted by the middle of
+its neighbours, to and fro.  4. Layers become columns.  The same input always gives the same picture.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
-from itertools import pairwise
 from typing import NamedTuple
 
 from graphbus_core.cli.report.story import Case, Story
@@ -19,14 +17,11 @@ from graphbus_core.cli.report.template import Values
 from graphbus_core.model.artifacts import Edge, EdgeKind
 
 Pair = tuple[str, str]
-_Slot = str | tuple[Pair, int]
-"""What stands in a column: an agent, or the bend of an edge in this layer."""
-_Chains = Mapping[Pair, tuple[_Slot, ...]]
-
+Way = tuple[tuple[int, int], tuple[int, int]]
 MOST_DRAWN = 100
 _MOST_LABELS = 14
-NODE_HEIGHT, _NODE_GAP, _BEND_HEIGHT, _BEND_GAP = 40, 28, 8, 24
-_COLUMN_GAP, _MARGIN, _SWEEPS, _LONGEST_COLUMN = 112, 20, 12, 16
+NODE_HEIGHT, _NODE_GAP = 40, 28
+_COLUMN_GAP, _MARGIN, _SWEEPS, _LONGEST_COLUMN, _SHIFT = 112, 20, 12, 16, 10
 _LETTER_WIDTH, _PADDING, _NARROWEST, _LONGEST_NAME, _LONGEST_LABEL = 7.6, 30, 112, 26, 30
 _VERBS: dict[EdgeKind, str] = {"depends_on": "is needed by", "topic": "sends to", "call": "is called by"}
 _MEANINGS: dict[EdgeKind, str] = {"depends_on": "dependency", "call": "call", "topic": "topic"}
@@ -74,30 +69,20 @@ def _drawing(story: Story) -> Values:
     }
 
 
-def _arrow(edges: Sequence[Edge], way: Sequence[tuple[int, int]], *, has_labels: bool) -> Values:
-    (x0, y0), (x1, y1) = way[len(way) // 2 - 1 : len(way) // 2 + 1]
+def _arrow(edges: Sequence[Edge], way: Way, *, has_labels: bool) -> Values:
+    (x, y), (right, bottom) = way
+    middle = (x + right) // 2
     labels = list(dict.fromkeys(edge.label for edge in edges if edge.label)) if has_labels else []
     more = f" +{len(labels) - 1}" if len(labels) > 1 else ""
     words = dict.fromkeys(f"{edge.source} {_VERBS[edge.kind]} {_labelled(edge.target, edge)}" for edge in edges)
     return {
         "kind": next(kind for kind in _MEANINGS if any(edge.kind == kind for edge in edges)),
         "words": "; ".join(words),
-        "curve": _curve(way),
+        "curve": f"M{x} {y}" + (f"H{right}" if y == bottom else f"C{middle} {y} {middle} {bottom} {right} {bottom}"),
         "label": _shortened(labels[0], _LONGEST_LABEL) + more if labels else "",
-        "x": (x0 + x1) // 2,
-        "y": (y0 + y1) // 2 - 8,
+        "x": middle,
+        "y": (y + bottom) // 2 - 8,
     }
-
-
-def _curve(points: Sequence[tuple[int, int]]) -> str:
-    """Straight through a layer, in a soft bow from layer to layer."""
-    x, y = points[0]
-    parts = [f"M{x} {y}"]
-    for right, bottom in points[1:]:
-        middle = (x + right) // 2
-        parts.append(f"H{right}" if bottom == y else f"C{middle} {y} {middle} {bottom} {right} {bottom}")
-        x, y = right, bottom
-    return "".join(parts)
 
 
 def _node(story: Story, name: str, number: int, box: Box) -> Values:
@@ -157,7 +142,7 @@ def _shortened(text: str, longest: int) -> str:
 
 
 class Box(NamedTuple):
-    """Where an agent or a bend stands: its upper left corner and its size, in pixels."""
+    """Where an agent stands: its upper left corner and its size, in pixels."""
 
     x: int
     y: int
@@ -171,12 +156,12 @@ class Box(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A graph with places; `ways` has for each pair the points that its arrow goes through, ends included."""
+    """A graph with places; `ways` has for each pair the two ends of its arrow."""
 
     width: int
     height: int
     boxes: Mapping[str, Box]
-    ways: Mapping[Pair, tuple[tuple[int, int], ...]]
+    ways: Mapping[Pair, Way]
 
 
 def arrange(nodes: Sequence[str], pairs: Iterable[Pair], widths: Mapping[str, int]) -> Drawing:
@@ -190,16 +175,15 @@ def arrange(nodes: Sequence[str], pairs: Iterable[Pair], widths: Mapping[str, in
     wanted = list(dict.fromkeys(pairs))
     forward = _without_circles(nodes, wanted)
     linked = {name for pair in wanted for name in pair}
-    layers = _layers([name for name in nodes if name in linked], forward)
-    columns, chains = _with_bends(layers, forward)
-    _sort(columns, chains)
-    slots = _columns(columns, widths)
-    slots |= _rows([name for name in nodes if name not in linked], widths, slots)
+    columns = _layers([name for name in nodes if name in linked], forward)
+    _sort(columns, forward)
+    boxes = _columns(columns, widths)
+    boxes |= _rows([name for name in nodes if name not in linked], widths, boxes)
     return Drawing(
-        max((box.x + box.width for box in slots.values()), default=_MARGIN) + _MARGIN,
-        max((box.y + box.height for box in slots.values()), default=_MARGIN) + _MARGIN,
-        {name: slots[name] for name in nodes},
-        {pair: _way(pair, chains, slots) for pair in wanted},
+        max((box.x + box.width for box in boxes.values()), default=_MARGIN) + _MARGIN,
+        max((box.y + box.height for box in boxes.values()), default=_MARGIN) + _MARGIN,
+        {name: boxes[name] for name in nodes},
+        {pair: _way(boxes[pair[0]], boxes[pair[1]]) for pair in wanted},
     )
 
 
@@ -226,7 +210,7 @@ def _without_circles(nodes: Sequence[str], pairs: Sequence[Pair]) -> list[Pair]:
     return list(dict.fromkeys(pair[::-1] if pair in backward else pair for pair in pairs))
 
 
-def _layers(nodes: Sequence[str], pairs: Sequence[Pair]) -> dict[str, int]:
+def _layers(nodes: Sequence[str], pairs: Sequence[Pair]) -> list[list[str]]:
     before: dict[str, list[str]] = {name: [] for name in nodes}
     for source, target in pairs:
         before[target].append(source)
@@ -235,84 +219,60 @@ def _layers(nodes: Sequence[str], pairs: Sequence[Pair]) -> dict[str, int]:
         layers[name] = max((layers[other] + 1 for other in before[name]), default=0)
     for name in [name for name in nodes if not before[name]]:  # a source stands next to what it feeds
         layers[name] = min(layers[target] for source, target in pairs if source == name) - 1
-    return layers
+    return [[name for name in layers if layers[name] == layer] for layer in sorted(set(layers.values()))]
 
 
-def _with_bends(layers: Mapping[str, int], pairs: Sequence[Pair]) -> tuple[list[list[_Slot]], _Chains]:
-    columns: list[list[_Slot]] = [[] for _ in range(max(layers.values(), default=-1) + 1)]
-    for name, layer in layers.items():
-        columns[layer].append(name)
-    chains: dict[Pair, tuple[_Slot, ...]] = {}
-    for source, target in pairs:
-        bends = [((source, target), layer) for layer in range(layers[source] + 1, layers[target])]
-        for bend in bends:
-            columns[bend[1]].append(bend)
-        chains[source, target] = (source, *bends, target)
-    return columns, chains
-
-
-def _sort(columns: list[list[_Slot]], chains: _Chains) -> None:
-    """Sort each column by the middle of the neighbours in the column before it, and on the way back behind it."""
-    before: dict[_Slot, list[_Slot]] = defaultdict(list)
-    after: dict[_Slot, list[_Slot]] = defaultdict(list)
-    for left, right in (step for chain in chains.values() for step in pairwise(chain)):
+def _sort(columns: list[list[str]], pairs: Sequence[Pair]) -> None:
+    """Sort each column by the middle of the neighbours in the columns before it, and on the way back behind it."""
+    before: dict[str, list[str]] = defaultdict(list)
+    after: dict[str, list[str]] = defaultdict(list)
+    for left, right in pairs:
         before[right].append(left)
         after[left].append(right)
     for sweep in range(_SWEEPS):
         neighbours = after if sweep % 2 else before
-        place: dict[_Slot, float] = {}
+        place: dict[str, float] = {}
         for column in columns[:: -1 if sweep % 2 else 1]:
-            own = {slot: index / len(column) for index, slot in enumerate(column)}
-            middle = {slot: _mean([place[each] for each in neighbours[slot]], own[slot]) for slot in column}
-            column.sort(key=lambda slot: (middle[slot], own[slot]))
-            place.update({slot: (index + 0.5) / len(column) for index, slot in enumerate(column)})
+            own = {name: index / len(column) for index, name in enumerate(column)}
+            middle = {name: _mean([place[each] for each in neighbours[name]] or [own[name]]) for name in column}
+            column.sort(key=lambda name: (middle[name], own[name]))
+            place |= {name: (index + 0.5) / len(column) for index, name in enumerate(column)}
 
 
-def _mean(places: list[float], default: float) -> float:
-    return sum(places) / len(places) if places else default
+def _mean(places: Sequence[float]) -> float:
+    return sum(places) / len(places)
 
 
-def _columns(columns: Sequence[Sequence[_Slot]], widths: Mapping[str, int]) -> dict[_Slot, Box]:
-    """Give the slots of the columns their places, each column in the middle of the tallest one."""
-    spaces = {
-        slot: (NODE_HEIGHT, _NODE_GAP) if isinstance(slot, str) else (_BEND_HEIGHT, _BEND_GAP)
-        for column in columns
-        for slot in column
-    }
-    heights = [sum(sum(spaces[slot]) for slot in column) for column in columns]
-    boxes: dict[_Slot, Box] = {}
+def _columns(columns: Sequence[Sequence[str]], widths: Mapping[str, int]) -> dict[str, Box]:
+    """Give the agents of the columns their places, each column in the middle of the tallest one."""
+    step, most = NODE_HEIGHT + _NODE_GAP, max(map(len, columns), default=0)
+    boxes: dict[str, Box] = {}
     x = _MARGIN
-    for column, height in zip(columns, heights, strict=True):
-        width = max((widths[slot] for slot in column if isinstance(slot, str)), default=0)
-        y = _MARGIN + (max(heights) - height) // 2
-        for slot in column:
-            boxes[slot] = Box(x, y + spaces[slot][1] // 2, width, spaces[slot][0])
-            y += sum(spaces[slot])
+    for column in columns:
+        width = max(widths[name] for name in column)
+        top = _MARGIN + (most - len(column)) * step // 2
+        boxes |= {name: Box(x, top + index * step, width) for index, name in enumerate(column)}
         x += width + _COLUMN_GAP
     return boxes
 
 
-def _rows(names: Sequence[str], widths: Mapping[str, int], above: Mapping[_Slot, Box]) -> dict[_Slot, Box]:
+def _rows(names: Sequence[str], widths: Mapping[str, int], above: Mapping[str, Box]) -> dict[str, Box]:
     """Put the agents without edges in rows below the others."""
     if not names:
         return {}
-    width = max(widths[name] for name in names)
+    step = max(widths[name] for name in names) + _NODE_GAP
     right = max((box.x + box.width for box in above.values()), default=_MARGIN)
     top = max((box.y + box.height for box in above.values()), default=_MARGIN) + _NODE_GAP
-    room = max(right, 4 * (width + _NODE_GAP)) if len(names) > 1 else right
-    count = max((room - _MARGIN) // (width + _NODE_GAP), -(-len(names) // _LONGEST_COLUMN), 1)
+    count = max((right - _MARGIN) // step, 4, -(-len(names) // _LONGEST_COLUMN))
     places = ((name, *divmod(index, count)) for index, name in enumerate(names))
     return {
-        name: Box(_MARGIN + column * (width + _NODE_GAP), top + row * (NODE_HEIGHT + _NODE_GAP), width)
+        name: Box(_MARGIN + column * step, top + row * (NODE_HEIGHT + _NODE_GAP), step - _NODE_GAP)
         for name, row, column in places
     }
 
 
-def _way(pair: Pair, chains: _Chains, slots: Mapping[_Slot, Box]) -> tuple[tuple[int, int], ...]:
-    is_turned = pair not in chains
-    chain = [slots[slot] for slot in chains[pair[::-1] if is_turned else pair]]
-    shift = 10 if is_turned else 0  # there and back do not lie on each other
-    points = [
-        point for box in chain for point in ((box.x, box.middle + shift), (box.x + box.width, box.middle + shift))
-    ]
-    return tuple(points[-2:0:-1] if is_turned else points[1:-1])
+def _way(source: Box, target: Box) -> Way:
+    """From the side of one to the facing side of the other; what leads back is shifted, so that two do not lie on each other."""
+    if source.x < target.x:
+        return (source.x + source.width, source.middle), (target.x, target.middle)
+    return (source.x, source.middle + _SHIFT), (target.x + target.width, target.middle + _SHIFT)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from graphbus_core.cli.console import counted
 from graphbus_core.cli.report.graph import graph_values, links
-from graphbus_core.cli.report.story import VOTES, Case, Step, Story
+from graphbus_core.cli.report.story import VOTES, Case, Step, Story, diff_of
 from graphbus_core.cli.report.template import Value, Values, fill
 from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.model.proposals import (
@@ -111,8 +111,8 @@ def _means(story: Story) -> Iterator[tuple[str, str, str]]:
     else:
         yield "Cost", dollars(record.spent.cost_usd), f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out"
     roles = ", ".join(f"{role}: {name}" for role, name in sorted(record.models.items()))
-    first = story.models[0] if record.models or record.backend != "rules" else "Rules"
-    yield ("Models", first, roles) if len(story.models) > 1 else ("Model", first, "negotiated")
+    models = list(dict.fromkeys(record.models.values())) or [record.backend.replace("rules", "Rules")]
+    yield ("Models", models[0], roles) if len(models) > 1 else ("Model", models[0], "negotiated")
 
 
 def _files(story: Story) -> list[Values]:
@@ -443,13 +443,8 @@ def diffs_of(record: ProposalRecord) -> tuple[_FileDiff, ...]:
 
 
 def _proposed(change: CodeChange) -> _FileDiff:
-    from graphbus_core.editing.edits import unified_diff
-
-    texts = (f"{code}\n" if code and code[-1] != "\n" else code for code in (change.old_code, change.new_code))
-    old, new = (text.encode(errors="replace") for text in texts)
-    text = unified_diff("file", old, new) if old != new else change.diff
     where = f"in {change.target}" if change.target else "in the module"
-    return _FileDiff(change.file_path, read_diff(text), f"{change.operation.replace('_', ' ')} {where}")
+    return _FileDiff(change.file_path, read_diff(diff_of(change)), f"{change.operation.replace('_', ' ')} {where}")
 
 
 def read_diff(text: str) -> tuple[_Hunk, ...]:

@@ -1,4 +1,7 @@
-"""What a report tells: the record of a session, the edges between its agents, and what only the transcript knows."""
+"""What is known of a session: its record, what only the transcript knows, the fate of its changes, the edges of its agents.
+
+The report and `graphbus inspect-negotiation` show the same `Story`.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,23 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from graphbus_core.errors import NegotiationError, Place
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.model.proposals import GateReport, ProposalEvaluation, ProposalRecord, VoteDecision
-from graphbus_core.negotiation.transcript import Said, SessionRecord
+from graphbus_core.model.config import ResolvedBuild
+from graphbus_core.model.proposals import CodeChange, GateReport, ProposalEvaluation, ProposalRecord, VoteDecision
+from graphbus_core.negotiation.transcript import (
+    TRANSCRIPT,
+    Said,
+    SessionRecord,
+    load_session,
+    load_transcript,
+    sessions_dir,
+)
 
-GENERATOR = "GraphBus report"
 Fate = Literal["", "written", "undone"]
-_PERSON = {"yes": "good", "no": "bad"}
 
 
-class _Note(NamedTuple):
+class Note(NamedTuple):
     """Something besides the proposals that happened in a round; `agent` said or did it."""
 
     round: int
@@ -42,7 +52,7 @@ class _Judged(msgspec.Struct, frozen=True):
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """The parts of the events of a negotiation that a report shows; each event has some of them."""
+    """The parts of the events of a negotiation that matter here; each event has some of them."""
 
     proposal_id: str = ""
     agent: str = ""
@@ -54,6 +64,11 @@ class _Event(msgspec.Struct, frozen=True):
     task: str = ""
     round: int = 0
     count: int = 0
+
+    @property
+    def about(self) -> str:
+        """The proposal that it is about."""
+        return self.evaluation.proposal_id if self.evaluation else self.proposal_id
 
 
 class Case:
@@ -124,7 +139,7 @@ class Story:
     """
 
     def __init__(
-        self, record: SessionRecord, edges: Iterable[Edge] | None, said: Sequence[Said] = (), fate: Fate = ""
+        self, record: SessionRecord, edges: Iterable[Edge] | None, said: Iterable[Said] = (), fate: Fate = ""
     ) -> None:
         self.record = record
         self.fate = fate
@@ -153,12 +168,7 @@ class Story:
 
     def counters(self, name: str) -> list[str]:
         """Give the proposals that counter one."""
-        return [case.name for case in self.cases if case.proposal.parent and case.proposal.parent == name]
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The distinct models that negotiated, or the rules."""
-        return tuple(dict.fromkeys(self.record.models.values())) or (self.record.backend,)
+        return [case.name for case in self.cases if name and case.proposal.parent == name]
 
     @property
     def was_free(self) -> bool:
@@ -182,7 +192,7 @@ class Story:
         record = self.record
         commits = record.negotiations.completed
         return {
-            "generator": GENERATOR,
+            "generator": "GraphBus report",
             "session": record.session,
             "outcome": {
                 "ending": msgspec.to_builtins(record.negotiations.ending),
@@ -215,6 +225,37 @@ class Story:
         }
 
 
+def tell(
+    config: ResolvedBuild, session: str = "", edges: Iterable[Edge] | None = None, *, has_transcript: bool = True
+) -> Story:
+    """Read all that is known of a session, by default of the last one; without a transcript the record alone speaks.
+
+    Raises:
+        NegotiationError: GBE403 there is none, GBE404 there is no such one, GBE405 it cannot be read.
+        EditError: The journal cannot be read.
+    """
+    from graphbus_core.editing.promotion import fate_of
+
+    record = load_session(config.artifacts_dir, session)
+    folder = sessions_dir(config.artifacts_dir) / record.session
+    is_told = has_transcript and (folder / TRANSCRIPT).exists()
+    said = load_transcript(config.artifacts_dir, record.session) if is_told else ()
+    fate: Fate = fate_of(config, record.session)
+    try:
+        return Story(record, edges, said, fate)
+    except msgspec.ValidationError as error:
+        where = Place(str(folder))
+        raise NegotiationError("GBE405", session=record.session, reason=str(error), where=where) from error
+
+
+def diff_of(change: CodeChange) -> str:
+    """Give the unified diff of what a change would do to the text that it was written for."""
+    from graphbus_core.editing.edits import unified_diff
+
+    texts = (f"{code}\n" if code and code[-1] != "\n" else code for code in (change.old_code, change.new_code))
+    return unified_diff(change.file_path, *(text.encode(errors="replace") for text in texts)) or change.diff
+
+
 def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
     taken: set[str] = set()
     for number, record in enumerate(records):
@@ -224,46 +265,47 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         yield name if is_usable else f"proposal-{number}"
 
 
-def _read(said: Iterable[Said]) -> tuple[dict[str, list[Step | GateReport]], tuple[_Note, ...]]:
+def _read(said: Iterable[Said]) -> tuple[dict[str, list[Step | GateReport]], tuple[Note, ...]]:
     """Give what happened to each proposal, in order, and the notes; of several votes on a proposal the last ones count."""
     steps: dict[str, list[Step | GateReport]] = {}
-    notes: list[_Note] = []
+    notes: list[Note] = []
     round = 0
     for each in said:
-        kind = each.topic.removeprefix("/Negotiation/")
+        kind = each.topic.rpartition("/")[2]
         if kind not in _SHOWN:
             continue
         event = msgspec.convert(each.payload, _Event)
-        own = steps.setdefault(event.evaluation.proposal_id if event.evaluation else event.proposal_id, [])
+        own = steps.setdefault(event.about, [])
         if kind == "Round":
             round = event.round
         elif kind == "Evaluated":
             own[:] = [*(step for step in own if step is not VOTES), VOTES]
-        elif event.report:
-            own.append(event.report)
-        elif kind in ("Failed", "Dropped"):
-            notes.append(_Note(round, event.agent, _noted(kind, event)))
+        elif kind == "Gated":
+            own += [event.report] if event.report else []
+        elif kind in _NOTED:
+            notes.append(Note(round, event.agent, _told(_NOTED[kind], event).text))
         else:
-            own.append(_told(kind, event))
+            own.append(_told(_STEPS[kind], event))
     return steps, tuple(notes)
 
 
-_SHOWN = ("Round", "Evaluated", "Gated", "Merged", "SentBack", "Reviewed", "Failed", "Dropped")
+_NOTED = {
+    "Failed": "gave no usable answer ({0.task}): {0.reason}",
+    "Dropped": "{0.count} proposal{plural} too many: {0.reason}",
+}
+_STEPS = {
+    "Merged": "Merged with what others changed in {files}",
+    "SentBack": "Sent back: {0.reason}",
+    "Reviewed": "A person said {0.verdict}{reason}",
+}
+_MEANT = {"yes": "good", "no": "bad"}
+_SHOWN = {"Round", "Evaluated", "Gated", *_NOTED, *_STEPS}
 
 
-def _noted(kind: str, event: _Event) -> str:
-    if kind == "Failed":
-        return f"gave no usable answer ({event.task}): {event.reason}"
-    return f"{event.count} proposal{'' if event.count == 1 else 's'} too many: {event.reason}"
-
-
-def _told(kind: str, event: _Event) -> Step:
-    if kind == "Merged":
-        return Step(f"Merged with what others changed in {', '.join(event.files)}")
-    if kind == "SentBack":
-        return Step(f"Sent back: {event.reason}", "bad")
+def _told(form: str, event: _Event) -> Step:
     reason = f" ({event.reason})" if event.reason else ""
-    return Step(f"A person said {event.verdict}{reason}", _PERSON.get(event.verdict, ""))
+    text = form.format(event, files=", ".join(event.files), reason=reason, plural="" if event.count == 1 else "s")
+    return Step(text, "bad" if form == _STEPS["SentBack"] else _MEANT.get(event.verdict, ""))
 
 
 def _climbed(report: GateReport, *, is_first: bool) -> Step:

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Event, Thread
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from graphbus_core import runtime, settings
 from graphbus_core.cli import console
-from graphbus_core.cli.running.instruments import InstrumentOptions, Instruments, check, ready
-from graphbus_core.cli.running.terminal import LogStream, Terminal
-from graphbus_core.cli.running.work import OneShot
+from graphbus_core.cli.running.terminal import Terminal
+from graphbus_core.cli.running.work import OneShot, stopping_places
 from graphbus_core.errors import GraphBusError, RunError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_names
+from graphbus_core.hosting.instruments.profile import Profiler, save
+from graphbus_core.hosting.instruments.trace import Delivery, TraceFile, Tracer
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -33,61 +36,112 @@ from graphbus_core.model.config import Instrument, RuntimeConfig, Validation
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-class Show(NamedTuple):
-    """What is to be shown above the line of the prompt."""
-
-    text: str
-
-
-class Imported(NamedTuple):
-    """The modules of the project are imported."""
-
-
-class Ready(NamedTuple):
-    """The graph runs.
-
-    Attributes:
-        lines: What a person is to know of it.
-        modules: The modules of GraphBus that it needs, so that the next process has them before it is needed.
-    """
-
-    lines: tuple[str, ...]
-    modules: tuple[str, ...]
+_OPTIONS = [
+    click.option("-i", "--interactive", "is_interactive", is_flag=True, help="Type commands to the running graph."),
+    click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP."),
+    click.option("--host", default="", metavar="HOST", help="Where --serve listens (127.0.0.1)."),
+    click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port (8765); 0: any that is free."),
+    click.option("--health", default="", metavar="[HOST:]PORT", help="Probes and metrics alone, without a token."),
+]
 
 
-class Failed(NamedTuple):
-    """The graph could not start, or did not end well."""
+def shared_options(command: F) -> F:
+    """Add the options to a command that `graphbus run` and `graphbus dev` have in common."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
-    errors: tuple[GraphBusError, ...]
 
-
-class SupervisorLink:
-    """The supervisor, as seen from the process that runs the graph.
-
-        supervisor                          the process
-        (starts it)                         imports GraphBus
-        Order(options, arguments)     ->    imports the modules of the project
-                                      <-    Imported | Failed
-        "go"                          ->    makes and starts the agents
-                                      <-    Ready | Failed
-        "proceed"                     ->    does what the options ask for, and stays up
-        Show(text)                    ->    writes it above the line that is being typed
-        "end", or it is gone          ->    ends as after SIGTERM
-
-    Everything up to `Imported` happens while the old code still runs, so a module that cannot be imported does no harm.
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was given on the command line; the fields are named as the parameters of the command.
 
     Attributes:
-        show: Writes text that it sends while somebody may be typing.
+        outlives_entrypoint: The graph stays up when the entry point has returned or failed, as in `graphbus dev`.
     """
+
+    artifacts: str
+    entrypoint: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    publications: tuple[tuple[str, str], ...] = ()
+    validation: Validation | None = None
+    allow_drift: bool = False
+    is_partial: bool = False
+    only: tuple[str, ...] = ()
+    is_confined: bool = False
+    is_watched: bool = False
+    outlives_entrypoint: bool = False
+    is_interactive: bool = False
+    breaks: tuple[str, ...] = ()
+    is_traced: bool = False
+    traces_payloads: bool = False
+    is_profiled: bool = False
+    is_served: bool = False
+    host: str = ""
+    port: int | None = None
+    health: str = ""
+    as_json: bool = False
+
+    def refuse_contradictions(self) -> None:
+        """Refuse options that do not fit together or to the terminal.
+
+        Raises:
+            UsageError: GBE131, GBE132, GBE158.
+        """
+        for option, is_given, needed, is_there in (
+            ("--trace-payloads", self.traces_payloads, "--trace", self.is_traced),
+            ("--host", bool(self.host), "--serve", self.is_served),
+            ("--port", self.port is not None, "--serve", self.is_served),
+        ):
+            if is_given and not is_there:
+                raise UsageError("GBE131", option=option, needed=needed)
+        for one, other, is_given, reason in (
+            ("--confined", "--watch", self.is_confined and self.is_watched, "a confined graph may not write artifacts"),
+            ("-i", "--entrypoint", self.is_interactive and bool(self.entrypoint), "the prompt takes its place"),
+            ("-i", "--json", self.is_interactive and self.as_json, "the prompt talks on stdout"),
+            ("--break", "--json", bool(self.breaks) and self.as_json, "the debugger talks on stdout"),
+        ):
+            if is_given:
+                raise UsageError("GBE132", option=one, other=other, reason=reason)
+        if self.breaks and not _has_terminal():
+            raise UsageError("GBE158", option="--break")
+
+    @property
+    def stays_up(self) -> bool:
+        """The graph runs on when the work is done, until a signal comes, or the person at the prompt leaves."""
+        if self.is_interactive or self.is_served or self.health or self.is_watched:
+            return self.outlives_entrypoint or not self.entrypoint
+        return not (self.calls or self.publications or self.entrypoint)
+
+    def request(self, instruments: tuple[Instrument, ...] = ()) -> RuntimeConfig:
+        """What the options ask of Runtime Mode.
+
+        A thread of its own delivers when the main thread waits; not at the prompt, so that Ctrl-C can interrupt a handler.
+        """
+        return RuntimeConfig(
+            artifacts=self.artifacts,
+            entrypoint=self.entrypoint,
+            allow_drift=self.allow_drift,
+            validation=self.validation,
+            is_serving=self.is_served or (self.stays_up and not self.is_interactive),
+            instruments=instruments,
+            is_partial=self.is_partial,
+            only=self.only,
+            is_confined=self.is_confined,
+        )
+
+
+class Link:
+    """The supervisor, as seen from the process that runs the graph."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
-        self.show: Callable[[str], None] = console.out
         self._connection = connection
         self._may_proceed = Event()
+        self.is_ready = False
 
-    def wait(self) -> Any:
-        """Give its next message.
+    def receive(self) -> Any:
+        """Wait for its next message.
 
         Raises:
             Stopped: It wants this process to end, or is gone.
@@ -100,24 +154,22 @@ class SupervisorLink:
             raise Stopped(signal.SIGTERM)
         return message
 
-    def tell(self, message: Imported | Ready | Failed) -> None:
+    def tell(self, kind: str, content: object = ()) -> None:
         """Send a message; nobody may be left to read it."""
-        try:
-            self._connection.send(message)
-        except OSError:
-            return
+        with suppress(OSError):
+            self._connection.send((kind, content))
 
-    def listen(self, patience: Patience) -> None:
-        """From now on end the graph when it says so, whatever the main thread does."""
+    def listen(self, patience: Patience, write: Callable[[str], object]) -> None:
+        """From now on end the graph when it says so, whatever the main thread does, and write what it sends."""
 
         def listen() -> None:
             try:
                 while True:
-                    message = self.wait()
-                    if isinstance(message, Show):
-                        self.show(message.text)
-                    else:
+                    message = self.receive()
+                    if message == "proceed":
                         self._may_proceed.set()
+                    else:
+                        write(message)
             except Stopped:
                 patience.ask()
 
@@ -125,247 +177,170 @@ class SupervisorLink:
 
     def ready(self, lines: tuple[str, ...]) -> None:
         """Report that the graph runs, and go on when that has been shown."""
-        modules = tuple(name for name in sys.modules.copy() if name.startswith("graphbus_core."))
-        self.tell(Ready(lines, modules))
+        self.is_ready = True
+        self.tell("ready", lines)
         self._may_proceed.wait()
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def serving_options(command: F) -> F:
-    """Add the options to a command."""
-    for option in reversed(
-        [
-            click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP."),
-            click.option("--host", default="", metavar="HOST", help="Where --serve listens (127.0.0.1)."),
-            click.option(
-                "--port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port (8765); 0: any that is free."
-            ),
-            click.option(
-                "--health", default="", metavar="[HOST:]PORT", help="Probes and metrics alone, without a token."
-            ),
-        ]
-    ):
-        command = option(command)
-    return command
-
-
-class Beside(NamedTuple):
-    """What a run gets for its servers.
-
-    Attributes:
-        middleware: What measures for them.
-        companions: The servers themselves.
-        ports: Where they listen: `serve` and `health`.
-    """
-
-    middleware: tuple[Instrument, ...] = ()
-    companions: tuple[runtime.Companion, ...] = ()
-    ports: Mapping[str, int] = MappingProxyType({})
-
-
-def servers(stack: ExitStack, artifacts: str, *, is_served: bool, host: str, port: int | None, health: str) -> Beside:
-    """Make the servers that were asked for; the stack lets go of their addresses.
-
-    Raises:
-        UsageError: GBE131 for --host or --port without --serve, GBE155-157 for a token or an address that cannot be used.
-        RunError: GBE671 when packages are missing, GBE672 when an address cannot be had.
-    """
-    for option, value in (("--host", host or None), ("--port", port)):
-        if value is not None and not is_served:
-            raise UsageError("GBE131", option=option, needed="--serve")
-    if not is_served and not health:
-        return Beside()
-    from graphbus_core.hosting.serving.address import read_address
-    from graphbus_core.hosting.serving.companion import Asked, Servers
-
-    probes = read_address(health, "127.0.0.1") if health else None
-    made = Servers(Asked(is_served, host, port, probes), artifacts, lambda line: console.say(f"[RUNTIME] {line}"))
-    stack.callback(made.close)
-    return Beside((made.meter,), (made.beside,), made.ports)
-
-
-class People:
-    """The person or the pipe at the terminal.
-
-    Attributes:
-        is_typing: A person is at the prompt, and not a pipe: a failure was seen there, and does not change the exit status.
-        total: How many lines were commands.
-        refused: How many of them were refused.
-    """
-
-    def __init__(self, terminal: Terminal, instruments: Instruments, options: InstrumentOptions) -> None:
-        self.is_typing = options.is_interactive and sys.stdin.isatty() and sys.stdout.isatty()
-        self.total = self.refused = 0
-        self._terminal = terminal
-        self._instruments = instruments
-        self._options = options
-
-    def meet(self, graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-        """Check the breakpoints when the graph is ready.
-
-        Raises:
-            RunError: GBE682 for a breakpoint that it does not have.
-        """
-        check(self._instruments, graph, artifacts)
-
-    def talk(self, graph: LiveGraph) -> None:
-        """Do what is typed until the input ends."""
-        from graphbus_core.cli.running.prompt import Prompt
-
-        folder = Path(settings.resolve_run(RuntimeConfig(artifacts=self._options.artifacts)).state_dir)
-        prompt = Prompt(graph, self._instruments, self._terminal, folder, is_typed=self.is_typing)
-        try:
-            prompt.run()
-        finally:
-            self.total, self.refused = prompt.total, prompt.refused
-
-    def raise_for_refused(self) -> None:
-        """Raise RunError GBE688 when lines from a pipe were refused."""
-        if self.refused and not self.is_typing:
-            raise RunError("GBE688", count=self.refused, total=self.total)
-
-
-class RunOptions(InstrumentOptions, frozen=True, kw_only=True):
-    """What was given on the command line; the fields are named as the parameters of the command.
-
-    Attributes:
-        outlives_entrypoint: The graph stays up when the entry point has returned or failed, as in `graphbus dev`.
-    """
-
-    entrypoint: str = ""
-    calls: tuple[tuple[str, str], ...] = ()
-    publications: tuple[tuple[str, str], ...] = ()
-    validation: Validation | None = None
-    allow_drift: bool = False
-    is_partial: bool = False
-    only: tuple[str, ...] = ()
-    is_served: bool = False
-    host: str = ""
-    port: int | None = None
-    health: str = ""
-    is_watched: bool = False
-    is_confined: bool = False
-    outlives_entrypoint: bool = False
-
-    @property
-    def stays_up(self) -> bool:
-        """The graph runs on when the work is done, until a signal comes, or the person at the prompt leaves."""
-        if self.is_interactive or self.is_served or self.health or self.is_watched:
-            return self.outlives_entrypoint or not self.entrypoint
-        return not (self.calls or self.publications or self.entrypoint)
-
-    @property
-    def is_serving(self) -> bool:
-        """A thread of its own delivers, because the main thread waits; at the prompt it does not, and Ctrl-C can interrupt it."""
-        return self.is_served or (self.stays_up and not self.is_interactive)
-
-
-def run_graph_here(options: RunOptions, supervisor: SupervisorLink | None = None) -> int:
+def run_graph_here(options: RunOptions, link: Link | None = None) -> int:
     """Run the graph in this process, and give the exit status.
 
     Args:
         options: What to run, and how.
-        supervisor: The process that has started this one and may end it.
+        link: The process that has started this one for `--watch` and may end it.
     """
-    one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
-    terminal = Terminal()
-    lines = LogStream(terminal) if options.is_interactive or options.breaks else None
-    if supervisor is not None:
-        supervisor.show = lambda text: terminal.say_above(text, console.out)
-    with show_logs(lines, is_brief=options.is_interactive), ExitStack() as stack:
-        beside = servers(
-            stack,
-            options.artifacts,
-            is_served=options.is_served,
-            host=options.host,
-            port=options.port,
-            health=options.health,
-        )
-        instruments = ready(options, terminal, stack)
-        instruments = instruments._replace(middleware=(*beside.middleware, *instruments.middleware))
-        people = People(terminal, instruments, options)
-        request = request_of(options, instruments)
-        return _run(request, options, one_shot, people, companions=beside.companions, supervisor=supervisor)
+    with ExitStack() as stack:
+        return _Run(options, link, stack).run()
 
 
-def request_of(options: RunOptions, instruments: Instruments | None = None) -> RuntimeConfig:
-    """What the options ask of Runtime Mode."""
-    return RuntimeConfig(
-        artifacts=options.artifacts,
-        entrypoint=options.entrypoint,
-        allow_drift=options.allow_drift,
-        validation=options.validation,
-        is_serving=options.is_serving,
-        instruments=instruments.middleware if instruments else (),
-        is_partial=options.is_partial,
-        only=options.only,
-        is_confined=options.is_confined,
-    )
+class _Run:
+    """One graph, with what stands around it; the stack puts that away."""
 
+    def __init__(self, options: RunOptions, link: Link | None, stack: ExitStack) -> None:
+        self._options = options
+        self._link = link
+        self._one_shot = OneShot(options.publications, options.calls, as_json=options.as_json)
+        self._state_dir = Path(settings.resolve_run(RuntimeConfig(artifacts=options.artifacts)).state_dir)
+        self._is_typed = options.is_interactive and _has_terminal()
+        self._refused = self._total = 0
+        self._terminal = _terminal(options, stack)
+        self._say: Callable[[str], object] = self._terminal.write if self._terminal else console.say
+        stack.enter_context(show_logs(self._terminal, is_brief=options.is_interactive))
+        served, self._companions = _servers(options, stack)
+        self._breakpoints = Breakpoints(options.breaks)
+        self._recorder = Tracer(with_payloads=True)
+        self._instruments: list[Instrument] = [*served]
+        if self._terminal:
+            self._breakpoints.terminal = self._terminal.reading
+            self._instruments.append(self._breakpoints)
+        if options.is_interactive:
+            self._instruments.append(self._recorder)
+        if options.is_traced:
+            file = stack.enter_context(TraceFile(self._state_dir))
+            show = self._show_delivery if sys.stderr.isatty() else None
+            self._instruments.append(Tracer(file.add, with_payloads=options.traces_payloads, show=show))
+        if options.is_profiled:
+            self._instruments.append(_profiler(self._state_dir, stack))
 
-def _run(
-    request: RuntimeConfig,
-    options: RunOptions,
-    one_shot: OneShot,
-    people: People,
-    *,
-    companions: tuple[runtime.Companion, ...],
-    supervisor: SupervisorLink | None,
-) -> int:
-    try:
-        with stop_on_signals() as patience:
-            if supervisor is not None:
-                supervisor.listen(patience)
+    def _show_delivery(self, delivery: Delivery) -> None:
+        from graphbus_core.cli.running.trace_text import delivery_line
 
-            def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-                runtime.spare_handlers(patience, graph)
-                people.meet(graph, artifacts)
-                _say_ready(graph, artifacts, options, supervisor)
+        self._say(delivery_line(delivery))
 
-            result = runtime.run_runtime_pipeline(
-                request,
-                on_ready=on_ready,
-                companions=companions,
-                before=one_shot.do if one_shot else None,
-                work=(people.talk if options.is_interactive else _staying_up(options)) if options.stays_up else None,
-            )
-    except Stopped as stopped:
+    def run(self) -> int:
+        options, one_shot = self._options, self._one_shot
+        try:
+            with stop_on_signals() as patience:
+                if self._link is not None:
+                    self._link.listen(patience, self._say if options.is_interactive else console.out)
+
+                def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
+                    runtime.spare_handlers(patience, graph)
+                    self._ready(graph, artifacts)
+
+                work = self._talk if options.is_interactive else self._stay_up
+                result = runtime.run_runtime_pipeline(
+                    options.request(tuple(self._instruments)),
+                    on_ready=on_ready,
+                    companions=self._companions,
+                    before=one_shot.do if one_shot else None,
+                    work=work if options.stays_up else None,
+                )
+        except Stopped as stopped:
+            if options.as_json:
+                console.emit_json({"calls": one_shot.results, "stopped_by": stopped.number})
+            return 0 if options.stays_up or not one_shot else stopped.exit_status
         if options.as_json:
-            console.emit_json({"calls": one_shot.results, "stopped_by": stopped.number})
-        return 0 if options.stays_up or not one_shot else stopped.exit_status
-    if options.as_json:
-        console.emit_json(one_shot.document(result))
-    people.raise_for_refused()
-    if not people.is_typing:
-        runtime.raise_for_dead_letters(result)
-    return 0
+            console.emit_json(one_shot.document(result))
+        if not self._is_typed:  # a person has seen the failures, and they do not change the exit status
+            if self._refused:
+                raise RunError("GBE688", count=self._refused, total=self._total)
+            runtime.raise_for_dead_letters(result)
+        return 0
 
+    def _ready(self, graph: LiveGraph, artifacts: BuildArtifacts) -> None:
+        """Say that the graph runs, and who is left out.
 
-def _say_ready(
-    graph: LiveGraph, artifacts: BuildArtifacts, options: RunOptions, supervisor: SupervisorLink | None
-) -> None:
-    for name, why in graph.left_out.items():
-        if why.code == "GBE696":
-            continue  # nobody asked for it
-        place = f"{why.where}: " if why.where else ""
-        console.say(f"[RUNTIME] Left out {name}: {console.plain(f'{place}{why.sentence}')} [{why.code}]")
-    lines = runtime.ready_lines(artifacts, graph.left_out, options.only, graph.confinement)
-    if supervisor is not None:
-        supervisor.ready(lines)
-        return
-    for line in lines:
-        (console.say if options.as_json else console.out)(line)
-    console.flush()
+        Raises:
+            RunError: GBE682 for a breakpoint where there is no handler and no method.
+        """
+        check_names(self._options.breaks, stopping_places(graph))
+        for name, why in graph.left_out.items():
+            if why.code != "GBE696":  # somebody asked for it
+                place = f"{why.where}: " if why.where else ""
+                console.say(f"[RUNTIME] Left out {name}: {console.plain(f'{place}{why.sentence}')} [{why.code}]")
+        lines = runtime.ready_lines(artifacts, graph.left_out, self._options.only, graph.confinement)
+        if self._link is not None:
+            self._link.ready(lines)
+            return
+        for line in lines:
+            (console.say if self._options.as_json else console.out)(line)
+        console.flush()
 
+    def _talk(self, graph: LiveGraph) -> None:
+        from graphbus_core.cli.running.prompt import Prompt
 
-def _staying_up(options: RunOptions) -> Callable[[LiveGraph], None]:
-    def stay_up(graph: LiveGraph) -> None:
-        if options.entrypoint and graph.origin is not None:
-            result = runtime.call_entrypoint(options.entrypoint, graph.origin.modules, graph)
+        assert self._terminal is not None  # noqa: S101 - every interactive run has one
+        prompt = Prompt(
+            graph, self._terminal, self._state_dir, self._breakpoints, self._recorder, is_typed=self._is_typed
+        )
+        try:
+            prompt.run()
+        finally:
+            self._total, self._refused = prompt.total, prompt.refused
+
+    def _stay_up(self, graph: LiveGraph) -> None:
+        if self._options.entrypoint and graph.origin is not None:
+            result = runtime.call_entrypoint(self._options.entrypoint, graph.origin.modules, graph)
             if isinstance(result.error, GraphBusError):
                 console.error(result.error)
         wait_for_signal()
 
-    return stay_up
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _terminal(options: RunOptions, stack: ExitStack) -> Terminal | None:
+    """What the prompt, the debugger and log lines share; nothing without a prompt or a debugger."""
+    if not (options.is_interactive or options.breaks):
+        return None
+    terminal = Terminal()
+    stack.callback(terminal.restore)
+    return terminal
+
+
+def _servers(options: RunOptions, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[runtime.Companion, ...]]:
+    """What measures for the servers that were asked for, and what they are; the stack lets go of their addresses.
+
+    Raises:
+        UsageError: GBE155-157 for a token or an address that cannot be used.
+        RunError: GBE671 when packages are missing, GBE672 when an address cannot be had.
+    """
+    if not options.is_served and not options.health:
+        return (), ()
+    from graphbus_core.hosting.serving.address import read_address
+    from graphbus_core.hosting.serving.companion import Asked, Servers
+
+    probes = read_address(options.health, "127.0.0.1") if options.health else None
+    asked = Asked(options.is_served, options.host, options.port, probes)
+    made = Servers(asked, options.artifacts, lambda line: console.say(f"[RUNTIME] {line}"))
+    stack.callback(made.close)
+    return (made.meter,), (made.beside,)
+
+
+def _profiler(folder: Path, stack: ExitStack) -> Profiler:
+    """Measure every handler; the profile is saved at the end, and shown unless the graph could not start."""
+    from graphbus_core.cli.running.trace_text import show
+
+    profiler = Profiler()
+
+    def put_away(kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        profile = profiler.profile()
+        if kind is None or profile.handlers:
+            save(profile, folder)
+        if kind is None or issubclass(kind, Stopped):
+            show(profile, profile.handlers, console.say)
+
+    stack.push(put_away)
+    return profiler

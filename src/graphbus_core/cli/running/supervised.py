@@ -1,11 +1,22 @@
-"""What the process does that runs the graph of `graphbus dev` and `graphbus run --watch`; `SupervisorLink` has the messages."""
+"""The process that runs the graph of `graphbus dev` and `graphbus run --watch`.
+
+    supervisor                          this process
+    (starts it ahead)                   imports GraphBus
+    Order(options, arguments)     ->    imports the modules of the project
+                                  <-    "imported" | "failed", errors
+    "go"                          ->    makes and starts the agents
+                                  <-    "ready", lines for a person | "failed", errors
+    "proceed"                     ->    does what the options ask for, and stays up
+    text                          ->    writes it above the line that is being typed
+    "end", or it is gone          ->    ends as after SIGTERM
+
+Everything up to "imported" happens while the old code still runs, so a module that cannot be imported does no harm.
+"""
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
-from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -13,19 +24,19 @@ import msgspec
 
 from graphbus_core import collector, runtime
 from graphbus_core.cli import console
-from graphbus_core.cli.running.execution import Failed, Imported, RunOptions, SupervisorLink, request_of, run_graph_here
+from graphbus_core.cli.running.execution import Link, RunOptions, run_graph_here
 from graphbus_core.errors import GraphBusError, SeveralErrors
 from graphbus_core.hosting.signals import Stopped
 
 COMMAND = """
 import sys
-sys.path[:] = sys.argv[3:]
+sys.path[:] = sys.argv[2:]
 from graphbus_core import collector
 collector.rest()
 from graphbus_core.cli.running.supervised import main
 sys.exit(main())
 """
-"""What its interpreter runs, followed by the connection, the modules to import ahead, and the supervisor's import path."""
+"""What its interpreter runs, followed by the connection and the supervisor's import path."""
 
 
 class Order(NamedTuple):
@@ -41,45 +52,34 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     sys.dont_write_bytecode = True  # bytecode is told from newer source by the second, which is too coarse here
-    handle, modules = sys.argv[1:3]
-    supervisor = SupervisorLink(Connection(int(handle)))
-    for name in modules.split():
-        import_module(name)
+    link = Link(Connection(int(sys.argv[1])))
     collector.resume()
+    console.begin()
     try:
-        return _run(supervisor)
+        order: Order = link.receive()
+        sys.argv[:] = order.arguments
+        _import_project(order.options)
+        link.tell("imported")
+        link.receive()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return run_graph_here(order.options, link)
     except Stopped:
         return 0
     except GraphBusError as error:
-        supervisor.tell(Failed(_portable(error)))
+        errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
+        if link.is_ready:  # the supervisor shows why the graph does not start, and nothing of what comes later
+            for each in errors:
+                console.error(each)
+        else:
+            for each in errors:
+                each.data = {}  # the sentences are made; what they are made of may not be pickled
+            link.tell("failed", errors)
         return error.status
-    finally:
-        gc.freeze()  # the new process waits for the end of this one, most of which would be a last search for garbage
-
-
-def _run(supervisor: SupervisorLink) -> int:
-    console.begin()
-    order: Order = supervisor.wait()
-    sys.argv[:] = order.arguments
-    _import_project(order.options)
-    supervisor.tell(Imported())
-    supervisor.wait()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    # What is imported is what was built, whatever has been saved since.
-    return run_graph_here(msgspec.structs.replace(order.options, allow_drift=True), supervisor)
 
 
 def _import_project(options: RunOptions) -> None:
     """Import what the graph will import; middleware is made once, when it starts."""
-    config = runtime.load_runtime_config(request_of(options))
+    config = runtime.load_runtime_config(options.request())
     artifacts = runtime.load_build_artifacts(config)
     bare = msgspec.structs.replace(config.settings, middleware=())
     runtime.import_modules(artifacts, msgspec.structs.replace(config, settings=bare))
-
-
-def _portable(error: GraphBusError) -> tuple[GraphBusError, ...]:
-    """The errors without the data of their sentences, which may be anything."""
-    errors = error.errors if isinstance(error, SeveralErrors) else (error,)
-    for each in errors:
-        each.data = {}
-    return errors

@@ -12,68 +12,104 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
+from graphbus_core import settings
+from graphbus_core.build import run_build_pipeline
 from graphbus_core.cli import console
 from graphbus_core.cli.running import supervised
-from graphbus_core.cli.running.development import Development, Saved
-from graphbus_core.cli.running.execution import Failed, Imported, Ready, RunOptions, Show, servers
-from graphbus_core.cli.running.narrators import JsonNarrator, TextNarrator
-from graphbus_core.cli.running.supervised import Order
+from graphbus_core.cli.running.execution import RunOptions
 from graphbus_core.cli.running.watching import Watcher
-from graphbus_core.errors import GraphBusError, UsageError, raise_all
-from graphbus_core.hosting.signals import LOOK_S, Patience, Stopped, look_for_signal, stop_on_signals
-from graphbus_core.model.config import RuntimeConfig
-from graphbus_core.settings import find_root, resolve_run
+from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError, raise_all
+from graphbus_core.hosting.signals import LOOK_S, Stopped, look_for_signal, stop_on_signals
+from graphbus_core.model.config import BuildConfig
+from graphbus_core.model.findings import Finding
 
 _BEYOND_GRACE_S = 5.0
 """How much longer than its grace an old process may take to end before it is killed: `on_stop` has no limit of its own."""
 _DRAIN_S = 1.0
 
 
-class Ended(NamedTuple):
-    """A process has ended by itself, or because it was told to."""
-
-    status: int
-
-
-class Child:
-    """A process that runs a graph, or will do so; what it reports goes to the queue, with the child itself.
+class Save(msgspec.Struct, kw_only=True):
+    """What came of one save, as far as it is known.
 
     Attributes:
-        saved: The save that it is started for.
-        began: When that was noticed.
-        was_ready: Its graph has run.
+        paths: What was saved, relative to the project root; empty for the first start.
+        began: When that was noticed, by `perf_counter`.
+        findings: What `graphbus check` finds that it did not find after the save before.
+        gone: What it found then, and does not find any more.
+        errors: Why the new code does not run.
+        agents: The agents of the build.
     """
 
-    def __init__(self, events: SimpleQueue[Any], modules: Sequence[str]) -> None:
-        self.saved = Saved(paths=())
-        self.began = 0.0
+    paths: tuple[str, ...] = ()
+    began: float = msgspec.field(default_factory=perf_counter)
+    findings: tuple[Finding, ...] = ()
+    gone: tuple[Finding, ...] = ()
+    errors: tuple[GraphBusError, ...] = ()
+    agents: tuple[str, ...] = ()
+
+
+class Builder:
+    """The builds of a project, one after the other.
+
+    Args:
+        paths: What is built.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.request = BuildConfig(paths=tuple(paths))
+        self.config = settings.resolve_build(self.request)
+        self._findings: tuple[Finding, ...] = ()
+
+    def build(self, paths: tuple[str, ...] = ()) -> Save:
+        """Check and build after these files were saved; the errors of the build are part of what is given."""
+        save, before = Save(paths=paths), self._findings
+        try:
+            self.config = settings.resolve_build(self.request)
+            built = run_build_pipeline(self.request)
+            self._findings = built.findings
+            save.agents = tuple(each.name for each in built.artifacts.agents.agents)
+        except GraphBusError as error:
+            save.errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
+        save.findings, save.gone = _without(self._findings, before), _without(before, self._findings)
+        return save
+
+
+def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings that the others do not have; one that only moved is the same."""
+    known = {each.key for each in others}
+    return tuple(each for each in findings if each.key not in known)
+
+
+class _Child:
+    """A process that runs a graph, or will do so; what it reports goes to the queue, with the child itself."""
+
+    def __init__(self, events: SimpleQueue[Any]) -> None:
+        self.save = Save()
         self.was_ready = False
+        self.status = 0
         self._ended = Event()
         self._connection, theirs = Pipe()
-        command = [sys.executable, "-c", supervised.COMMAND, str(theirs.fileno()), " ".join(modules), *sys.path]
-        with theirs, _interrupts_blocked():
+        command = [sys.executable, "-c", supervised.COMMAND, str(theirs.fileno()), *sys.path]
+        with theirs:
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it is ready to hear Ctrl-C
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         listener = Thread(target=self._listen, args=(events,), daemon=True)
         listener.start()
         Thread(target=self._wait, args=(events, listener), daemon=True).start()
 
-    @property
-    def outcome(self) -> Saved:
-        """What has come of the save until now."""
-        return msgspec.structs.replace(self.saved, seconds=perf_counter() - self.began)
-
-    def send(self, message: Order | Show | str) -> None:
+    def send(self, message: object) -> None:
         """Send a message; a process that has just ended does not read it."""
         with suppress(OSError):
             self._connection.send(message)
@@ -93,12 +129,13 @@ class Child:
     def _listen(self, events: SimpleQueue[Any]) -> None:
         with suppress(EOFError, OSError):
             while True:
-                events.put((self, self._connection.recv()))
+                events.put((self, *self._connection.recv()))
 
     def _wait(self, events: SimpleQueue[Any], listener: Thread) -> None:
         status = self._process.wait()
         listener.join(_DRAIN_S)  # a process that the graph has left behind may keep the connection open
-        events.put((self, Ended(status if status >= 0 else 128 - status)))
+        self.status = status if status >= 0 else 128 - status
+        events.put((self, "ended", self.status))
         self._ended.set()
 
 
@@ -106,68 +143,52 @@ class Supervisor:
     """Runs a graph in a process of its own, and replaces the process after each save.
 
     Args:
-        development: What is built.
+        builder: Builds after each save.
         options: What the process runs.
-        narrator: Shows what happens.
-        is_patient: Wait for a save when not even the first start succeeds; otherwise that ends the command.
+        as_json: Tell what happens in one JSON object per line, for editors.
     """
 
-    def __init__(
-        self, development: Development, options: RunOptions, narrator: TextNarrator | JsonNarrator, *, is_patient: bool
-    ) -> None:
-        self._development = development
-        self._options = _with_steady_address(options)
-        self._narrator = narrator
-        self._is_patient = is_patient
+    def __init__(self, builder: Builder, options: RunOptions, *, as_json: bool = False) -> None:
+        self._builder = builder
+        self._options = options
+        self._as_json = as_json
         self._has_terminal = options.is_interactive or bool(options.breaks)
-        if options.is_interactive and isinstance(narrator, TextNarrator):
-            narrator.write = self._write_above_the_prompt
         self._events: SimpleQueue[Any] = SimpleQueue()
-        self._modules: tuple[str, ...] = ()
-        self._spare: Child | None = None
-        self._pending: Child | None = None
-        self._current: Child | None = None
-        self._is_building = False
-        self._has_run = False
+        self._spare: _Child | None = None
+        self._pending: _Child | None = None
+        self._current: _Child | None = None
+        self._is_building = self._has_run = False
         self._status: int | None = None
 
-    def run(self, first: Saved | None = None) -> int:
+    def run(self, first: Save | None = None) -> int:
         """Build and run until somebody ends it, and give the exit status.
 
         Args:
             first: Run the artifacts that there are, instead of a build.
 
         Raises:
-            GraphBusError: What prevents the first start, unless it is patient; and GBE164 when files cannot be watched.
+            UsageError: What keeps the command from ever working; GBE164 when files cannot be watched.
         """
-        config = self._development.config
-        self._spare = self._start_process()
+        _keep_token(self._options)
+        self._spare = _Child(self._events)
+        root = os.path.realpath(self._builder.config.root)
         try:
             with (
                 stop_on_signals() as patience,
-                Watcher(Path(config.root), self._events.put, self._events.put, exclude=self._development.excluded),
+                Watcher(root, self._events.put, lambda: self._builder.config.settings.exclude),
             ):
-                self._leave_interrupts_to_the_prompt(patience)
+                if self._has_terminal:  # Ctrl-C belongs to the prompt or the debugger, as long as there is one
+                    signal.signal(signal.SIGINT, lambda *given: None if self._current else patience.receive(*given))
                 patience.is_busy = lambda: self._is_building
-                began = perf_counter()
-                self._take(first or self._build(), began)
+                self._take(first or self._build())
                 while self._status is None:
                     self._handle(self._next())
         except Stopped as stopped:
             self._status = self._end(stopped)
         finally:
-            for child in (self._spare, self._pending, self._current):
-                if child is not None:
-                    child.kill()
+            for child in filter(None, (self._spare, self._pending, self._current)):
+                child.kill()
         return self._status
-
-    @property
-    def limit_s(self) -> float:
-        """How long the end of a process may take."""
-        grace_s = 0.0
-        with suppress(GraphBusError):
-            grace_s = self._development.config.settings.runtime.grace_s
-        return grace_s + _BEYOND_GRACE_S
 
     def _next(self) -> Any:
         while True:
@@ -176,190 +197,176 @@ class Supervisor:
                 return self._events.get(timeout=LOOK_S)
 
     def _handle(self, event: Any) -> None:
-        if isinstance(event, UsageError):
-            self._narrator.failed([event])
+        if isinstance(event, UsageError):  # nothing is watched any more
+            console.error(event)
             self._status = event.status if self._current is None else None
-        elif isinstance(event[0], Child):
-            self._hear(*event)
+        elif isinstance(event[0], _Child):
+            child, kind, content = event
+            steps: dict[str, Callable[[_Child, Any], None]] = {
+                "imported": self._replace,
+                "ready": self._ready,
+                "failed": self._failed,
+                "ended": self._ended,
+            }
+            steps[kind](child, content)
         else:
-            began = perf_counter()
-            self._take(self._build(event), began)
+            self._take(self._build(event))
 
-    def _build(self, paths: tuple[str, ...] = ()) -> Saved:
+    def _build(self, paths: tuple[str, ...] = ()) -> Save:
         """Build; a signal waits for the end of it."""
         self._is_building = True
         try:
-            return self._development.build(paths)
+            return self._builder.build(paths)
         finally:
             self._is_building = False
 
-    def _take(self, saved: Saved, began: float) -> None:
+    def _take(self, save: Save) -> None:
         """Bring what was built into a new process; after an error the old one goes on."""
-        if saved.errors:
-            self._narrator.saved(saved, is_running=self._current is not None)
+        if save.errors:
+            self._tell_failed(save, is_running=self._current is not None)
             return
         if self._pending is not None:
             self._pending.kill()
-        self._pending, self._spare = self._spare or self._start_process(), None
-        self._pending.saved, self._pending.began = saved, began
-        _forget_bytecode(self._development.root, saved.paths)
-        self._pending.send(Order(self._options, sys.argv))
+        self._pending, self._spare = self._spare or _Child(self._events), None
+        self._pending.save = save
+        # What is imported is what was built, whatever has been saved since: that is the next save.
+        options = msgspec.structs.replace(self._options, allow_drift=True)
+        self._pending.send(supervised.Order(options, sys.argv))
 
-    def _hear(self, child: Child, message: Imported | Ready | Failed | Ended) -> None:
-        if isinstance(message, Imported) and child is self._pending:
-            if self._current is not None:
-                self._current.end(self.limit_s)
-            self._current, self._pending = self._pending, None
-            self._current.send("go")
-        elif isinstance(message, Ready) and child is self._current:
-            self._ready(child, message)
-        elif isinstance(message, Failed):
-            self._failed(child, message.errors)
-        elif isinstance(message, Ended):
-            self._ended(child, message.status)
+    def _replace(self, child: _Child, _content: object) -> None:
+        """Its imports have succeeded: end the old process, and let this one start its agents."""
+        if child is not self._pending:
+            return  # another save has taken its place
+        if self._current is not None:
+            self._current.end(self._limit_s)
+        self._current, self._pending = child, None
+        child.send("go")
 
-    def _ready(self, child: Child, message: Ready) -> None:
-        self._modules = message.modules
+    @property
+    def _limit_s(self) -> float:
+        return self._builder.config.settings.runtime.grace_s + _BEYOND_GRACE_S
+
+    def _ready(self, child: _Child, lines: tuple[str, ...]) -> None:
         if self._has_run:
-            self._narrator.saved(child.outcome, is_running=True)
+            self._tell_restarted(child.save)
         else:
-            self._has_run = True
-            self._narrator.ready(child.outcome, message.lines)
-        child.was_ready = True
+            self._tell_ready(child.save, lines)
+        self._has_run = child.was_ready = True
         child.send("proceed")
-        if self._spare is None:
-            self._spare = self._start_process()
+        self._spare = self._spare or _Child(self._events)
 
-    def _failed(self, child: Child, errors: tuple[GraphBusError, ...]) -> None:
-        if child.was_ready:
-            self._narrator.failed(errors)
-            return
+    def _failed(self, child: _Child, errors: tuple[GraphBusError, ...]) -> None:
         if child not in (self._pending, self._current):
             return  # another save has taken its place
-        if not self._has_run and not self._is_patient:
+        if not self._has_run and isinstance(errors[0], UsageError):
             raise_all(errors)
-        if child.saved.paths and all(error.code == "GBE508" for error in errors):
-            self._take(self._build(child.saved.paths), child.began)  # saved once more while it was built
-            return
-        self._development.has_failed = True
-        child.saved = msgspec.structs.replace(child.saved, errors=errors)
-        self._narrator.saved(child.outcome, is_running=child is self._pending and self._current is not None)
+        child.save.errors = errors
+        self._tell_failed(child.save, is_running=child is self._pending and self._current is not None)
 
-    def _ended(self, child: Child, status: int) -> None:
+    def _ended(self, child: _Child, status: int) -> None:
         if child is self._spare:
             self._spare = None
-        elif child is self._pending:
-            self._pending = None
-            if not child.saved.errors:  # it was not even able to say why
-                self._narrator.ended(status)
-        elif child is self._current:
-            self._current = None
-            if self._is_over(child, status):
+        elif child is self._pending or child is self._current:
+            if child is self._pending:
+                self._pending = None
+            else:
+                self._current = None
+            # Somebody has left the prompt, or a run with an end has come to its end.
+            if child.was_ready and (self._has_terminal or (status == 0 and not self._options.stays_up)):
                 self._status = status
-            elif child.was_ready or not child.saved.errors:
-                self._narrator.ended(status)
-
-    def _is_over(self, child: Child, status: int) -> bool:
-        """Has somebody left the prompt, or has a run with an end come to its end?"""
-        if not child.was_ready:
-            return not self._is_patient and not self._has_run
-        return self._has_terminal or (status == 0 and not self._options.stays_up)
-
-    def _write_above_the_prompt(self, text: str) -> None:
-        """Let the process that has the prompt write, as long as there is one."""
-        if self._current is not None and self._current.was_ready:
-            self._current.send(Show(text))
-        else:
-            console.out(text)
+            elif not child.save.errors:
+                line = f"The graph has ended with status {status}: waiting for a save that starts it again."
+                self._tell({"event": "ended", "status": status}, [line])
 
     def _end(self, stopped: Stopped) -> int:
-        """End in good order, show what goes wrong with that, and give the exit status."""
+        """End in good order, and give the exit status."""
         status = 0
-        child, self._current = self._current, None
-        if child is not None:
-            child.end(self.limit_s)
-            for event in iter(self._events.get, None):
-                if not (isinstance(event, tuple) and event[0] is child):
-                    continue
-                if isinstance(event[1], Failed):
-                    self._narrator.failed(event[1].errors)
-                elif isinstance(event[1], Ended):
-                    status = event[1].status
-                    break
-        self._narrator.stopped()
+        if self._current is not None:
+            self._current.end(self._limit_s)
+            status, self._current = self._current.status, None
+        self._tell({"event": "stopped"}, ["\nStopped."])
         return stopped.exit_status if status > 128 else status
 
-    def _start_process(self) -> Child:
-        return Child(self._events, self._modules)
+    # --- what a person or an editor reads ---
 
-    def _leave_interrupts_to_the_prompt(self, patience: Patience) -> None:
-        """At a prompt Ctrl-C cancels a line, or ends the graph; this process then follows the one that has the terminal."""
-        if not self._has_terminal:
-            return
+    def _tell_ready(self, save: Save, lines: Sequence[str]) -> None:
+        watched = console.plain(", ".join(map(os.path.relpath, self._builder.request.paths)) or "this folder")
+        watching = f"Watching {watched} {console.paint(f'(ready in {_ms(save)})', 'dim')}."
+        self._tell_save({"event": "ready", "agents": save.agents}, save, [*lines, watching])
 
-        def receive(number: int, frame: Any) -> None:
-            if self._current is None:
-                patience.receive(number, frame)
+    def _tell_restarted(self, save: Save) -> None:
+        line = f"{_saved(save)} checked, built, restarted {console.paint(f'in {_ms(save)}', 'dim')}"
+        self._tell_save({"event": "reloaded", "saved": save.paths, "agents": save.agents}, save, [line])
 
-        signal.signal(signal.SIGINT, receive)
+    def _tell_failed(self, save: Save, *, is_running: bool) -> None:
+        if is_running:
+            line = f"{_saved(save)} {console.paint('the old code keeps running', 'bad')}"
+            self._tell_save({"event": "failed", "saved": save.paths}, save, [line])
+        else:
+            self._tell_save({"event": "waiting"}, save, ["Nothing runs: waiting for a save that mends this."])
+
+    def _tell_save(self, document: dict[str, Any], save: Save, lines: Iterable[str]) -> None:
+        """Tell what came of a save, with its errors and findings."""
+        document |= {
+            "seconds": round(perf_counter() - save.began, 4),
+            "errors": [console.describe(error) for error in save.errors],
+            "findings": _documents(save.findings),
+            "gone": _documents(save.gone),
+        }
+        self._tell(document, [*_lines(save), *lines])
+
+    def _tell(self, document: dict[str, Any], lines: Iterable[str]) -> None:
+        text = msgspec.json.encode(document).decode() if self._as_json else "\n".join(lines)
+        if self._options.is_interactive and self._current is not None and self._current.was_ready:
+            self._current.send(text)  # the process that has the prompt writes it above the line that is typed
+        else:
+            (console.say if self._options.as_json else console.out)(text)
+            console.flush()
 
 
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """A process that is started meanwhile does not hear Ctrl-C until it is ready to."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _ms(save: Save) -> str:
+    return f"{(perf_counter() - save.began) * 1000:.0f} ms"
 
 
-def _forget_bytecode(root: str, paths: Sequence[str]) -> None:
-    """Remove the bytecode of saved files: Python takes it for theirs if they were saved within the second that it is from."""
-    from importlib.util import cache_from_source
-
-    for path in paths:
-        if path.endswith(".py"):
-            with suppress(OSError):
-                os.unlink(cache_from_source(os.path.join(root, path)))
+def _saved(save: Save) -> str:
+    return f"saved {console.plain(', '.join(save.paths))} ->"
 
 
-def _with_steady_address(options: RunOptions) -> RunOptions:
-    """Listen at the same place, with the same token, after every restart.
+def _lines(save: Save) -> Iterator[str]:
+    for error in save.errors:
+        yield from console.error_lines(error)
+    for finding in save.findings:
+        place = console.paint(console.plain(f"{finding.span.path}:{finding.span.line}:"), "strong")
+        yield f"{place} {console.paint(finding.code, 'warn')} {console.plain(finding.message)}"
+        if finding.hint:
+            yield f"  {console.paint('hint:', 'name')} {console.plain(finding.hint)}"
 
-    Raises:
-        UsageError: GBE131, GBE155-157 for what was given or a token that cannot be used.
-        RunError: GBE671, GBE672 when the servers cannot be had.
-    """
-    with ExitStack() as stack:
-        _keep_token(options)
-        ports = servers(
-            stack,
-            options.artifacts,
-            is_served=options.is_served,
-            host=options.host,
-            port=options.port,
-            health=options.health,
-        ).ports
-    host = options.health.rpartition(":")[0]
-    return msgspec.structs.replace(
-        options,
-        port=ports.get("serve", options.port),
-        health=f"{host}{':' * bool(host)}{ports['health']}" if "health" in ports else "",
-    )
+
+def _documents(findings: Sequence[Finding]) -> list[dict[str, object]]:
+    return [
+        {
+            "code": each.code,
+            "severity": each.severity,
+            "agent": each.agent,
+            "message": each.message,
+            "hint": each.hint,
+            "path": each.span.path,
+            "line": each.span.line,
+            "column": each.span.column + 1,
+        }
+        for each in findings
+    ]
 
 
 def _keep_token(options: RunOptions) -> None:
     """A token that nobody has given would be another one after every restart; the variable for it hands it down."""
-    config = resolve_run(RuntimeConfig(artifacts=options.artifacts))
+    config = settings.resolve_run(options.request())
     serve = config.settings.serve
-    if not options.is_served or not serve.token_env:
-        return
-    from graphbus_core.hosting.serving.address import find_token
+    if options.is_served and serve.token_env:
+        from graphbus_core.hosting.serving.address import find_token
 
-    root = find_root([Path(config.artifacts_dir).parent])
-    wanted = msgspec.structs.replace(serve, host=options.host or serve.host)
-    token = find_token(wanted, root, Path(config.state_dir))
-    if token.notice:
-        os.environ[serve.token_env] = token.text
-        console.say(f"[RUNTIME] {token.notice}")
+        wanted = msgspec.structs.replace(serve, host=options.host or serve.host)
+        token = find_token(wanted, settings.find_root([Path(config.artifacts_dir).parent]), Path(config.state_dir))
+        if token.notice:
+            os.environ[serve.token_env] = token.text
+            console.say(f"[RUNTIME] {token.notice}")

@@ -5,35 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from time import localtime, strftime
-from typing import NamedTuple
 
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.hosting.instruments.profile import Profile, Row
-from graphbus_core.hosting.instruments.trace import SHORT, Caused, Delivery, Handled
-
-
-def duration(seconds: float) -> str:
-    """Three digits and a unit: `12.3 ms`."""
-    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
-        if seconds * factor < 999.5:
-            return f"{_three_digits(seconds * factor)} {unit}"
-    return f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
-
-
-def _three_digits(number: float) -> str:
-    if number >= 99.95:
-        return f"{number:.0f}"
-    return f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
-
-
-def clock(timestamp: float) -> str:
-    """The local time of day, with milliseconds."""
-    return f"{strftime('%H:%M:%S', localtime(timestamp))}.{int(timestamp % 1 * 1000):03}"
-
+from graphbus_core.hosting.instruments.trace import SHORT, Delivery, Tree
 
 _HEADERS = ("handler", "count", "failed", "total", "mean", "p50", "p99", "max", "share")
 _OPTIONAL = ("mean", "max", "share", "failed")
+_PAYLOAD = 200
+
+
+def duration(seconds: float) -> str:
+    """Give three digits and a unit: `12.3 ms`."""
+    for factor, unit in ((1e6, "µs"), (1e3, "ms"), (1, "s")):
+        number = seconds * factor
+        if number < 999.5 or unit == "s":
+            return f"{number:.{0 if number >= 99.95 else 1 if number >= 9.995 else 2}f} {unit}"
+    raise AssertionError
+
+
+def clock(timestamp: float) -> str:
+    """Give the local time of day, with milliseconds."""
+    return f"{strftime('%H:%M:%S', localtime(timestamp))}.{int(timestamp % 1 * 1000):03}"
 
 
 def show(measured: Profile, rows: Sequence[Row], write: Callable[[str], None] = console.out) -> None:
@@ -44,43 +38,28 @@ def show(measured: Profile, rows: Sequence[Row], write: Callable[[str], None] = 
     console.table(_HEADERS, map(_cells, rows), right=_HEADERS[1:], optional=_OPTIONAL, write=write)
     runs, left_out = sum(row.count for row in measured.handlers), len(measured.handlers) - len(rows)
     total = duration(sum(row.total_s for row in measured.handlers))
-    write(
-        console.paint(
-            f"{runs:,} run{'' if runs == 1 else 's'} took {total}, within {duration(measured.wall_s)}"
-            f"{f'; {left_out} more handlers are not shown' if left_out else ''}",
-            "dim",
-        )
-    )
+    more = f"; {left_out} more handlers are not shown" if left_out else ""
+    text = f"{console.counted(runs, 'run')} took {total}, within {duration(measured.wall_s)}{more}"
+    write(paint(text, "dim"))
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
-        console.paint(console.plain(row.name), "name"),
+        paint(plain(row.name), "name"),
         f"{row.count:,}",
-        console.paint(f"{row.failed:,}", "bad") if row.failed else "0",
+        paint(f"{row.failed:,}", "bad") if row.failed else "0",
         *(duration(each) for each in (row.total_s, row.mean_s, row.p50_s, row.p99_s, row.max_s)),
         f"{row.share:.1%}",
     )
 
 
-_PAYLOAD = 200
-
-
 def delivery_line(delivery: Delivery) -> str:
-    """One delivery, when it has ended."""
-    where = f"{plain(delivery.topic)} > {paint(plain(delivery.handler), 'name')}"
-    return (
-        f"{paint(clock(delivery.started), 'dim')}  {paint(delivery.event_id[:SHORT], 'accent')}  "
-        f"{where}  {_outcome(delivery)}"
-    )
+    """Tell of one delivery, when it has ended."""
+    when, event_id = paint(clock(delivery.started), "dim"), paint(delivery.event_id[:SHORT], "accent")
+    return f"{when}  {event_id}  {plain(delivery.topic)} > {_handled(delivery)}"
 
 
-class _Line(NamedTuple):
-    branch: str
-    text: str
-
-
-def tree_lines(tree: Caused, *, marked: str = "", limit: int = 0) -> Iterator[str]:
+def tree_lines(tree: Tree, *, marked: str = "", limit: int = 0) -> Iterator[str]:
     """Draw the tree.
 
     Args:
@@ -88,88 +67,80 @@ def tree_lines(tree: Caused, *, marked: str = "", limit: int = 0) -> Iterator[st
         marked: The id of the event that was asked for.
         limit: How many lines are shown at most; 0: all.
     """
-    events, deliveries = _count(tree)
-    count = events + len(deliveries)
+    events = [tree.event_id]
+    for event_id in events:
+        events += tree.effects.get(event_id, ())
+    deliveries = [each for event_id in events for each in tree.deliveries.get(event_id, ())]
+    count = len(events) + len(deliveries)
     shown = count if not limit or count <= limit else limit - 1
-    for line in islice(_event(tree, marked), shown):
-        yield f"{line.branch and paint(line.branch, 'dim')}{line.text}"
+    yield from islice(_draw(tree, marked), shown)
     if shown < count:
         yield paint(f"… {count - shown:,} more lines; `--limit 0` shows all", "dim")
     yield ""
-    yield _summary(events, deliveries)
+    yield _summary(len(events), deliveries)
 
 
-def _event(tree: Caused, marked: str) -> Iterator[_Line]:
-    """Without recursion: a chain of events may be long."""
-    stack: list[tuple[str, str, Caused | Handled]] = [("", "", tree)]
+def _draw(tree: Tree, marked: str) -> Iterator[str]:
+    """Draw without recursion: a chain of events may be long."""
+    stack: list[tuple[str, str, str | Delivery]] = [("", "", tree.event_id)]
     while stack:
         branch, below, node = stack.pop()
-        if isinstance(node, Caused):
-            yield _Line(branch, _event_text(node, marked))
-            children: Sequence[Caused | Handled] = (*node.handled, *node.unplaced)
-        else:
-            yield _Line(branch, _handled_text(node))
-            children = node.caused
-        grown = []
-        for index, child in enumerate(children):
-            is_last = index == len(children) - 1
-            grown.append((f"{below}{'└─ ' if is_last else '├─ '}", f"{below}{'   ' if is_last else '│  '}", child))
-        stack += reversed(grown)
+        text = _event(tree, node, marked) if isinstance(node, str) else _handled(node)
+        yield f"{paint(branch, 'dim') if branch else ''}{text}"
+        children = _children(tree, node)
+        stack += [
+            (f"{below}{'├─ ' if index else '└─ '}", f"{below}{'│  ' if index else '   '}", child)
+            for index, child in enumerate(reversed(children))
+        ]
 
 
-def _event_text(event: Caused, marked: str) -> str:
-    topic = plain(event.topic) or "(not in the trace any more)"
-    parts = [paint(topic, "strong"), paint(event.event_id[:SHORT], "accent")]
-    if not event.published_by:
-        parts.append(
-            paint(f"{clock(event.published)}  from {event.src or 'outside'}" if event.published else "", "dim")
-        )
-    if event.payload:
-        parts.append(plain(event.payload if len(event.payload) <= _PAYLOAD else f"{event.payload[:_PAYLOAD]}…"))
-    if marked and event.event_id == marked:
+def _children(tree: Tree, node: str | Delivery) -> list[str | Delivery]:
+    """Give the deliveries of an event, or the events that a delivery has caused: they belong to the last attempt."""
+    event_id = node if isinstance(node, str) else node.event_id
+    deliveries, effects = tree.deliveries.get(event_id, []), tree.effects.get(event_id, ())
+    last = {each.handler: each for each in deliveries}
+    owners = {effect: last.get(tree.deliveries[effect][0].published_by) for effect in effects}
+    if isinstance(node, str):
+        return [*deliveries, *(effect for effect in effects if owners[effect] is None)]
+    return [effect for effect in effects if owners[effect] is node]
+
+
+def _event(tree: Tree, event_id: str, marked: str) -> str:
+    parts = [paint(event_id[:SHORT], "accent")]
+    known = tree.deliveries.get(event_id)
+    if known is None:
+        parts.insert(0, paint("(not in the trace any more)", "strong"))
+    else:
+        first = known[0]
+        parts.insert(0, paint(plain(first.topic), "strong"))
+        if not first.published_by:
+            parts.append(paint(f"{clock(first.published)}  from {first.src or 'outside'}", "dim"))
+        if first.payload:
+            parts.append(plain(first.payload if len(first.payload) <= _PAYLOAD else f"{first.payload[:_PAYLOAD]}…"))
+    if event_id == marked:
         parts.append(paint("<- this one", "warn"))
-    return "  ".join(part for part in parts if part)
+    return "  ".join(parts)
 
 
-def _handled_text(handled: Handled) -> str:
-    delivery = handled.delivery
-    return f"{paint(plain(delivery.handler), 'name')}  {_outcome(delivery)}"
-
-
-def _outcome(delivery: Delivery) -> str:
-    attempt = f"  attempt {delivery.attempt}" if delivery.attempt > 1 else ""
-    if delivery.outcome == "done":
-        return f"{duration(delivery.duration_s)}{paint(attempt, 'warn')}"
-    end = "failed" if delivery.outcome == "failed" else "interrupted"
+def _handled(delivery: Delivery) -> str:
+    took = duration(delivery.duration_s)
+    if delivery.outcome != "done":
+        took = paint(f"{delivery.outcome} after {took}", "bad")
+    attempt = paint(f"  attempt {delivery.attempt}", "warn") if delivery.attempt > 1 else ""
     error = f": {plain(delivery.error)}" if delivery.outcome == "failed" else ""
-    return f"{paint(f'{end} after {duration(delivery.duration_s)}', 'bad')}{attempt}{error}"
+    return f"{paint(plain(delivery.handler), 'name')}  {took}{attempt}{error}"
 
 
 def _summary(events: int, deliveries: Sequence[Delivery]) -> str:
     failed = sum(each.outcome != "done" for each in deliveries)
     again = sum(each.attempt > 1 for each in deliveries)
-    text = f"{_many(len(deliveries), 'delivery', 'deliveries')} of {_many(events, 'event', 'events')}"
+    counted = f"{len(deliveries):,} deliver{'y' if len(deliveries) == 1 else 'ies'}"
+    text = f"{counted} of {events:,} event{'' if events == 1 else 's'}"
     if deliveries:
         began = min(each.started for each in deliveries)
         ended = max(each.started + each.duration_s for each in deliveries)
         text += f" in {duration(max(0.0, ended - began))}"
     parts = [text]
-    if failed:
-        parts.append(paint(f"{failed} failed", "bad"))
-    if again:
-        parts.append(paint(f"{again} of them repeated", "warn"))
+    parts += [paint(f"{failed} failed", "bad")] if failed else []
+    parts += [paint(f"{again} of them repeated", "warn")] if again else []
     return ", ".join(parts)
-
-
-def _count(tree: Caused) -> tuple[int, list[Delivery]]:
-    events, deliveries, stack = 0, [], [tree]
-    while stack:
-        node = stack.pop()
-        events += 1
-        deliveries += [each.delivery for each in node.handled]
-        stack += [*node.unplaced, *(child for each in node.handled for child in each.caused)]
-    return events, deliveries
-
-
-def _many(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"

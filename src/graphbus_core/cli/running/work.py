@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -24,21 +24,6 @@ _EXAMPLES = {
 _log = logging.getLogger("graphbus.runtime")
 
 
-class Call(NamedTuple):
-    """One `--call`."""
-
-    agent: str
-    method: str
-    arguments: dict[str, Any]
-
-
-class Publication(NamedTuple):
-    """One `--publish`."""
-
-    topic: str
-    payload: Any
-
-
 class OneShot:
     """What was asked for on the command line, and what came of it so far.
 
@@ -54,13 +39,13 @@ class OneShot:
     def __init__(
         self, publications: Sequence[tuple[str, str]], calls: Sequence[tuple[str, str]], *, as_json: bool
     ) -> None:
-        self.publications = [_read_publication(*each) for each in publications]
-        self.calls = [_read_call(*each) for each in calls]
-        self.as_json = as_json
         self.results: list[dict[str, Any]] = []
+        self._publications = [(topic, _read_json("--publish", topic, text)) for topic, text in publications]
+        self._calls = [_read_call(*each) for each in calls]
+        self._as_json = as_json
 
     def __bool__(self) -> bool:
-        return bool(self.publications or self.calls)
+        return bool(self._publications or self._calls)
 
     def document(self, result: RuntimeResult) -> dict[str, Any]:
         """What a run with an end writes to stdout with `--json`."""
@@ -84,73 +69,58 @@ class OneShot:
 
     def do(self, graph: LiveGraph) -> None:
         """Publish the events, then make the calls."""
-        for publication in self.publications:
-            graph.publish(publication.topic, publication.payload)
-        for call in self.calls:
-            result = _result_of(call, _call_agent(graph, call))
-            self.results.append({"agent": call.agent, "method": call.method, "result": result})
-            if not self.as_json:
+        for topic, payload in self._publications:
+            graph.publish(topic, payload)
+        for agent, method, arguments in self._calls:
+            result = _call(graph, agent, method, arguments)
+            self.results.append({"agent": agent, "method": method, "result": result})
+            if not self._as_json:
                 console.out(msgspec.json.encode(result).decode())
 
 
-def _call_agent(graph: LiveGraph, call: Call) -> Any:
-    """Give the result of a call.
+def _call(graph: LiveGraph, agent: str, method: str, arguments: dict[str, Any]) -> Any:
+    """Give the result of a call as JSON can show it.
 
     Raises:
-        RunError: GBE625 for an exception of the user's method, with its line, and what `LiveGraph.call` raises.
+        RunError: GBE625 for an exception of the method, with its line; GBE623 for NaN, which a reader would find as null or
+            as a text; and what `LiveGraph.call` raises.
     """
-    result, error = attempt(lambda: graph.call(call.agent, call.method, **call.arguments))
-    if error is None:
-        return result
+    result, error = attempt(lambda: graph.call(agent, method, **arguments))
     if isinstance(error, GraphBusError):
         raise error
-    _log.error("the call of %s.%s failed", call.agent, call.method, exc_info=error)
-    raise RunError(
-        "GBE625",
-        where=graph.place_of(error),
-        agent=call.agent,
-        method=call.method,
-        reason=describe_exception(error),
-    ) from error
+    if error is not None:
+        _log.error("the call of %s.%s failed", agent, method, exc_info=error)
+        place, reason = graph.place_of(error), describe_exception(error)
+        raise RunError("GBE625", where=place, agent=agent, method=method, reason=reason) from error
+    if has_no_number(attempt(lambda: _to_builtins(result))[0]):
+        reason = "it holds NaN or Infinity, which JSON does not have"
+        raise RunError("GBE623", agent=agent, method=method, reason=reason)
+    return plain(result)
 
 
 def plain(value: object) -> Any:
-    """The value as JSON can show it; what it has no form for is shown as text."""
-    told, error = _told(value)
+    """Give a value as JSON can show it; what it has no form for is shown as text."""
+    told, error = attempt(lambda: _to_builtins(value))
     return repr(value) if error or has_no_number(told) else told
 
 
-def _result_of(call: Call, value: object) -> Any:
-    """The result of a call as JSON can show it; RunError GBE623 for NaN, which a reader would find as null, or as a text."""
-    told, error = _told(value)
-    if error is None and has_no_number(told):
-        reason = "it holds NaN or Infinity, which JSON does not have"
-        raise RunError("GBE623", agent=call.agent, method=call.method, reason=reason)
-    return plain(value)
-
-
-def _told(value: object) -> tuple[Any, Exception | None]:
-    return attempt(lambda: msgspec.to_builtins(value, enc_hook=_as_plain, str_keys=True))
+def _to_builtins(value: object) -> Any:
+    return msgspec.to_builtins(value, enc_hook=_as_plain, str_keys=True)
 
 
 def _as_plain(value: object) -> object:
-    """What JSON has no form for is shown as text."""
     dump = getattr(value, "model_dump", None)
     return dump() if dump else repr(value)
 
 
-def _read_publication(topic: str, text: str) -> Publication:
-    return Publication(topic, _read_json("--publish", topic, text))
-
-
-def _read_call(name: str, text: str) -> Call:
+def _read_call(name: str, text: str) -> tuple[str, str, dict[str, Any]]:
     agent, _, method = name.partition(".")
     arguments = _read_json("--call", name, text)
     if not method:
         raise _misunderstood("--call", name, "it must be written as Agent.method")
     if not isinstance(arguments, dict):
         raise _misunderstood("--call", name, "the arguments must be a JSON object")
-    return Call(agent, method, arguments)
+    return agent, method, arguments
 
 
 def _read_json(option: str, name: str, text: str) -> Any:
@@ -162,3 +132,10 @@ def _read_json(option: str, name: str, text: str) -> Any:
 
 def _misunderstood(option: str, name: str, reason: str) -> UsageError:
     return UsageError("GBE130", option=option, name=name, reason=reason, example=_EXAMPLES[option])
+
+
+def stopping_places(graph: LiveGraph) -> Iterator[str]:
+    """Every `Agent.method` that a graph can stop at: its handlers, and the methods that can be called."""
+    yield from (subscription.name for subscription in graph.bus.subscriptions)
+    for agent in graph.origin.artifacts.agents.agents if graph.origin else ():
+        yield from (f"{agent.name}.{method.name}" for method in agent.methods if method.has_schema)

@@ -8,8 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -20,6 +19,9 @@ from graphbus_core.errors import DeployError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts, Manifest
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import project_table, resolve_run
+
+_NOT_STARTED = 126
+"""The status by which a shell says that a file cannot be executed."""
 
 
 class Project(NamedTuple):
@@ -79,10 +81,6 @@ def name_image(root: Path, *, option: str = "--tag") -> str:
     return check_image(f"{name}:{version.replace('+', '-')}")
 
 
-_NOT_STARTED = 126
-"""The status by which a shell says that a file cannot be executed."""
-
-
 class Answer(NamedTuple):
     """How a program ended: its status, its output, and the last line of its complaint."""
 
@@ -105,24 +103,17 @@ def find(name: str, *, otherwise: str) -> str:
 
 def ask(command: Sequence[str], cwd: Path | None = None, timeout_s: float | None = None) -> Answer:
     """Run a program and return what it says; a status other than 0 is for the caller to judge."""
+    nothing = subprocess.DEVNULL
     try:
         done = subprocess.run(
-            command,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
+            command, cwd=cwd, stdin=nothing, capture_output=True, errors="replace", timeout=timeout_s, check=False
         )
     except OSError as error:
         return Answer(_NOT_STARTED, "", f"it cannot be started: {error.strerror}")
     except subprocess.TimeoutExpired as error:
         return Answer(_NOT_STARTED, "", f"nothing in {error.timeout:.0f} seconds")
-    complaint = done.stderr.strip().splitlines()
-    reason = complaint[-1].removeprefix("error: ").rstrip(".") if complaint else f"status {_said(done.returncode)}"
-    return Answer(done.returncode, done.stdout, reason)
+    complaint = done.stderr.strip().splitlines() or [f"status {_said(done.returncode)}"]
+    return Answer(done.returncode, done.stdout, complaint[-1].removeprefix("error: ").rstrip("."))
 
 
 def run(command: Sequence[str], cwd: Path) -> None:
@@ -133,12 +124,8 @@ def run(command: Sequence[str], cwd: Path) -> None:
     """
     _show(command)
     try:
-        with _signals_as_exceptions(), subprocess.Popen(command, cwd=cwd, stdout=sys.stderr) as process:
-            try:
-                status = process.wait()
-            finally:
-                if process.poll() is None:  # the wait was broken off; without this, the program would go on
-                    process.terminate()
+        with subprocess.Popen(command, cwd=cwd, stdout=sys.stderr) as process:
+            status = _wait(process)
     except OSError as error:
         reason = f"{_NOT_STARTED}, it cannot be started: {error.strerror}"
         raise DeployError("GBE705", command=shlex.join(command[:3]), status=reason) from None
@@ -157,7 +144,7 @@ def become(command: list[str], cwd: Path) -> NoReturn:
     try:
         os.execvp(command[0], command)  # noqa: S606 - a shell is what it must not have
     except OSError:
-        raise DeployError("GBE705", command=shlex.join(command[:2]), status=127) from None
+        raise DeployError("GBE705", command=shlex.join(command[:2]), status=_NOT_STARTED) from None
 
 
 def _show(command: Sequence[str]) -> None:
@@ -165,19 +152,18 @@ def _show(command: Sequence[str]) -> None:
     console.flush()
 
 
-@contextmanager
-def _signals_as_exceptions() -> Iterator[None]:
-    """Raise where this process would end at once, so that it can end another one first; then let the signal do its work."""
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a program. A signal that ends this process ends the program first."""
     received: list[int] = []
 
-    def leave(number: int, _frame: object) -> None:
+    def end(number: int, _frame: object) -> None:
         received.append(number)
-        raise SystemExit(128 + number)
+        process.terminate()
 
     heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, leave) for number in heard}
+    before = {number: signal.signal(number, end) for number in heard}
     try:
-        yield
+        return process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

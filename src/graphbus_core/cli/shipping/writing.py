@@ -79,11 +79,16 @@ def write(folder: Path, files: Files, wish: Wish) -> dict[str, State]:
         DeployError: GBE701 a file would be overwritten, GBE702 one cannot be written, GBE706 with `is_check`, one differs.
     """
     data = {path: content.encode() if isinstance(content, str) else content for path, content in files.items()}
-    states = {path: _state(folder / path, content) for path, content in data.items()}
+    before = {path: _read(folder / path) for path in data}
+    states: dict[str, State] = {
+        path: "new" if before[path] is None else "same" if before[path] == data[path] else "changed" for path in data
+    }
     stale = [path for path, state in states.items() if state != "same"]
     changed = [path for path in stale if states[path] == "changed"]
     if wish.is_diff or (wish.is_forced and changed):
-        _show_changes(folder, {path: files[path] for path in stale}, wish)
+        to = console.out if wish.is_diff and not wish.as_json else console.say
+        for path in stale:
+            console.diff(_difference(path, before[path], data[path]), to)
     if wish.is_diff:
         return states
     if wish.is_check and stale:
@@ -98,38 +103,32 @@ def write(folder: Path, files: Files, wish: Wish) -> dict[str, State]:
     return states
 
 
-def _state(place: Path, content: bytes) -> State:
+def _read(place: Path) -> bytes | None:
     try:
         if place.is_symlink() and not place.exists():
             raise OSError("A link that leads nowhere")
         if place.exists() and not (place.is_file() or place.is_dir()):
             raise OSError("Not a file")
-        before = place.read_bytes()
+        return place.read_bytes()
     except FileNotFoundError:
-        return "new"
+        return None
     except OSError as error:
         raise _unwritable(place, error) from None
-    return "same" if before == content else "changed"
 
 
 def _unwritable(place: Path, error: OSError) -> DeployError:
     return DeployError("GBE702", where=Place(str(place)), path=place.name, reason=error.strerror or str(error))
 
 
-def _show_changes(folder: Path, files: Files, wish: Wish) -> None:
-    """On stdout if the changes are what was asked for; on stderr if they are shown beside the result."""
+def _difference(path: str, before: bytes | None, after: bytes) -> str:
     from difflib import unified_diff
 
-    for path, content in files.items():
-        place = folder / path
-        is_new = not place.exists()
-        if isinstance(content, bytes):
-            lines = [f"{'New' if is_new else 'Changed'} file of bytes: {path}"]
-        else:
-            before = [] if is_new else place.read_text(encoding="utf-8", errors="replace").splitlines()
-            names = "/dev/null" if is_new else f"a/{path}", f"b/{path}"
-            lines = list(unified_diff(before, content.splitlines(), *names, lineterm=""))
-        console.diff("\n".join(lines), console.out if wish.is_diff and not wish.as_json else console.say)
+    try:
+        new, old = after.decode(), (before or b"").decode(errors="replace")
+    except UnicodeDecodeError:
+        return f"{'New' if before is None else 'Changed'} file of bytes: {path}"
+    names = "/dev/null" if before is None else f"a/{path}", f"b/{path}"
+    return "\n".join(unified_diff(old.splitlines(), new.splitlines(), *names, lineterm=""))
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:

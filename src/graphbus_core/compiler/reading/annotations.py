@@ -405,8 +405,8 @@ def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Sc
         return Schema(record.fields) if record.kind == "record" else None
     if isinstance(target.node, syntax.TypeAlias):
         return read_schema(target.node.value, _within_alias(target, target.node, scope), depth + 1)
-    is_display = isinstance(target.node, ast.Dict) and not _is_rebound(target)
-    return read_schema(target.node, scope.within(target.module), depth + 1) if is_display else None
+    named = target.node if isinstance(target.node, ast.Dict) and not _is_rebound(target) else None
+    return read_schema(named, scope.within(target.module), depth + 1)
 
 
 def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:

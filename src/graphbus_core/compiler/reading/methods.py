@@ -465,7 +465,7 @@ def _read_dict_call(expression: ast.Call, view: View, depth: int) -> Schema | No
     """`dict(base, key=value, **more)` is `{**base, "key": value, **more}`."""
     if len(expression.args) > 1:
         return None
-    pairs = [(None, base) for base in expression.args]
+    pairs: list[tuple[ast.expr | None, ast.expr]] = [(None, base) for base in expression.args]
     pairs += [(ast.Constant(each.arg) if each.arg else None, each.value) for each in expression.keywords]
     return _read_display(ast.Dict([key for key, _ in pairs], [value for _, value in pairs]), view, depth)
 

@@ -71,7 +71,7 @@ CODES: dict[str, str] = {
     "G5.unverified": "Nobody can tell whether the changed module imports: it did not before, or nothing can be tried.",
     "G6.tests": "A test that passed before does not pass any more.",
     "G6.collection": "A test file cannot be collected that could be before.",
-    "G6.tampered": "Something in pytest, in what it stands on or in the record of its run was changed while the tests ran.",
+    "G6.tampered": "The record of the test run contradicts itself, or what is said of tests does not follow what they expect.",
     "G6.timeout": "The tests use more than `timeout_s`, which they did not before.",
     "G6.unverified": "Nobody can tell what the tests say: without the change they cannot be run to their end either.",
     "G7.checks": "A command of `checks` finds something that it did not find before.",

@@ -23,8 +23,11 @@ from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 Item = TypeVar("Item", Publication, Subscription)
 
 _VAGUE = frozenset({"unknown", "any"})
-_SHOWING = frozenset({"print", "len", "str", "repr", "bool", "isinstance", "type"})
-_LOGGING = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+_SHOWING = frozenset(
+    {"print", "len", "str", "repr", "bool", "isinstance", "type"}
+    | {"debug", "info", "warning", "error", "exception", "critical", "log"}
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _Loss(NamedTuple):
@@ -163,48 +166,33 @@ def _only_shows(heard: Subscription, agent: AgentDefinition, project: Project) -
     except BuildError:
         return False
     lines = range(method.span.line, method.span.end_line + 1)
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name == heard.method
-        and node.lineno in lines
-    ]
-    return len(found) == 1 and _shows(found[0], {each.name for each in method.parameters})
+    function = next((node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and node.lineno in lines), None)
+    return function is not None and _shows(function, {each.name for each in method.parameters})
 
 
-def _shows(function: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> bool:
-    parents = {id(child): node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and node.id in names and not _is_plain_use(node, parents):
-            return False
-    return True
+def _shows(function: ast.AST, names: set[str]) -> bool:
+    """True when each use of these names is of a constant key of the payload, or in what only shows it."""
+    parents = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
+    uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in names]
+    return all(isinstance(node.ctx, ast.Load) and _is_plain_use(node, parents) for node in uses)
 
 
-def _is_plain_use(node: ast.Name, parents: Mapping[int, ast.AST]) -> bool:
-    """True for a payload of which a constant key is used, or that is shown."""
-    whole: ast.AST = node
-    parent = parents.get(id(whole))
-    if not isinstance(node.ctx, ast.Load):
-        return False
-    if isinstance(parent, ast.Attribute) and parent.attr == "payload":
-        whole, parent = parent, parents.get(id(parent))
-    elif isinstance(parent, ast.Attribute) and parent.attr != "get":
-        return isinstance(parent.ctx, ast.Load) and not isinstance(parents.get(id(parent)), ast.Call)
-    if isinstance(parent, ast.Subscript):
-        return parent.value is whole and isinstance(parent.slice, ast.Constant)
-    if isinstance(parent, ast.Attribute):
-        call = parents.get(id(parent))
-        return isinstance(call, ast.Call) and bool(call.args) and isinstance(call.args[0], ast.Constant)
-    if isinstance(parent, ast.Compare):
-        return isinstance(parent.left, ast.Constant)
-    return isinstance(parent, ast.FormattedValue) or _is_shown(whole, parent)
-
-
-def _is_shown(value: ast.AST, call: ast.AST | None) -> bool:
-    if not isinstance(call, ast.Call) or value not in call.args:
-        return False
-    return getattr(call.func, "id", "") in _SHOWING or getattr(call.func, "attr", "") in _LOGGING
+def _is_plain_use(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:  # noqa: PLR0911 - one line for each kind of use
+    match parents.get(node):
+        case ast.Attribute(attr="payload") as payload:
+            return _is_plain_use(payload, parents)
+        case ast.Attribute(attr="get") as get:
+            call = parents.get(get)
+            return isinstance(call, ast.Call) and bool(call.args) and isinstance(call.args[0], ast.Constant)
+        case ast.Attribute(ctx=ast.Load()) as field:
+            return not isinstance(parents.get(field), ast.Call)
+        case ast.Subscript(value=value, slice=ast.Constant()):
+            return value is node
+        case ast.Compare(left=ast.Constant()) | ast.FormattedValue():
+            return True
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=given):
+            return node in given and name in _SHOWING
+    return False
 
 
 # --- methods and calls --------------------------------------------------------------------------

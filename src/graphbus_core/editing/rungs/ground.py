@@ -19,8 +19,8 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatch
 from math import inf
 from pathlib import Path
@@ -94,41 +94,31 @@ class TrialTree:
         fresh = base.with_name("base.part")
         remove_tree(fresh)
         files = size_bytes = 0
-        for folder, names, paths in self._walk():
-            target = fresh / folder
-            target.mkdir(parents=True)
-            for name in paths:
-                source = self._root / folder / name
-                information = source.lstat()
-                if stat.S_ISREG(information.st_mode):
-                    files, size_bytes = files + 1, size_bytes + information.st_size
-                    if files > MAX_FILES or size_bytes > MAX_BYTES:
-                        raise NotCopied(f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
-                    shutil.copyfile(source, target / name)
-                elif stat.S_ISLNK(information.st_mode):
-                    self._copy_link(source, target / name)
-            for name in names:
-                if (self._root / folder / name).is_symlink():
-                    self._copy_link(self._root / folder / name, target / name)
+
+        def copy(source: str, target: str) -> None:
+            nonlocal files, size_bytes
+            files, size_bytes = files + 1, size_bytes + os.stat(source).st_size
+            if files > MAX_FILES or size_bytes > MAX_BYTES:
+                raise NotCopied(f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
+            shutil.copyfile(source, target)
+
+        shutil.copytree(self._root, fresh, symlinks=True, ignore=self._unwanted, copy_function=copy)
         fresh.rename(base)
 
-    def _walk(self) -> Iterator[tuple[Path, list[str], list[str]]]:
-        for folder, names, paths in os.walk(self._root):
-            names[:] = sorted(name for name in names if self._is_wanted(Path(folder, name)))
-            wanted = [name for name in sorted(paths) if not any(fnmatch(name, glob) for glob in SKIPPED_FILES)]
-            yield Path(folder).relative_to(self._root), names, wanted
+    def _unwanted(self, folder: str, names: list[str]) -> set[str]:
+        return {name for name in names if not self._is_wanted(Path(folder, name))}
 
-    def _is_wanted(self, folder: Path) -> bool:
-        is_ours = folder.name.startswith("graphbus-") and folder.parent == self._home.parent  # TMPDIR is in the project
-        is_skipped = folder.name in SKIPPED_FOLDERS or folder == self._artifacts or is_ours
-        return not is_skipped and not (folder / "pyvenv.cfg").exists()
-
-    def _copy_link(self, source: Path, target: Path) -> None:
-        """Keep a relative link inside the project; others would lead back to the real files."""
-        aim = os.readlink(source)
-        inside = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(self._root))
-        if inside and not os.path.isabs(aim):
-            target.symlink_to(aim)
+    def _is_wanted(self, path: Path) -> bool:
+        """Leave out what is made, secret or no file, and links that would lead back to the real files."""
+        mode = path.lstat().st_mode
+        if path.name in SKIPPED_FOLDERS or path == self._artifacts or (path / "pyvenv.cfg").exists():
+            return False
+        if stat.S_ISLNK(mode):
+            inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self._root))
+            return inside and not os.path.isabs(os.readlink(path))
+        if stat.S_ISDIR(mode):
+            return path.parent != self._home.parent or not path.name.startswith("graphbus-")  # TMPDIR is in the project
+        return stat.S_ISREG(mode) and not any(fnmatch(path.name, glob) for glob in SKIPPED_FILES)
 
 
 MOST_CHARACTERS, MOST_LINES = 2000, 20
@@ -298,17 +288,10 @@ class Heard(NamedTuple):
     said: list[Json]
     is_sound: bool
 
-    def first(self, kind: type[Read]) -> Read | None:
-        """Give the first thing that was said, if it is of a kind."""
+    def at(self, number: int, kind: type[Read]) -> Read | None:
+        """Give one thing that was said, if it is of a kind."""
         try:
-            return msgspec.convert(self.said[0], kind) if self.said else None
-        except msgspec.ValidationError:
-            return None
-
-    def last(self, kind: type[Read]) -> Read | None:
-        """Give the last thing that was said, if it is of a kind."""
-        try:
-            return msgspec.convert(self.said[-1], kind) if self.said else None
+            return msgspec.convert(self.said[number], kind) if self.said else None
         except msgspec.ValidationError:
             return None
 
@@ -333,6 +316,13 @@ class Ground:
             return NotRun(reason, code, told)
         return Problem(code, reason, path, told=told)
 
+    def verified(self, code: str, check: Callable[[], Verdict]) -> Verdict:
+        """Give a verdict, or `unverified` where nothing can be tried."""
+        try:
+            return check()
+        except NotCopied as reason:
+            return self.unverified(code, not_copied(reason))
+
     def files(self, state: State) -> Files:
         """Give the files of a state."""
         return Files(Path(self.config.root), state.files)
@@ -348,8 +338,7 @@ class Ground:
             raise NotCopied(NO_JAIL)
         return self._sandbox
 
-    @contextmanager
-    def copy(self, state: State) -> Iterator[Path]:
+    def copy(self, state: State) -> AbstractContextManager[Path]:
         """Give a copy of the project in a state.
 
         Raises:
@@ -357,8 +346,7 @@ class Ground:
         """
         if self._sandbox is None:
             raise NotCopied(NO_JAIL)
-        with self._tree.copy(state.files) as folder:
-            yield folder
+        return self._tree.copy(state.files)
 
     def paths(self, folder: Path, import_roots: Sequence[str]) -> list[str]:
         """Where modules of the project are found in a copy, also those that are installed from its sources."""
@@ -379,19 +367,23 @@ class Ground:
         self,
         command: Sequence[str],
         folder: Path,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str],
+        *,
+        longest_s: float = inf,
         before_s: float = 0.0,
     ) -> Finished:
-        """Run a command of the configuration in a copy, with the programs of this Python in reach.
+        """Run a command in a copy, with the programs of this Python in reach.
 
         Args:
+            longest_s: What it may use, if that is less than `timeout_s`.
             before_s: What it used without the change.
         """
         bin_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        more = {"PATH": bin_first, **(environment or {})}
-        shown = [INSIDE, *_program(command)]
-        limits = self.limits_beside(before_s)
-        return self.sandbox.run(command, folder, limits=limits, environment=more, readable=shown)
+        limits = self.limits_beside(before_s, longest_s)._replace(output_bytes=_OUTPUT_BYTES)
+        more = {"PATH": bin_first, **environment}
+        return self.sandbox.run(
+            command, folder, limits=limits, environment=more, readable=[INSIDE, *_programs(command)]
+        )
 
     def tried(
         self,
@@ -423,16 +415,9 @@ class Ground:
         longest_s: float = inf,
         before_s: float = 0.0,
     ) -> Heard:
-        """Run a command in which code of ours speaks; another process, which runs no project code, writes down what it says.
-
-        Args:
-            longest_s: What it may use, if that is less than `timeout_s`.
-            before_s: What it used without the change.
-        """
-        limits = self.limits_beside(before_s, longest_s)._replace(output_bytes=_OUTPUT_BYTES)
+        """Run a command in which code of ours speaks; another process, which runs no project code, writes down what it says."""
         watch = [sys.executable, "-I", "-S", str(INSIDE / "graphbus_watch.py"), *command]
-        shown = [INSIDE, *_program(command)]
-        done = self.sandbox.run(watch, folder, limits=limits, environment=environment, readable=shown)
+        done = self.run(watch, folder, environment, longest_s=longest_s, before_s=before_s)
         try:
             record = msgspec.json.decode(done.stdout, type=_Record)
         except msgspec.DecodeError:
@@ -441,15 +426,17 @@ class Ground:
         return Heard(done, record.said, record.is_sound)
 
 
-def _program(command: Sequence[str]) -> list[Path]:
-    """Give the program that a command names by its path, with the virtual environment that it is in."""
-    program = Path(command[0])
-    if not program.is_absolute():
-        return []
-    home = program.parent.parent
-    if not (home / "pyvenv.cfg").exists():
-        return [program]
-    return [home, Path(os.path.realpath(program))]
+def _programs(command: Sequence[str]) -> list[Path]:
+    """Give the programs that a command names by their paths, with the virtual environments that they are in."""
+    found = []
+    for program in (Path(word) for word in command if _is_program(word)):
+        home = program.parent.parent
+        found += [home, Path(os.path.realpath(program))] if (home / "pyvenv.cfg").exists() else [program]
+    return found
+
+
+def _is_program(word: str) -> bool:
+    return os.path.isabs(word) and os.path.isfile(word) and os.access(word, os.X_OK)
 
 
 def not_copied(reason: NotCopied) -> str:

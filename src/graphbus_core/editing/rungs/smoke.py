@@ -24,7 +24,6 @@ from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.editing.rungs.ground import (
     Files,
     Ground,
-    NotCopied,
     NotRun,
     Raised,
     Spot,
@@ -32,21 +31,20 @@ from graphbus_core.editing.rungs.ground import (
     Verdict,
     changed_paths,
     error_name,
-    not_copied,
 )
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Subscription
 from graphbus_core.schema.json import Json
-from graphbus_core.schema.types import STR, Field, Schema, Type
+from graphbus_core.schema.types import STR, Schema, Type
 from graphbus_core.schema.validation import problems_of
 
-_PLAIN: dict[str, list[Json]] = {"bool": [True], "int": [3], "float": [12.5], "str": ["sample"], "null": [None]}
-_ODD: dict[str, list[Json]] = {
-    "bool": [False],
-    "int": [0, -1, 1],
-    "float": [0.0, -0.5, 7],
-    "str": ["", "Größe ✓", "  x  "],
+_VALUES: dict[str, list[Json]] = {
+    "bool": [True, False],
+    "int": [3, 0, -1, 1],
+    "float": [12.5, 0.0, -0.5, 7],
+    "str": ["sample", "", "Größe ✓", "  x  "],
     "null": [None],
 }
+"""Type -> a plain value, then odd ones."""
 _DEEPEST = 4
 
 
@@ -54,28 +52,26 @@ class NoSample(Exception):  # noqa: N818 - it is an answer, not a failure
     """The type does not say what a value looks like."""
 
 
-def plain(schema: Schema) -> Iterator[dict[str, Json]]:
+def plain(schema: Schema) -> list[dict[str, Json]]:
     """Give a plain mapping with every field, then, if some may be missing, one without those.
 
     Raises:
         NoSample: A required field has a type that says nothing.
     """
-    fields = [field for field in schema.fields if field.required or _has_sample(field.type)]
-    yield {field.name: sample(field.type) for field in fields}
-    if any(not field.required for field in fields):
-        yield {field.name: sample(field.type) for field in fields if field.required}
+    found = {field.name: samples(field.type)[0] for field in schema.fields if field.required or _has_sample(field.type)}
+    needed = {field.name: found[field.name] for field in schema.fields if field.required}
+    return [found] if len(needed) == len(schema.fields) else [found, needed]
 
 
-def odd(schema: Schema) -> Iterator[dict[str, Json]]:
+def odd(schema: Schema) -> list[dict[str, Json]]:
     """Give plain mappings in which one field at a time has a rare value."""
-    whole = next(plain(schema))
-    for field in schema.fields:
-        if field.name in whole:
-            yield from ({**whole, field.name: value} for value in _rare(field.type))
+    whole = plain(schema)[0]
+    known = [field for field in schema.fields if field.name in whole]
+    return [{**whole, field.name: value} for field in known for value in samples(field.type)[1:]]
 
 
-def sample(of: Type, depth: int = 0) -> Json:
-    """Give a plain value.
+def samples(of: Type, depth: int = 0) -> list[Json]:
+    """Give a plain value and then odd ones.
 
     Raises:
         NoSample: The type does not say what a value looks like, or it goes on without end.
@@ -84,42 +80,25 @@ def sample(of: Type, depth: int = 0) -> Json:
         raise NoSample
     if of.kind in ("str", "literal") and of.name:  # a method is called as it is, and may want the object, or the member
         raise NoSample
-    if of.kind in _PLAIN:
-        return _PLAIN[of.kind][0]
+    if of.kind in _VALUES:
+        return _VALUES[of.kind]
     if of.kind == "literal" and of.values:
-        return of.values[0]
+        return list(of.values)
     if of.kind == "list" and of.args:
-        return [sample(of.args[0], depth + 1)]
+        return [[samples(of.args[0], depth + 1)[0]], []]
     if of.kind == "dict" and len(of.args) == 2 and of.args[0] == STR:
-        return {"sample": sample(of.args[1], depth + 1)}
+        return [{"sample": samples(of.args[1], depth + 1)[0]}, {}]
     if of.kind == "union":
-        return sample(next((arg for arg in of.args if arg.kind != "null"), of.args[0]), depth + 1)
+        kinds = sorted(of.args, key=lambda arg: arg.kind == "null")
+        return [samples(kinds[0], depth + 1)[0], *([None] if kinds[-1].kind == "null" else [])]
     if of.kind == "record" and of.fields:
-        return _record(of.fields, depth)
+        return [{field.name: samples(field.type, depth + 1)[0] for field in of.fields if field.required}]
     raise NoSample
-
-
-def _record(fields: tuple[Field, ...], depth: int) -> Json:
-    return {field.name: sample(field.type, depth + 1) for field in fields if field.required}
-
-
-def _rare(of: Type) -> list[Json]:
-    if of.kind in _ODD and not of.name:
-        return _ODD[of.kind]
-    if of.kind == "literal":
-        return list(of.values[1:])
-    if of.kind == "list":
-        return [[]]
-    if of.kind == "dict":
-        return [{}]
-    if of.kind == "union" and any(arg.kind == "null" for arg in of.args):
-        return [None]
-    return []
 
 
 def _has_sample(of: Type) -> bool:
     try:
-        sample(of)
+        samples(of)
     except NoSample:
         return False
     return True
@@ -187,10 +166,7 @@ class SmokeTrials:
             return NotRun("No handler or method has changed for which a call can be made up.")
         key = (base.digest, head.digest)
         if key not in self._known:
-            try:
-                self._known[key] = self._compare(attempts, (base, before), (head, after))
-            except NotCopied as reason:
-                return self._ground.unverified("G8.unverified", not_copied(reason))
+            self._known[key] = self._compare(attempts, (base, before), (head, after))
         return self._known[key]
 
     def _compare(
@@ -314,7 +290,7 @@ def _payload_schema(subscription: Subscription, project: Project) -> Schema | No
 def _values(schema: Schema) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
     """Give plain and odd values; none where a type does not say enough."""
     try:
-        return list(plain(schema)), list(odd(schema))[:_MOST_VALUES]
+        return plain(schema), odd(schema)[:_MOST_VALUES]
     except NoSample:
         return [], []
 

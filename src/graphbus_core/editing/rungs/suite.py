@@ -31,16 +31,23 @@ from graphbus_core.editing.rungs.ground import (
     Files,
     Ground,
     Heard,
-    NotCopied,
     Noted,
     NotRun,
     State,
     Verdict,
-    not_copied,
 )
 from graphbus_core.schema.json import Json
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Claim = ast.expr
+_PAIRS = (
+    "assertEqual assertNotEqual",
+    "assertTrue assertFalse",
+    "assertIn assertNotIn",
+    "assertIsNone assertIsNotNone",
+)
+_OPPOSITES = dict(way for pair in _PAIRS for way in (pair.split(), pair.split()[::-1]))
+"""Methods of unittest that claim the opposite of each other, of the same arguments."""
 
 
 class _Half(NamedTuple):
@@ -91,21 +98,26 @@ def _plain_name(name: str) -> str:
     return name.partition("[")[0]
 
 
-def _turnable(text: bytes, path: str) -> dict[str, list[ast.Assert]]:
-    """Give the tests of a file with what they assert in any case: not in a branch, a loop or a block, nor behind a return."""
+def _turnable(text: bytes, path: str) -> dict[str, list[_Claim]]:
+    """Give the tests of a file with what they claim in any case: not in a branch, a loop or a block, nor behind a return."""
     try:
         tree = syntax.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return {}
-    found: dict[str, list[ast.Assert]] = {}
+    found: dict[str, list[_Claim]] = {}
     for name, function in _functions(tree.body, path):
-        asserts = [step for step in function.body if isinstance(step, ast.Assert)]
+        claims = [step for step in map(_claim_of, function.body) if step]
         ends = any(isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) for node in ast.walk(function))
-        if name in found or ends or not asserts:
-            found[name] = []  # of two tests of one name only the last is there
-        else:
-            found[name] = asserts
-    return {name: asserts for name, asserts in found.items() if asserts}
+        found[name] = [] if name in found or ends else claims  # of two tests of one name only the last is there
+    return {name: claims for name, claims in found.items() if claims}
+
+
+def _claim_of(step: ast.stmt) -> _Claim | None:
+    """Give what is asserted, or the method of unittest that asserts it, if that has an opposite."""
+    if isinstance(step, ast.Assert):
+        return step.test
+    function = step.value.func if isinstance(step, ast.Expr) and isinstance(step.value, ast.Call) else None
+    return function if isinstance(function, ast.Attribute) and function.attr in _OPPOSITES else None
 
 
 def _functions(body: Iterable[ast.stmt], above: str) -> Iterator[tuple[str, _Function]]:
@@ -116,26 +128,32 @@ def _functions(body: Iterable[ast.stmt], above: str) -> Iterator[tuple[str, _Fun
             yield f"{above}::{node.name}", node
 
 
-def _turned(
-    text: bytes, found: Mapping[str, list[ast.Assert]], chosen: Collection[str], chance: random.Random
-) -> bytes:
-    """Give a text in which one assertion of each chosen test is its opposite."""
-    lines = text.splitlines(keepends=True)
+def _turned(text: bytes, found: Mapping[str, list[_Claim]], chosen: Collection[str], chance: random.Random) -> bytes:
+    """Give a text in which one claim of each chosen test is its opposite."""
     starts = [0]
-    for line in lines:
+    for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     edits = []
-    for name in found:
-        if name in chosen:
-            node = chance.choice(found[name]).test
-            constant = _expected(node)
-            place = constant or node
-            first = starts[place.lineno - 1] + place.col_offset
-            last = starts[(place.end_lineno or place.lineno) - 1] + (place.end_col_offset or 0)
-            edits.append((first, last, _other(constant, chance) if constant else b"not (" + text[first:last] + b")"))
+    for name in found.keys() & set(chosen):
+        claim = chance.choice(found[name])
+        constant = _expected(claim)
+        place = constant or claim
+        first = starts[place.lineno - 1] + place.col_offset
+        last = starts[(place.end_lineno or place.lineno) - 1] + (place.end_col_offset or 0)
+        edits.append((first, last, _opposite(claim, constant, text[first:last], chance)))
     for first, last, fresh in sorted(edits, reverse=True):
         text = text[:first] + fresh + text[last:]
     return text
+
+
+def _opposite(claim: _Claim, constant: ast.Constant | None, text: bytes, chance: random.Random) -> bytes:
+    if constant is not None and isinstance(constant.value, str):
+        return repr(f"{constant.value}{chance.choice('abcdefgh')}").encode()
+    if constant is not None:
+        return f"({constant.value!r} + {chance.randint(1, 9)})".encode()
+    if isinstance(claim, ast.Attribute) and claim.attr in _OPPOSITES:
+        return text.removesuffix(claim.attr.encode()) + _OPPOSITES[claim.attr].encode()
+    return b"not (" + text + b")"
 
 
 def _expected(node: ast.expr) -> ast.Constant | None:
@@ -151,81 +169,19 @@ def _expected(node: ast.expr) -> ast.Constant | None:
     return None
 
 
-def _other(constant: ast.Constant, chance: random.Random) -> bytes:
-    value = constant.value
-    if isinstance(value, str):
-        return repr(f"{value}{chance.choice('abcdefgh')}").encode()
-    assert isinstance(value, int | float)  # noqa: S101 - by _expected
-    return f"({value!r} + {chance.randint(1, 9)})".encode()
-
-
 _TEST_FILES = ("test_*.py", "*_test.py")
-_SECTIONS = {"pytest.ini": "pytest", ".pytest.ini": "pytest", "tox.ini": "pytest", "setup.cfg": "tool:pytest"}
+_SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg")
 
 
 def has_tests(root: Path) -> bool:
-    """True when there is a test file anywhere in the project, or `testpaths` of pytest names something that exists."""
-    return any(_configured(root)) or any(_test_files(root))
-
-
-def _test_files(root: Path) -> Iterator[Path]:
+    """True when there is a test file anywhere in the project, or settings of pytest say where tests are."""
     for folder, names, files in os.walk(root):
         names[:] = [
             name for name in names if name not in SKIPPED_FOLDERS and not Path(folder, name, "pyvenv.cfg").exists()
         ]
-        for name in files:
-            if any(fnmatch(name, pattern) for pattern in _TEST_FILES):
-                yield Path(folder, name)
-
-
-def _configured(root: Path) -> Iterator[Path]:
-    """Give what `testpaths` leads to; pytest looks everywhere where it leads to nothing."""
-    for pattern in [*_in_pyproject(root), *_in_sections(root)]:
-        if not Path(pattern).is_absolute():
-            yield from root.glob(pattern)
-
-
-def _in_pyproject(root: Path) -> list[str]:
-    import tomllib
-
-    try:
-        settings: object = tomllib.loads(_text(root / "pyproject.toml"))
-    except tomllib.TOMLDecodeError:
-        return []
-    pytest = _under(_under(settings, "tool"), "pytest")
-    return [*_words(_under(pytest, "testpaths")), *_words(_under(_under(pytest, "ini_options"), "testpaths"))]
-
-
-def _in_sections(root: Path) -> list[str]:
-    from configparser import ConfigParser, Error
-
-    found: list[str] = []
-    for name, section in _SECTIONS.items():
-        parser = ConfigParser(interpolation=None)
-        try:
-            parser.read_string(_text(root / name))
-        except Error:
-            continue
-        found += parser.get(section, "testpaths", fallback="").split()
-    return found
-
-
-def _under(settings: object, name: str) -> object:
-    return settings.get(name) if isinstance(settings, Mapping) else None
-
-
-def _words(value: object) -> list[str]:
-    if isinstance(value, str):
-        return value.split()
-    return [word for word in value if isinstance(word, str) and word] if isinstance(value, list) else []
-
-
-def _text(path: Path) -> str:
-    """Give the text of a file; empty when there is none that can be read."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
+        if any(fnmatch(name, pattern) for name in files for pattern in _TEST_FILES):
+            return True
+    return any(b"testpaths" in path.read_bytes() for path in (root / name for name in _SETTINGS) if path.is_file())
 
 
 _FURTHER_ROUNDS = 4
@@ -234,13 +190,8 @@ _LAST_LINES = 12
 _NO_TESTS = 5
 """Exit status of a pytest that has found no test."""
 _RANK = {"passed": 0, "skipped": 1, "failed": 2, "error": 3, "odd": 4}
-_OF_PLUGINS = ("the hook ", "the plugin ", "the calls of ")
-_OF_PYTEST = ("pytest", "_pytest", "pluggy")
-_KINDS = (
-    *("the hook", "the plugin", "the calls of", "the module", "the record of the run", "the exit status"),
-    *("the function of a test", "the function of a fixture", "sys.meta_path", "sys.path_hooks"),
-    *("sys.settrace", "sys.setprofile", "threading.settrace", "threading.setprofile"),
-)
+_OBEYED = ("PYTEST_DISABLE_PLUGIN_AUTOLOAD",)
+"""Variables that change how pytest itself begins: tests start here as they do by hand."""
 _BEFORE = {"setup": ("", "teardown"), "call": ("setup", "call"), "teardown": ("setup", "call")}
 
 
@@ -251,7 +202,7 @@ class _Tested(NamedTuple):
         outcomes: Test -> outcome; None when pytest has not said how it ended.
         uncollected: Test file -> why it cannot be collected.
         is_pytest: False when only the exit status is known.
-        tampered: What was changed in pytest, or in the record, while it ran.
+        tampered: What contradicts itself in the record of the run; empty: nothing does.
         used_s: The time that it used.
     """
 
@@ -261,18 +212,13 @@ class _Tested(NamedTuple):
     returncode: int
     timed_out: bool
     tail: str = ""
-    tampered: tuple[str, ...] = ()
+    tampered: str = ""
     used_s: float = 0.0
 
     @property
     def passed(self) -> set[str]:
         """The tests that passed."""
         return {name for name, outcome in (self.outcomes or {}).items() if outcome == "passed"}
-
-    @property
-    def is_silent(self) -> bool:
-        """True for a pytest that ended without having said what became of the tests."""
-        return self.is_pytest and self.outcomes is None
 
 
 class TestTrials:
@@ -292,39 +238,31 @@ class TestTrials:
             return self._ground.config.settings.gate.test_command
         return (sys.executable, "-m", "pytest", "-q") if has_tests(Path(self._ground.config.root)) else ()
 
-    def check(self, base: State, head: State, project: Project, *, are_tests: bool = False) -> Verdict:
+    def check(self, base: State, head: State, project: Project) -> Verdict:
         """Run the tests before (once for each state) and after, and compare.
 
         Before a test that is lost refuses the change, the tests run a second time without it: one that passes only now and
         then, or whose name is never the same, proves nothing. Tests that could not be run to their end without a change are
         not tried again in this session, whatever the state.
-
-        Args:
-            are_tests: It is tests and their fixtures that differ: the plugins that they bring are theirs.
         """
         if not self.command:
             return NotRun("The project has no tests.")
         timeout_s = self._ground.limits.timeout_s
-        try:
-            if not self._obstacle:
-                before = self._test(base, project)
-                self._obstacle = _obstacle(before, timeout_s, self._ground.files(base))
-                self._obstacle_told = _told(before)
-            if self._obstacle:
-                return self._ground.unverified("G6.unverified", self._obstacle, told=self._obstacle_told)
-            if before.is_pytest and not before.passed:
-                return NotRun("No test passes without the change.")
-            after = self._test(head, project, before.used_s)
-            if are_tests:
-                after = after._replace(tampered=tuple(it for it in after.tampered if not it.startswith(_OF_PLUGINS)))
-            files = self._ground.files(head)
-            verdict = _compare(before, after, timeout_s, files)
-            if isinstance(verdict, Problem) and verdict.code == "G6.tests" and before.is_pytest:
-                again = self._test(base, project, before.used_s, again=True)
-                return _compare(_steady(before, again), after, timeout_s, files)
-            return verdict
-        except NotCopied as reason:
-            return self._ground.unverified("G6.unverified", not_copied(reason))
+        if not self._obstacle:
+            before = self._test(base, project)
+            self._obstacle = _obstacle(before, timeout_s, self._ground.files(base))
+            self._obstacle_told = _told(before)
+        if self._obstacle:
+            return self._ground.unverified("G6.unverified", self._obstacle, told=self._obstacle_told)
+        if before.is_pytest and not before.passed:
+            return NotRun("No test passes without the change.")
+        after = self._test(head, project, before.used_s)
+        files = self._ground.files(head)
+        verdict = _compare(before, after, timeout_s, files)
+        if isinstance(verdict, Problem) and verdict.code == "G6.tests" and before.is_pytest:
+            again = self._test(base, project, before.used_s, again=True)
+            return _compare(_steady(before, again), after, timeout_s, files)
+        return verdict
 
     def prove(self, base: State, head: State, project: Project) -> Verdict:
         """Run the tests of a change that has passed with the opposite of what they expect, half of them at a time.
@@ -335,15 +273,12 @@ class TestTrials:
         if after is None or not after.is_pytest or not after.passed:
             return None
         files = self._ground.files(head)
-        try:
-            for half in halves(after.passed, files, random.SystemRandom()):
-                liars = self._liars(half, base, head, after.passed, project)
-                if liars:
-                    shown = _lost(dict.fromkeys(sorted(liars), "reported otherwise"), files)
-                    said = f"What is reported of tests does not follow what they expect: {shown}."
-                    return Problem("G6.tampered", said, told="\n".join(sorted(liars)))
-        except NotCopied as reason:
-            return self._ground.unverified("G6.unverified", not_copied(reason))
+        for half in halves(after.passed, files, random.SystemRandom()):
+            liars = self._liars(half, base, head, after.passed, project)
+            if liars:
+                shown = _lost(dict.fromkeys(sorted(liars), "reported otherwise"), files)
+                said = f"What is reported of tests does not follow what they expect: {shown}."
+                return Problem("G6.tampered", said, told="\n".join(sorted(liars)))
         return None
 
     def _liars(self, half: _Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
@@ -371,10 +306,10 @@ class TestTrials:
             with self._ground.copy(state) as folder:
                 paths = self._ground.paths(folder, project.index.import_roots)
                 environment = {
-                    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
                     "PYTHONPATH": os.pathsep.join([str(INSIDE), *paths]),
                     "PYTEST_PLUGINS": "graphbus_verdict",
                     "PYTEST_ADDOPTS": "-p no:cacheprovider --continue-on-collection-errors",
+                    **{name: os.environ[name] for name in _OBEYED if name in os.environ},
                 }
                 heard = self._ground.watched(self.command, folder, environment, before_s=before_s)
                 self._tested[key] = _read(heard, _is_pytest(self.command))
@@ -397,11 +332,11 @@ def _read(heard: Heard, names_pytest: bool) -> _Tested:
     uncollected = {str(step[1]): str(step[2]) for step in steps if step[0] == "uncollected"}
     end = steps[-1] if heard.is_sound and steps and steps[-1][0] == "end" else None
     outcomes = _outcomes(steps) if end else None
-    tampered = tuple(str(name) for name in end[2]) if end else ()
+    tampered = ""
     if not heard.is_sound and not heard.done.timed_out and steps:
-        tampered = ("the record of the run",)
+        tampered = "the record of the run"
     elif end and names_pytest and end[1] != heard.done.returncode:
-        tampered = (*tampered, f"the exit status ({heard.done.returncode} for {end[1]})")
+        tampered = f"the exit status ({heard.done.returncode} for {end[1]})"
     done = heard.done
     return _Tested(outcomes, uncollected, is_pytest, done.returncode, done.timed_out, tail, tampered, done.used_s)
 
@@ -444,21 +379,15 @@ def _obstacle(before: _Tested, timeout_s: float, files: Files) -> str:
         return ""
     if before.uncollected:
         return f"Without the change, too: {_uncollected(before.uncollected, files)}, and there is no other test. Mend it first."
-    return _failed_obstacle(before)
-
-
-def _failed_obstacle(before: _Tested) -> str:
-    """Say what went wrong in a run that gave neither an outcome nor a broken test file; empty when nothing did."""
     if "No module named pytest" in before.tail:
         said = "There are tests, but pytest is not installed for the Python that shall run them"
         return f"{said}. Install pytest there, or set test_command in [tool.graphbus.gate]."
-    if before.is_silent and before.returncode in (0, _NO_TESTS):
-        said = "The tests end before pytest has said what became of them, without the change, too"
-        return f"{said} (exit status {before.returncode}). Look for what ends the process, in conftest.py first."
-    if before.returncode in (0, _NO_TESTS if before.is_pytest else 0):
+    is_silent = before.is_pytest and before.outcomes is None
+    if before.returncode in (0, _NO_TESTS if before.is_pytest else 0) and not is_silent:
         return ""
-    said = f"The test command fails without the change, too (exit status {before.returncode})"
-    return f"{said}. Mend it, or set test_command in [tool.graphbus.gate]."
+    how = "The tests end before pytest has said what became of them" if is_silent else "The test command fails"
+    said = f"{how} without the change, too (exit status {before.returncode})"
+    return f"{said}. Mend it (conftest.py first), or set test_command in [tool.graphbus.gate]."
 
 
 def _steady(first: _Tested, second: _Tested) -> _Tested:
@@ -470,24 +399,15 @@ def _steady(first: _Tested, second: _Tested) -> _Tested:
 
 
 def _compare(before: _Tested, after: _Tested, timeout_s: float, files: Files) -> Verdict:
-    tampered = [what for what in after.tampered if what not in before.tampered]
     if after.timed_out:
         return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
-    if tampered:
-        kinds = ", ".join(dict.fromkeys(map(_kind, tampered)))
-        return Problem("G6.tampered", f"Changed while the tests ran: {kinds}.", told=", ".join(tampered))
+    if after.tampered and after.tampered != before.tampered:
+        return Problem("G6.tampered", f"Changed while the tests ran: {after.tampered}.")
     if before.is_pytest:
         return _compare_outcomes(before, after, files)
     if after.returncode:
         return Problem("G6.tests", f"The test command fails (exit status {after.returncode}).", told=after.tail)
     return None
-
-
-def _kind(what: str) -> str:
-    """Give what was changed without the names that are made while the code runs."""
-    root = what.partition(".")[0]
-    known = f"a part of {root}" if root in sys.stdlib_module_names or root in _OF_PYTEST else "something else"
-    return next((kind for kind in _KINDS if what.startswith(kind)), known)
 
 
 def _compare_outcomes(before: _Tested, after: _Tested, files: Files) -> Verdict:

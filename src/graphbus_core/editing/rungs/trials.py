@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -115,7 +115,7 @@ class Objections:
     def _run(self, state: State, project: Project, text: str, before_s: float = 0.0) -> _Outcomes | None:
         """Give what became of the tests; None when the process ended before it could say."""
         heard = self._ground.tried(state, project.index.import_roots, test=text, before_s=before_s)
-        found = heard.last(_Outcomes) if heard.is_sound and not heard.done.timed_out else None
+        found = heard.at(-1, _Outcomes) if heard.is_sound and not heard.done.timed_out else None
         return msgspec.structs.replace(_vetted(found, text), used_s=heard.done.used_s) if found else None
 
 
@@ -170,13 +170,12 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _ImportTrials:
-    """The imports of one session; a state that was tried is not tried again, nor a module that hangs without any change."""
+    """The imports of one session; a state that was tried is not tried again."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._imported: dict[tuple[str, ...], Imported | Finished] = {}
-        self._used_s: dict[tuple[str, ...], float] = {}
-        self._hanging: Failures = {}
+        self._imported: dict[str, Imported | Finished] = {}
+        self._used_s: dict[str, float] = {}
         self.answers: dict[str, list[Json]] = {}
         """State -> what became of the calls that were made after the imports, if all were made."""
 
@@ -185,19 +184,16 @@ class _ImportTrials:
 
         A module that does not import without the change either is no reason to refuse, unless it is one that changes.
         """
-        wanted: dict[str, list[str]] = {}
-        for agent in project.definitions:
-            wanted.setdefault(agent.module, []).append(agent.name)
-        try:
-            failures, known = self._failures(base, head, project, wanted, calls)
-        except NotCopied as reason:
-            return self._ground.unverified("G5.unverified", not_copied(reason))
+        failures = self._failures(head, project, calls)
+        known = self._failures(base, project) if failures else {}
+        if "" in failures and "" not in known:  # it may be as slow without the change, and just not out of time
+            failures = self._failures(head, project, before_s=self._used_s[base.digest])
         fresh = [problem for module, problem in failures.items() if _is_fresh(problem, known.get(module))]
         if fresh:
             return fresh[0]
         untried = [problem for problem in failures.values() if problem.code != "G5.nodes"]
         for problem in untried:
-            if problem.path in changed_paths(base, head):
+            if problem.path in ("", *changed_paths(base, head)):
                 is_slow = problem.code == "G5.timeout"
                 hint = (
                     "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs beside GraphBus."
@@ -208,75 +204,40 @@ class _ImportTrials:
             return None
         return Noted(f"Without the change, too: {untried[0].message}", untried[0].told)
 
-    def _failures(
-        self, base: State, head: State, project: Project, wanted: Mapping[str, list[str]], calls: Sequence[Json]
-    ) -> tuple[Failures, Failures]:
-        """Give what is wrong with the change, and then what is wrong without it.
-
-        Where a module ends the whole process without the change, each is imported in a process of its own.
-        """
-        failures = self._import_failures(head, project, wanted, calls)
-        known = self._import_failures(base, project, wanted) if failures else {}
-        if "" in failures and "" not in known:  # it may be as slow without the change, and just not out of time
-            failures = self._import_failures(head, project, wanted, before=base)
-        if "" in known:
-            known = self._one_by_one(base, project, wanted)
-            self._hanging |= {module: problem for module, problem in known.items() if problem.code == "G5.timeout"}
-            failures = self._one_by_one(head, project, wanted)
-        return failures, known
-
-    def _one_by_one(self, state: State, project: Project, wanted: Mapping[str, list[str]]) -> Failures:
-        found: Failures = {}
-        for module, names in wanted.items():
-            for problem in self._import_failures(state, project, {module: names}).values():
-                found[module] = problem._replace(path=_path_of(project, module))
-        return found
-
-    def _import_failures(
-        self,
-        state: State,
-        project: Project,
-        wanted: Mapping[str, list[str]],
-        calls: Sequence[Json] = (),
-        before: State | None = None,
-    ) -> Failures:
+    def _failures(self, state: State, project: Project, calls: Sequence[Json] = (), before_s: float = 0.0) -> Failures:
         """Give what is wrong by module; the empty name when the process ended before it could say."""
-        failures = {module: problem for module, problem in self._hanging.items() if module in wanted}
-        tried = {module: names for module, names in wanted.items() if module not in failures}
-        result = self._import(state, project, sorted(tried), calls, before) if tried else Imported(nodes={}, errors={})
+        wanted: dict[str, list[str]] = {}
+        for agent in project.definitions:
+            wanted.setdefault(agent.module, []).append(agent.name)
+        result = self._import(state, project, sorted(wanted), calls, before_s)
         if isinstance(result, Finished):
-            return {**failures, "": _import_ended(result, self._ground.limits.timeout_s)}
-        files = self._ground.files(state)
-        for module, error in result.errors.items():
-            if module in tried:
-                failures[module] = _not_imported(module, error, files, _path_of(project, module))
-        for module, names in tried.items():
-            found = result.nodes.get(module, [])
-            if module not in failures and sorted(found) != sorted(names):
+            return {"": _import_ended(result, self._ground.limits.timeout_s)}
+        files, failures = self._ground.files(state), Failures()
+        for module, names in wanted.items():
+            path, found = _path_of(project, module), result.nodes.get(module, [])
+            if module in result.errors:
+                failures[module] = _not_imported(module, result.errors[module], files, path)
+            elif sorted(found) != sorted(names):
                 defined = names_of(found, names, "agent") or "no agent"
                 message = f"{module} defines {defined}; its text shows {', '.join(names)}."
-                failures[module] = Problem("G5.nodes", message, _path_of(project, module), told=", ".join(found))
+                failures[module] = Problem("G5.nodes", message, path, told=", ".join(found))
         return failures
 
     def _import(
-        self, state: State, project: Project, modules: list[str], calls: Sequence[Json], before: State | None
+        self, state: State, project: Project, modules: list[str], calls: Sequence[Json], before_s: float
     ) -> Imported | Finished:
-        key = (state.digest, *modules)
-        before_s = self._used_s.get((before.digest, *modules), 0.0) if before else 0.0
-        limit_s = self._ground.limits_beside(before_s).timeout_s
-        known = self._imported.get(key)
-        if known is None or (isinstance(known, Finished) and known.timed_out and known.used_s < limit_s):
+        if state.digest not in self._imported or before_s:
             roots, longest_s = project.index.import_roots, LONGEST_S if calls else inf
             heard = self._ground.tried(
                 state, roots, modules=modules, calls=calls, longest_s=longest_s, before_s=before_s
             )
             if calls and not heard.said:  # what ends or hangs may be a call: the imports are judged alone
                 heard = self._ground.tried(state, roots, modules=modules)
-            self._imported[key] = heard.first(Imported) or heard.done
-            self._used_s[key] = heard.done.used_s
+            self._imported[state.digest] = heard.at(0, Imported) or heard.done
+            self._used_s[state.digest] = heard.done.used_s
             if calls and heard.said[-1:] == [["end"]]:
                 self.answers[state.digest] = heard.said[1:]
-        return self._imported[key]
+        return self._imported[state.digest]
 
 
 def _import_ended(done: Finished, timeout_s: float) -> Problem:
@@ -338,14 +299,12 @@ class _CheckTrials:
         commands = [command for command in self._ground.config.settings.gate.checks if command]
         if not commands:
             return NotRun("There are no further checks in the configuration.")
-        try:
-            for command in commands:
-                verdict = self._check(command, base, head)
-                if verdict:
-                    return verdict
-        except NotCopied as reason:
-            return self._ground.unverified("G7.unverified", not_copied(reason))
-        return None
+        verdict: Verdict = None
+        for command in commands:
+            verdict = self._check(command, base, head) or verdict
+            if isinstance(verdict, Problem):
+                break
+        return verdict
 
     def _check(self, command: tuple[str, ...], base: State, head: State) -> Verdict:
         name = " ".join(command)
@@ -368,7 +327,7 @@ class _CheckTrials:
         key = (state.digest, *command)
         if key not in self._found:
             with self._ground.copy(state) as folder:
-                done = self._ground.run(command, folder, _PLAIN, before_s)
+                done = self._ground.run(command, folder, _PLAIN, before_s=before_s)
                 text = self._ground.plain(f"{done.stdout}\n{done.stderr}", folder)
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
             shown = {_normal(line): line.strip() for line in lines}
@@ -399,7 +358,7 @@ class Trials:
     """
 
     def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
-        ground = Ground(config, sandbox)
+        self._ground = ground = Ground(config, sandbox)
         self._imports = _ImportTrials(ground)
         self._tests = TestTrials(ground)
         self.objections = Objections(ground)
@@ -417,26 +376,25 @@ class Trials:
         Args:
             before: The project without the change: where it is given, the calls of G8 are made at once, in the same process.
         """
-        if before is None:
-            return self._imports.check(base, head, project)
-        verdict = self._imports.check(base, head, project, self._smoke.calls(base, head, before, project))
+        calls = self._smoke.calls(base, head, before, project) if before else ()
+        verdict = self._ground.verified("G5.unverified", lambda: self._imports.check(base, head, project, calls))
         answers = self._imports.answers.pop(head.digest, None)
         if answers is not None:
             self._smoke.hear(base, head, answers)
         return verdict
 
-    def check_tests(self, base: State, head: State, project: Project, *, are_tests: bool = False) -> Verdict:
-        """G6: the tests that passed before pass; `are_tests`: it is tests that differ, which may bring plugins."""
-        return self._tests.check(base, head, project, are_tests=are_tests)
+    def check_tests(self, base: State, head: State, project: Project) -> Verdict:
+        """G6: the tests that passed before pass."""
+        return self._ground.verified("G6.unverified", lambda: self._tests.check(base, head, project))
 
     def prove_tests(self, base: State, head: State, project: Project) -> Verdict:
         """G6, before anything is written: the tests fail where they must, too."""
-        return self._tests.prove(base, head, project)
+        return self._ground.verified("G6.unverified", lambda: self._tests.prove(base, head, project))
 
     def check_commands(self, base: State, head: State) -> Verdict:
         """G7: the further checks of the configuration find nothing new."""
-        return self._checks.check(base, head)
+        return self._ground.verified("G7.unverified", lambda: self._checks.check(base, head))
 
     def check_calls(self, base: State, head: State, before: Project, after: Project) -> Verdict:
         """G8: what has changed can still be called."""
-        return self._smoke.check(base, head, before, after)
+        return self._ground.verified("G8.unverified", lambda: self._smoke.check(base, head, before, after))

@@ -16,7 +16,6 @@ import os
 import signal
 import struct
 import sys
-from contextlib import suppress
 from typing import Any, NoReturn
 
 NEW = "/new"
@@ -27,7 +26,7 @@ _DETACH, _AT_RECURSIVE, _READ_ONLY = 2, 0x8000, 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41}
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
 _LAST_OF_BEST_EFFORT = 2 << 13 | 7
-_NICER, _FIRST_PID = 5, 300
+_NICER = 5
 _MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
 _READ, _READ_FILE, _ALL_1, _FILE_ONLY = 0b1101, 0b101, (1 << 13) - 1, 0b111 | 1 << 14 | 1 << 15
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -138,16 +137,14 @@ def _become_first(spec: Spec) -> None:
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
     _prctl(_PDEATHSIG, signal.SIGKILL)
-    with suppress(OSError), open("/proc/sys/kernel/ns_last_pid", "w") as file:
-        file.write(str(_FIRST_PID + int.from_bytes(os.urandom(2), "little") // 4))
 
 
 def _build(spec: Spec) -> None:
     """Make a root that holds nothing but what may be seen, and go there; the old one is gone for good."""
     _mount("", "/", "", _REC | _PRIVATE)
     _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, "mode=0755")  # noqa: S108 - a place to stand on, not a file
-    for name in ("/tmp/old", "/tmp/new"):  # noqa: S108
-        os.mkdir(name)
+    os.mkdir("/tmp/old")  # noqa: S108
+    os.mkdir("/tmp/new")  # noqa: S108
     _pivot("/tmp", "/tmp/old")  # noqa: S108
     os.chdir("/")
     _mount("tmpfs", NEW, "tmpfs", _NOSUID | _NODEV, "mode=0755")

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -84,15 +83,10 @@ def _roots(paths: list[str]) -> list[str]:
 
 def _interpreter() -> list[str]:
     """Give the folders of this Python, and every link on the way from its name to its file."""
-    found = [
-        path for path in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix) if not _is_wide(path)
-    ]
-    step = sys.executable
-    for _ in range(8):
-        found.append(step)
-        if not os.path.islink(step):
-            break
-        step = os.path.normpath(os.path.join(os.path.dirname(step), os.readlink(step)))
+    folders = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    found = [*(path for path in folders if not _is_wide(path)), sys.executable]
+    while os.path.islink(found[-1]) and len(found) < 16:
+        found.append(os.path.normpath(os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1]))))
     return found
 
 
@@ -163,8 +157,7 @@ OPEN_FILES = 1024
 _INSIDE = str(Path(__file__).with_name("inside.py"))
 _FIRST_USER, _USERS, _NOBODY = 64_000, 1_000, 65_534
 _ADMINISTRATOR = 21
-_runs = count(os.getpid())
-_runs_lock = threading.Lock()
+_runs = count(os.getpid())  # `next` is atomic
 
 
 class Jail:
@@ -295,19 +288,13 @@ def _read_only(reads: Sequence[tuple[str, str]]) -> list[str]:
 
 def _is_root() -> bool:
     """Tell whether we are root with root's rights: then the walls need no user namespace, and the command another user."""
-    if os.geteuid() != 0:
-        return False
-    with suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/self/status").read_text().splitlines()
-        rights = next(line for line in lines if line.startswith("CapEff:"))
-        return bool(int(rights.split()[1], 16) >> _ADMINISTRATOR & 1)
-    return False
+    rights = re.search(r"^CapEff:\s+(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return os.geteuid() == 0 and rights is not None and bool(int(rights[1], 16) >> _ADMINISTRATOR & 1)
 
 
 def _other_user() -> int:
     """A user whom nobody else is, so that the limit of processes counts those of this command only."""
-    with _runs_lock:
-        return _FIRST_USER + next(_runs) % _USERS
+    return _FIRST_USER + next(_runs) % _USERS
 
 
 def _give_away(folder: str, user: int) -> None:

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import selectors
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -20,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, Protocol
@@ -152,9 +152,13 @@ class ProcessSandbox:
         readable: Sequence[Path] = (),
     ) -> Finished:
         """Run a command to its end, then end whatever it has left behind."""
-        with _private_home() as home:
+        home = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
+        try:
+            (home / "tmp").mkdir()
             variables = environment_of(home, {"TMPDIR": str(home / "tmp"), **(environment or {})})
             return run_watched(_limited(command, limits), cwd, variables, limits, weighed=(cwd, home))
+        finally:
+            remove_tree(home)
 
 
 def run_watched(
@@ -252,54 +256,13 @@ def process_count() -> int:
         return 1024
 
 
-@contextmanager
-def _private_home() -> Iterator[Path]:
-    """An empty home and temporary folder, removed afterwards whatever was done to it."""
-    folder = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
-    try:
-        (folder / "tmp").mkdir()
-        yield folder
-    finally:
-        remove_tree(folder)
-
-
 def remove_tree(folder: Path) -> None:
     """Remove a folder whatever was done to it: folders in it may be unreadable, or nested deeper than a path can be long."""
-    waiting, own = [str(folder)], os.urandom(8).hex()
-    for number in count():
-        if not waiting:
-            break
-        _empty(waiting[-1], f"{folder}/{own}-{number}-", waiting)
-    with suppress(OSError):
-        os.rmdir(folder)
-
-
-def _empty(folder: str, prefix: str, waiting: list[str]) -> None:
-    """Remove the files of a folder and move its folders up, to be removed next; once there is none left, remove it."""
-    here = len(waiting)
-    with suppress(OSError):
-        os.chmod(folder, 0o700)
-        with os.scandir(folder) as entries:
-            found = list(entries)
-        for number, entry in enumerate(found):
-            with suppress(OSError):
-                if not entry.is_dir(follow_symlinks=False):
-                    os.unlink(entry.path)
-                elif not _remove_empty(entry.path):
-                    os.chmod(entry.path, 0o700)
-                    os.rename(entry.path, f"{prefix}{number}")
-                    waiting.append(f"{prefix}{number}")
-    if len(waiting) == here:
-        waiting.pop()
-        _remove_empty(folder)
-
-
-def _remove_empty(folder: str) -> bool:
-    try:
-        os.rmdir(folder)
-    except OSError:
-        return False
-    return True
+    with suppress(OSError, RecursionError):
+        shutil.rmtree(folder)
+    if folder.exists():
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", str(folder)], capture_output=True, check=False)
 
 
 def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
@@ -323,9 +286,8 @@ def _listen(child: subprocess.Popen[bytes], is_over: Callable[[], bool], cap: in
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ, part)
         while not is_over():
-            if not selector.get_map():
-                time.sleep(LOOK_S)
-            _read_ready(selector, LOOK_S, cap)
+            if not _read_ready(selector, LOOK_S, cap):
+                time.sleep(0 if selector.get_map() else LOOK_S)
         for _ in range(_MOST_LEFT):  # whoever still holds the pipes will be ended with the rest
             if not _read_ready(selector, 0, cap):
                 break
@@ -335,30 +297,22 @@ def _listen(child: subprocess.Popen[bytes], is_over: Callable[[], bool], cap: in
 def _read_ready(selector: selectors.BaseSelector, timeout_s: float, cap: int) -> bool:
     ready = selector.select(timeout_s) if selector.get_map() else []
     for key, _ in ready:
-        _read_some(selector, key, cap)
+        piece = os.read(key.fd, 65536)
+        if piece:
+            key.data.extend(piece[: max(0, cap - len(key.data))])
+        else:
+            selector.unregister(key.fileobj)
     return bool(ready)
-
-
-def _read_some(selector: selectors.BaseSelector, key: selectors.SelectorKey, cap: int) -> None:
-    piece = os.read(key.fd, 65536)
-    if piece:
-        key.data.extend(piece[: max(0, cap - len(key.data))])
-    else:
-        selector.unregister(key.fileobj)
 
 
 def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
     """Kill the process group, then whatever has left it and still bears the mark in its environment."""
-    _kill_group(child.pid)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
     child.wait()
     end_marked(_MARK, mark)
     for stream in filter(None, (child.stdout, child.stderr)):
         stream.close()
-
-
-def _kill_group(group: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
 
 
 # --- what it uses -----------------------------------------------------------------------------------
@@ -517,22 +471,17 @@ def _memory_excess(pid: int, allowed_bytes: int, folders: Sequence[str]) -> str:
     if sum(map(_open_files, family)) > _MOST_FILES:
         return f"it held more than {_MOST_FILES} open files"
     stored = max((_stored(each, folders) for each in family[-1:]), default=0)
-    resident = sum(_kilobytes(each, "status", _RESIDENT) or 0 for each in family) << 10
-    if stored + resident <= allowed_bytes:  # a sum in which what is shared counts more than once
+    resident = [_bytes(each, "status", _RESIDENT) or 0 for each in family]
+    if stored + sum(resident) <= allowed_bytes:  # a sum in which what is shared counts more than once
         return ""
-    is_over = stored + sum(map(_held, family)) > allowed_bytes
-    return f"it held more than {allowed_bytes >> 20} MB of memory" if is_over else ""
+    parts = (_bytes(each, "smaps_rollup", _PROPORTIONAL) for each in family)  # None where we may not see the parts
+    held = stored + sum(whole if part is None else part for whole, part in zip(resident, parts, strict=True))
+    return f"it held more than {allowed_bytes >> 20} MB of memory" if held > allowed_bytes else ""
 
 
-def _held(pid: int) -> int:
-    """Give the bytes that are a process's own, and its part of what it shares; all of both where we may not see the parts."""
-    kilobytes = _kilobytes(pid, "smaps_rollup", _PROPORTIONAL)
-    return (_kilobytes(pid, "status", _RESIDENT) or 0 if kilobytes is None else kilobytes) << 10
-
-
-def _kilobytes(pid: int, name: str, wanted: re.Pattern[bytes]) -> int | None:
+def _bytes(pid: int, name: str, wanted: re.Pattern[bytes]) -> int | None:
     with suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
-        return sum(map(int, wanted.findall(file.read())))
+        return sum(map(int, wanted.findall(file.read()))) << 10
     return None
 
 

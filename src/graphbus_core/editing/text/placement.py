@@ -17,13 +17,13 @@ def with_arguments(source: SourceText, change: CodeChange) -> str:
     Raises:
         EditError: The target has no such decorator or several, or the arguments cannot be set one by one.
     """
-    wanted = _call(source, change)
+    code = change.new_code.strip().removeprefix("@").strip()
+    wanted = _call(source, change, code)
     name = ast.unparse(wanted.func)
     nodes = [node for node in find(source, change.target).node.decorator_list if _name(node) == name]
     if len(nodes) != 1:
         raise _refused(source, change, name, "there is none" if not nodes else f"there are {len(nodes)}")
     old = nodes[0]
-    code = change.new_code.strip().removeprefix("@").strip()
     if not isinstance(old, ast.Call):
         return source.text[: source.start_of(old)] + _written(source, code) + source.text[source.end_of(old) :]
     is_longer = len(wanted.args) > len(old.args)
@@ -32,20 +32,16 @@ def with_arguments(source: SourceText, change: CodeChange) -> str:
     return _spliced(source, old, wanted, code)
 
 
-def _call(source: SourceText, change: CodeChange) -> ast.Call:
-    code = change.new_code.strip().removeprefix("@").strip()
+def _call(source: SourceText, change: CodeChange, code: str) -> ast.Call:
     try:
         body = parse(code).body
     except SyntaxError as reason:
         raise _refused(source, change, "", f"the new arguments do not parse, {reason.msg}") from None
-    node = body[0] if len(body) == 1 else None
-    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+    call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+    if not isinstance(call, ast.Call):
         raise _refused(source, change, "", "the new arguments must be written as name(argument=value)")
-    call = node.value
-    has_stars = any(isinstance(value, ast.Starred) for value in call.args) or any(
-        not word.arg for word in call.keywords
-    )
-    if has_stars or not (call.args or call.keywords):
+    stars = [value for value in call.args if isinstance(value, ast.Starred)]
+    if stars or not (call.args or call.keywords) or not all(word.arg for word in call.keywords):
         raise _refused(source, change, ast.unparse(call.func), "only single arguments can be set")
     return call
 
@@ -57,9 +53,8 @@ def _name(node: ast.expr) -> str:
 def _refused(source: SourceText, change: CodeChange, name: str, reason: str) -> EditError:
     node = find(source, change.target).node
     shown = ", ".join(f"@{_name(decorator)}" for decorator in node.decorator_list) or "none"
-    return EditError(
-        "GBE314", where=source.place(node.lineno), target=change.target, name=name, reason=reason, nearest=shown
-    )
+    where = source.place(node.lineno)
+    return EditError("GBE314", where=where, target=change.target, name=name, reason=reason, nearest=shown)
 
 
 def _written(source: SourceText, code: str) -> str:
@@ -68,20 +63,18 @@ def _written(source: SourceText, code: str) -> str:
 
 def _spliced(source: SourceText, old: ast.Call, wanted: ast.Call, code: str) -> str:
     """Replace the values that are there, from the last to the first, and append the others."""
+
+    def text_of(node: ast.AST) -> str:
+        return _written(source, ast.get_source_segment(code, node) or "")
+
     present = {word.arg: word.value for word in old.keywords}
-    changes: list[tuple[ast.expr, ast.expr]] = list(zip(old.args, wanted.args, strict=False))
+    changes = [*zip(old.args, wanted.args, strict=False)]
     changes += [(present[word.arg], word.value) for word in wanted.keywords if word.arg in present]
-    added = [ast.get_source_segment(code, node) or "" for node in wanted.args[len(old.args) :]]
-    added += [
-        f"{word.arg}={ast.get_source_segment(code, word.value)}" for word in wanted.keywords if word.arg not in present
-    ]
-    splices = [
-        (source.start_of(there), source.end_of(there), _written(source, ast.get_source_segment(code, value) or ""))
-        for there, value in changes
-    ]
+    splices = [(source.start_of(there), source.end_of(there), text_of(value)) for there, value in changes]
+    added = [*wanted.args[len(old.args) :], *(word for word in wanted.keywords if word.arg not in present)]
     if added:
         at, lead = _end_of_arguments(source, old)
-        splices.append((at, at, lead + _written(source, ", ".join(added))))
+        splices.append((at, at, lead + ", ".join(map(text_of, added))))
     text = source.text
     for start, end, value in sorted(splices, reverse=True):
         text = text[:start] + value + text[end:]
@@ -102,21 +95,14 @@ def _end_of_arguments(source: SourceText, call: ast.Call) -> tuple[int, str]:
     return at, {"(": "", ",": " "}.get(last.string, ", ")
 
 
+Import = ast.Import | ast.ImportFrom
+
 _HEAD_LINE = re.compile(r"#!|#.*coding[:=]")
 
 
 class Place(NamedTuple):
-    """Where a new definition goes.
+    """Where a new definition goes: among the statements `body`, behind line `after_line` (0: at the top)."""
 
-    Attributes:
-        container: The class it goes into; empty for the module.
-        body: The statements beside it.
-        after_line: It comes behind this line; 0: at the top.
-        indentation: Of its lines.
-        blank_lines: How many to leave before it.
-    """
-
-    container: str
     body: list[ast.stmt]
     after_line: int
     indentation: str
@@ -133,13 +119,13 @@ def for_symbol(source: SourceText, target: str) -> Place:
     if not container:
         body = source.tree.body
         inner = body[:-1] if body and _is_main_guard(body[-1]) else body
-        return Place("", body, _last_line(inner) if inner else _head_lines(source), "", 2)
+        return Place(body, _last_line(inner) if inner else _head_lines(source), "", 2)
     node = find(source, container).node
     indentation = source.indentation_at(source.start_of(node.body[0]))
     if not isinstance(node, ast.ClassDef) or indentation is None:
         reason = f"{container} is no class with lines of its own"
         raise EditError("GBE315", where=source.place(node.lineno), target=target, reason=reason)
-    return Place(container, node.body, _last_line(node.body), indentation, 1)
+    return Place(node.body, _last_line(node.body), indentation, 1)
 
 
 def inserted(source: SourceText, place: Place, code: str) -> str:
@@ -161,46 +147,38 @@ def without_lines(source: SourceText, start: int, end: int) -> str:
     return source.text[: source.line_start(first)] + source.text[source.line_start(last + 1) :]
 
 
-def missing_imports(
-    source: SourceText, imports: list[ast.Import | ast.ImportFrom]
-) -> list[ast.Import | ast.ImportFrom]:
+def missing_imports(source: SourceText, imports: list[Import]) -> list[Import]:
     """Give those imports that the module does not have yet.
 
     Raises:
         EditError: One of them binds a name that the module uses for something else.
     """
-    present = {ast.dump(single) for node in source.tree.body for single in _singles(node)}
-    fresh = [node for node in imports if any(ast.dump(single) not in present for single in _singles(node))]
-    for node in fresh:
-        for single in _singles(node):
-            name = imported_names(single)[0]
-            line = bound_line(source.tree.body, name)
-            is_submodule = isinstance(single, ast.Import) and _is_plain_import(source, name)
-            if line and ast.dump(single) not in present and not is_submodule:
-                nearest = f"There: {source.line(line).strip()!r}."
-                raise EditError("GBE310", where=source.place(line), target=name, line=line, nearest=nearest)
-    return fresh
+    body = source.tree.body
+    present = [single for node in body for single in _singles(node)]
+    known = {ast.dump(single) for single in present}
+    packages = {single.names[0].name.partition(".")[0] for single in present if _is_plain(single)}
+    fresh = [single for node in imports for single in _singles(node) if ast.dump(single) not in known]
+    for single in fresh:
+        name = imported_names(single)[0]
+        line = bound_line(body, name)
+        if line and not (_is_plain(single) and name in packages):  # `os` is both `import os` and `import os.path`
+            nearest = f"There: {source.line(line).strip()!r}."
+            raise EditError("GBE310", where=source.place(line), target=name, line=line, nearest=nearest)
+    return [node for node in imports if any(ast.dump(single) not in known for single in _singles(node))]
 
 
-def _is_plain_import(source: SourceText, name: str) -> bool:
-    """True when every `import` of the module that binds the name is for the package of that name: `os` and `os.path`."""
-    return all(
-        isinstance(single, ast.Import) and single.names[0].asname is None
-        for node in source.tree.body
-        for single in _singles(node)
-        if name in imported_names(single)
-    ) and not bound_line([node for node in source.tree.body if not isinstance(node, ast.Import)], name)
+def _is_plain(node: Import) -> bool:
+    return isinstance(node, ast.Import) and node.names[0].asname is None
 
 
-def with_imports(source: SourceText, imports: list[ast.Import | ast.ImportFrom]) -> str:
+def with_imports(source: SourceText, imports: list[Import]) -> str:
     """Give the text with further imports behind those at its head; `__future__` comes first."""
-    result = source
     for node in imports:
-        result = _with_import(result, node)
-    return result.text
+        source = _with_import(source, node)
+    return source.text
 
 
-def _with_import(source: SourceText, node: ast.Import | ast.ImportFrom) -> SourceText:
+def _with_import(source: SourceText, node: Import) -> SourceText:
     is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__" and not node.level
     after_line, follows_import = _import_line(source, is_future)
     at = source.line_start(after_line + 1)
@@ -208,14 +186,10 @@ def _with_import(source: SourceText, node: ast.Import | ast.ImportFrom) -> Sourc
     newline = source.newline
     if before and not before.endswith(("\n", "\r")):
         before += newline
-    if before.strip() and not follows_import and not _ends_blank(source, after_line):
+    if before.strip() and not follows_import and source.line(after_line).strip():
         before += newline
     gap = newline if not follows_import and behind.strip() and behind[:1] not in "\r\n" else ""
     return source.with_text(f"{before}{ast.unparse(node)}{newline}{gap}{behind}")
-
-
-def _ends_blank(source: SourceText, line: int) -> bool:
-    return not source.line(line).strip()
 
 
 def _import_line(source: SourceText, is_future: bool) -> tuple[int, bool]:
@@ -237,10 +211,10 @@ def _import_line(source: SourceText, is_future: bool) -> tuple[int, bool]:
 def _is_head_import(node: ast.stmt, is_future: bool) -> bool:
     if isinstance(node, ast.ImportFrom) and node.module == "__future__":
         return True
-    return not is_future and isinstance(node, (ast.Import, ast.ImportFrom))
+    return not is_future and isinstance(node, Import)
 
 
-def _singles(node: ast.stmt) -> list[ast.Import | ast.ImportFrom]:
+def _singles(node: ast.stmt) -> list[Import]:
     """Take an import of several names apart."""
     if isinstance(node, ast.Import):
         return [ast.Import([alias]) for alias in node.names]
@@ -258,12 +232,7 @@ def _head_lines(source: SourceText) -> int:
 
 
 def _is_main_guard(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.If)
-        and isinstance(node.test, ast.Compare)
-        and isinstance(node.test.left, ast.Name)
-        and node.test.left.id == "__name__"
-    )
+    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__ ")
 
 
 def _last_line(body: list[ast.stmt]) -> int:

@@ -6,13 +6,13 @@ bytes --decode--> text --parse--> tree: line and UTF-8 column --offset--> positi
 from __future__ import annotations
 
 import ast
-import codecs
 import io
 import re
 import tokenize
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
 from graphbus_core.compiler.reading import syntax
@@ -35,23 +35,17 @@ class SourceText:
     def __init__(self, data: bytes, path: str = "") -> None:
         self.path = path
         self.data = data
-        self.encoding = self._detect_encoding()
+        self.encoding = ""
         try:
+            self.encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
             self.text = data.decode(self.encoding)
             is_faithful = self.text.encode(self.encoding) == data
-        except (UnicodeError, LookupError) as reason:  # LookupError: a codec that makes no text of bytes
-            raise self.unusable(f"it is not text in {self.encoding}, {reason}") from None
+        except (SyntaxError, UnicodeError, LookupError) as reason:  # LookupError: a codec that makes no text of bytes
+            raise self._unusable(f"it is not text in {self.encoding or 'any encoding'}, {reason}") from None
         if not is_faithful:
-            raise self.unusable(f"it does not come back unchanged from its encoding {self.encoding}")
+            raise self._unusable(f"it does not come back unchanged from its encoding {self.encoding}")
 
-    def _detect_encoding(self) -> str:
-        try:
-            return tokenize.detect_encoding(io.BytesIO(self.data).readline)[0]
-        except SyntaxError as reason:
-            raise self.unusable(str(reason)) from None
-
-    def unusable(self, reason: str) -> EditError:
-        """Make the refusal for a file that cannot be edited at all."""
+    def _unusable(self, reason: str) -> EditError:
         return EditError("GBE312", where=self.place(), reason=reason)
 
     def place(self, line: int = 0) -> Place | None:
@@ -68,7 +62,7 @@ class SourceText:
         try:
             return parse(self.text)
         except SyntaxError as reason:
-            raise self.unusable(f"line {reason.lineno} does not parse, {reason.msg}") from None
+            raise self._unusable(f"line {reason.lineno} does not parse, {reason.msg}") from None
 
     @cached_property
     def line_starts(self) -> list[int]:
@@ -102,32 +96,22 @@ class SourceText:
         """The number of the line that holds a position."""
         return bisect_right(self.line_starts, position)
 
-    def offset(self, line: int, column: int) -> int:
+    def _offset(self, line: int, column: int) -> int:
         """Turn a position of the tree (line from 1, column in UTF-8 bytes) into a position in the text."""
-        start = self.line_start(line)
-        candidate = self.text[start : start + column]
-        if candidate.isascii():
-            return start + column
-        return start + len(self.line(line).encode()[:column].decode())
+        return self.line_start(line) + len(self.line(line).encode()[:column].decode())
 
     def start_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         """Where a node begins."""
-        return self.offset(node.lineno, node.col_offset)
+        return self._offset(node.lineno, node.col_offset)
 
     def end_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         """Where a node ends."""
-        return self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def indentation_at(self, position: int) -> str | None:
         """The blanks between the start of the line and a position; None when something else is there."""
         before = self.text[self.line_start(self.line_at(position)) : position]
         return before.rpartition("\f")[2] if not before.strip(_BLANKS) else None
-
-    def byte_offset(self, position: int) -> int:
-        """Turn a position in the text into one in the bytes."""
-        mark = len(codecs.BOM_UTF8) if self.encoding == "utf-8-sig" else 0
-        encoding = "utf-8" if mark else self.encoding
-        return mark + len(self.text[:position].encode(encoding))
 
     def with_text(self, text: str) -> SourceText:
         """Give the file with another text in the same encoding.
@@ -140,8 +124,8 @@ class SourceText:
         except UnicodeError as reason:
             raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=reason) from None
         if other.encoding != self.encoding:
-            reason_text = f"it would become {other.encoding}"
-            raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=reason_text)
+            says = f"it would become {other.encoding}"
+            raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=says)
         return other
 
 
@@ -202,16 +186,6 @@ class Symbol(NamedTuple):
     at: int
 
 
-def blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Give the statement lists of a compound statement, as far as they share its scope."""
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(node, field, None)
-        if isinstance(block, list):
-            yield block
-    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
-        yield part.body
-
-
 def definitions(tree: ast.Module) -> Iterator[Symbol]:
     """Give every class, function and method outside of functions, in no particular order."""
     waiting: list[tuple[str, list[ast.stmt]]] = [("", tree.body)]
@@ -224,7 +198,15 @@ def definitions(tree: ast.Module) -> Iterator[Symbol]:
                 if isinstance(node, ast.ClassDef):
                     waiting.append((f"{name}.", node.body))
             else:
-                waiting.extend((prefix, block) for block in blocks(node))
+                waiting.extend((prefix, block) for block in _blocks(node))
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Give the statement lists of a compound statement, as far as they share its scope."""
+    for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        yield from (
+            block for field in ("body", "orelse", "finalbody") if isinstance(block := getattr(part, field, None), list)
+        )
 
 
 def find(source: SourceText, target: str) -> Symbol:
@@ -237,23 +219,13 @@ def find(source: SourceText, target: str) -> Symbol:
     found = [symbol for symbol in everything if symbol.name == target]
     if not found:
         names = list(dict.fromkeys(symbol.name for symbol in everything))
-        shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        raise EditError(
-            "GBE301",
-            where=source.place(),
-            target=target,
-            suggestion=did_you_mean(target, names),
-            known=shown or "no definitions",
-        )
+        known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") or "no definitions"
+        suggestion = did_you_mean(target, names)
+        raise EditError("GBE301", where=source.place(), target=target, suggestion=suggestion, known=known)
     if len(found) > 1:
         lines = [symbol.node.lineno for symbol in found]
-        raise EditError(
-            "GBE302",
-            where=source.place(lines[0]),
-            target=target,
-            count=len(found),
-            lines=", ".join(map(str, lines)),
-        )
+        shown = ", ".join(map(str, lines))
+        raise EditError("GBE302", where=source.place(lines[0]), target=target, count=len(found), lines=shown)
     return found[0]
 
 
@@ -272,23 +244,14 @@ def bound_line(body: list[ast.stmt], name: str) -> int:
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()
-        if name in _names_bound_by(node):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and name in imported_names(node):
+            return node.lineno
+        is_stored = isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+        if is_stored or getattr(node, "name", None) == name:  # of a definition, an except clause or a pattern
             return getattr(node, "lineno", 1)
         if not isinstance(node, _OWN_SCOPE):
-            waiting.extend(ast.iter_child_nodes(node))
+            waiting.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.alias))
     return 0
-
-
-def _names_bound_by(node: ast.AST) -> tuple[str, ...]:
-    if isinstance(node, Definition):
-        return (node.name,)
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        return (node.id,)
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        return tuple(imported_names(node))
-    if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
-        return (node.name,)
-    return ()
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -304,29 +267,14 @@ def first_difference(one: ast.AST, other: ast.AST) -> int | None:
         left, right, line = waiting.pop()
         if left is right:
             continue
+        line = getattr(right, "lineno", line)
         if type(left) is not type(right):
             return line
-        if isinstance(left, ast.AST) and isinstance(right, ast.AST):
-            line = getattr(right, "lineno", line)
-            waiting.extend(
-                (getattr(left, name, None), getattr(right, name, None), line) for name in reversed(left._fields)
-            )
+        if isinstance(left, ast.AST):
+            pairs = [(getattr(left, name, None), getattr(right, name, None)) for name in left._fields]
+            waiting += [(was, now, line) for was, now in reversed(pairs)]
         elif isinstance(left, list) and isinstance(right, list):
-            if len(left) != len(right):
-                return _line_of_extra(left, right, line)
-            waiting.extend((a, b, line) for a, b in zip(reversed(left), reversed(right), strict=True))
+            waiting += [(was, now, line) for was, now in reversed([*zip_longest(left, right)])]
         elif left != right or repr(left) != repr(right):  # 0.0 and -0.0 are equal, but not the same code
             return line
     return None
-
-
-def _line_of_extra(left: list[object], right: list[object], line: int) -> int:
-    """Where the lists part; the same kind of statement at the same place counts as the same here."""
-    for index, node in enumerate(right):
-        if index >= len(left) or _kind(left[index]) != _kind(node):
-            return getattr(node, "lineno", line)
-    return line
-
-
-def _kind(node: object) -> tuple[str, object]:
-    return type(node).__name__, getattr(node, "name", None)

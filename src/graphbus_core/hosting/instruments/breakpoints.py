@@ -1,6 +1,6 @@
 """Breakpoints: middleware that stops the graph before a handler or method, in pdb at its first line.
 
-    thread of the handler:  middleware -> sys.settrace -> the first line of the handler -> pdb at the terminal -> on it goes
+    thread of the handler:  middleware -> sys.settrace -> first line of the handler -> pdb at the terminal -> continue
 
 Everything else that runs on this thread waits meanwhile.
 """
@@ -21,16 +21,10 @@ import msgspec
 
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.middleware import Handling
-from graphbus_core.model.messages import Event
-
-Terminal = Callable[[str, str], AbstractContextManager[object]]
-"""Gives the terminal for a block, to read lines after this prompt and for this reason."""
 
 _SKIPPED_MODULES = ("graphbus_core.*", "asyncio.*", "threading", "contextlib", "functools", "logging")
 _SHOWN_CHARACTERS = 400
-_HELP = (
-    "c(ontinue), hop (to the next handler of anyone), skip, causes, q(uit), and all of pdb: `event`, `node`, n, s, l, h"
-)
+_HELP = "c(ontinue), skip, q(uit), and all of pdb: n, s, l, h, `event`"
 
 
 def _use_stdin(_prompt: str, _reason: str) -> AbstractContextManager[object]:
@@ -38,53 +32,34 @@ def _use_stdin(_prompt: str, _reason: str) -> AbstractContextManager[object]:
 
 
 class Breakpoints:
-    """Middleware that stops. Names may be added and removed while the graph runs.
+    """Middleware that stops before the named handlers and methods.
 
     Args:
-        names: `Agent.method`.
-        terminal: Entered whenever the debugger reads lines.
-        quits_for_good: After `quit` it stops nowhere any more; else the breakpoints stay.
-
-    Attributes:
-        hops: Stop before whatever comes next.
+        names: `Agent.method`; names may be added and removed while the graph runs.
+        terminal: Called with a prompt and a reason; the debugger reads lines in the block that it gives.
     """
 
     def __init__(
-        self, names: Iterable[str] = (), *, terminal: Terminal = _use_stdin, quits_for_good: bool = True
+        self, names: Iterable[str] = (), terminal: Callable[[str, str], AbstractContextManager[object]] = _use_stdin
     ) -> None:
         self.names = set(names)
-        self.hops = False
         self.terminal = terminal
-        self._quits_for_good = quits_for_good
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Stop before what is handled, if it is named or `hop` was typed."""
-        if not self.hops and handling.name not in self.names:
+        """Stop before what is handled, if it is named."""
+        if handling.name not in self.names:
             yield
             return
         before = sys.gettrace()
-        sys.settrace(Debugger(handling, self).wait_for_handler)
+        sys.settrace(_Debugger(handling, self).wait_for_handler)
         try:
             yield
         finally:
             sys.settrace(before)
 
-    def remove(self, names: Iterable[str] = ()) -> None:
-        """Stop at these no more; without names, nowhere."""
-        self.names.difference_update(list(names) or list(self.names))
-        self.hops = False
 
-    def quit(self) -> None:
-        """Let go of the graph after `quit`."""
-        self.hops = False
-        if self._quits_for_good:
-            self.names.clear()
-            if current_thread() is not main_thread():
-                interrupt_main()
-
-
-class Debugger(pdb.Pdb):
-    """pdb for one handler: it stops at the first line of it, and knows a few commands more."""
+class _Debugger(pdb.Pdb):
+    """pdb for one handler: it stops at the first line, and knows `skip` and `event` as well."""
 
     def __init__(self, handling: Handling, breakpoints: Breakpoints) -> None:
         super().__init__(skip=_SKIPPED_MODULES, nosigint=True, readrc=False)
@@ -92,8 +67,7 @@ class Debugger(pdb.Pdb):
         self._has_stopped = False
         self._breakpoints = breakpoints
         self._handling = handling
-        self._node: object = None
-        self._leaving: BaseException = KeyboardInterrupt()
+        self._leaving: BaseException = RunError("GBE681", name=handling.name)
 
     def wait_for_handler(self, frame: FrameType, event: str, _argument: object) -> Any:
         """Trace function until the handler is called."""
@@ -102,7 +76,6 @@ class Debugger(pdb.Pdb):
         self.reset()
         self.botframe = None
         self.set_step()
-        self._node = frame.f_locals[frame.f_code.co_varnames[0]]
         sys.settrace(self.trace_dispatch)
         return self.trace_dispatch(frame, event, None)
 
@@ -114,7 +87,7 @@ class Debugger(pdb.Pdb):
         return type(frame.f_locals.get(code.co_varnames[0])).__name__ == agent
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Trace; `skip` and `quit` leave the handler with an exception of ours instead of one of the debugger."""
+        """Trace; `skip` and `quit` leave the handler with an exception that the bus knows, instead of BdbQuit."""
         try:
             return super().trace_dispatch(frame, event, arg)
         except bdb.BdbQuit:
@@ -125,56 +98,32 @@ class Debugger(pdb.Pdb):
         with self._breakpoints.terminal(self.prompt, f"Stopped before {self._handling.name}"):
             if not self._has_stopped:
                 self._has_stopped = True
-                self._breakpoints.hops = False
                 for line in _welcome(self._handling):
                     self.message(line)
             super().interaction(frame, traceback)
 
     def setup(self, f: FrameType | None, tb: Any) -> Any:
-        """Look at a frame; `event` and `node` are always known in it."""
+        """Look at a frame; the event has a name in each."""
         stops = super().setup(f, tb)
-        shown = cast("dict[str, Any]", self.curframe_locals)
-        shown.setdefault("event", self._handling.event)
-        shown.setdefault("node", self._node)
+        cast("dict[str, Any]", self.curframe_locals).setdefault("event", self._handling.event)
         return stops
-
-    # --- commands that pdb does not have ---
-
-    def do_hop(self, arg: str) -> bool:
-        """hop
-        Go on, and stop before the next handler or method of anyone.
-        """
-        self._breakpoints.hops = True
-        self.set_continue()
-        return True
 
     def do_skip(self, arg: str) -> bool:
         """skip
         Leave the handler here. An event goes to the dead letters; the caller of a method gets an error.
         """
-        self._leaving = RunError("GBE681", name=self._handling.name)
         self.set_quit()
         return True
 
-    def do_causes(self, arg: str) -> None:
-        """causes
-        Show how the event came here, from the first to the last.
-        """
-        event = self._handling.event
-        if event is None:
-            self.message("A call has no event that caused it.")
-            return
-        for link in _links(event):
-            self.message(link)
-        self.message(f"{event.topic}  (this one; root {event.correlation_id[:8]})")
-
     def do_quit(self, arg: str) -> bool:
         """q(uit)
-        Leave the handler as Ctrl-C does: the graph stops, or the prompt comes back.
+        Remove all breakpoints and leave the handler as Ctrl-C does: the graph stops, or the prompt comes back.
         """
-        if current_thread() is not main_thread():  # nothing there would catch a KeyboardInterrupt
-            self._leaving = RunError("GBE681", name=self._handling.name)
-        self._breakpoints.quit()
+        self._breakpoints.names.clear()
+        if current_thread() is main_thread():
+            self._leaving = KeyboardInterrupt()
+        else:  # nothing on this thread would catch a KeyboardInterrupt
+            interrupt_main()
         self.set_quit()
         return True
 
@@ -194,18 +143,11 @@ def _welcome(handling: Handling) -> Iterator[str]:
     if event is None:
         yield f"  arguments  {_shown(dict(handling.arguments))}"
     else:
-        source = f"from {event.published_by or event.src}" if event.published_by or event.src else "from outside"
-        yield f"  event    {event.topic}  {event.event_id[:8]}  {source}"
+        yield f"  event    {event.topic}  {event.event_id[:8]}  from {event.published_by or event.src or 'outside'}"
         yield f"  payload  {_shown(event.payload)}"
         if event.trail:
-            yield f"  causes   {' > '.join(_links(event)[-3:])}"
-        if handling.attempt > 1:
-            yield f"  attempt  {handling.attempt}"
+            yield f"  causes   {' > '.join(name for link in event.trail[-3:] for name in link)}"
     yield f"  {_HELP}"
-
-
-def _links(event: Event) -> list[str]:
-    return [f"{topic} > {handler}" for topic, handler in event.trail]
 
 
 def _shown(value: Any) -> str:

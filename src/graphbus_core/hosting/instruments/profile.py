@@ -105,21 +105,6 @@ class _Measured:
         )
 
 
-class _Watching:
-    __slots__ = ("_began", "_measured")
-
-    def __init__(self, measured: _Measured) -> None:
-        self._measured = measured
-
-    def __enter__(self) -> None:
-        self._began = perf_counter_ns()
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._measured.add(perf_counter_ns() - self._began)
-        if error is not None:
-            self._measured.failed += 1
-
-
 class Profiler:
     """Middleware that measures. It holds 6 KiB for each handler and method that was ever called, however often that was."""
 
@@ -130,9 +115,16 @@ class Profiler:
 
     def __call__(self, handling: Handling) -> Iterator[None]:
         """Measure what is handled."""
-        measured = self._measured.get(handling.name) or self._begin(handling)
-        with _Watching(measured):
+        measured = self._measured.get(handling.name)
+        if measured is None:
+            measured = self._measured.setdefault(handling.name, _Measured(handling.name, handling.kind))
+        began, failed = perf_counter_ns(), 1
+        try:
             yield
+            failed = 0
+        finally:
+            measured.add(perf_counter_ns() - began)
+            measured.failed += failed
 
     def profile(self) -> Profile:
         """Give what was measured so far."""
@@ -140,9 +132,6 @@ class Profiler:
         all_ns = sum(each.total_ns for each in measured)
         rows = (each.row(all_ns) for each in sorted(measured, key=lambda each: -each.total_ns))
         return Profile(began=self._began, wall_s=(perf_counter_ns() - self._began_ns) / 1e9, handlers=tuple(rows))
-
-    def _begin(self, handling: Handling) -> _Measured:
-        return self._measured.setdefault(handling.name, _Measured(handling.name, handling.kind))
 
 
 def save(profile: Profile, folder: Path) -> None:

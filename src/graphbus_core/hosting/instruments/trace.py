@@ -1,17 +1,17 @@
 """Trace: which handler got which event, when, for how long, and with what outcome; in memory, or as JSON lines in a file.
 
 `trace.jsonl` begins with a line that names its version; every other line is one `Delivery`, in the order in which they
-ended. Each line is one `write` at the end of the file: any number of threads and processes can write, and whoever follows the
-file sees each delivery at once. A full file becomes `trace.1.jsonl`, in the place of the one before it.
+ended. Each line is one `write` at the end of the file: any number of threads and processes can write, and a reader that
+follows the file sees each delivery at once. A full file becomes `trace.1.jsonl`, in the place of the one before it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from threading import Lock
 from time import perf_counter, time
@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphbus_core.errors import Place, RunError, did_you_mean
+from graphbus_core.errors import Place, RunError
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
 from graphbus_core.middleware import Handling
@@ -29,12 +29,15 @@ from graphbus_core.store.beneath import Folder, read_plain
 FILE = "trace.jsonl"
 FULL = "trace.1.jsonl"
 VERSION = 1
-MOST_BYTES = 32 << 20
-"""How large the file becomes: about 80,000 deliveries without payloads."""
+SHORT = 8
+"""How many digits of an id are shown."""
 
+_MOST_BYTES = 32 << 20
+"""How large the file becomes: about 80,000 deliveries without payloads."""
 _READ_BYTES = 1 << 30
-_KEPT = 10_000
+_RECORDED = 10_000
 _HEADER_BYTES = 200
+_CANDIDATES = 6
 
 Outcome = Literal["done", "failed", "interrupted"]
 
@@ -75,34 +78,41 @@ Take = Callable[[Delivery], None]
 
 
 class Tracer:
-    """Middleware that takes down every delivery, on the thread of the handler.
+    """Middleware that records every delivery, on the thread of the handler.
 
     Args:
         take: Gets each delivery; without it the last 10,000 are recorded.
         show: Gets each delivery after that; may be exchanged while the graph runs.
+        with_payloads: Record payloads, too.
 
     Attributes:
         recorded: The last deliveries, in the order in which they ended.
     """
 
     def __init__(self, take: Take | None = None, *, show: Take | None = None, with_payloads: bool = False) -> None:
-        self.recorded: deque[Delivery] = deque(maxlen=_KEPT)
+        self.recorded: deque[Delivery] = deque(maxlen=_RECORDED)
         self.show = show
         self._take = take or self.recorded.append
         self._with_payloads = with_payloads
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Take down what becomes of an event; a call is no delivery."""
+        """Record one delivery; a call is none."""
         if handling.event is None:
             yield
             return
-        with _Watching(self, handling, handling.event):
+        started, begun = time(), perf_counter()
+        has_returned = False
+        try:
             yield
+            has_returned = True
+        finally:
+            error = None if has_returned else sys.exception()
+            self._note(handling, handling.event, started, perf_counter() - begun, error)
 
-    def note(
+    def _note(
         self, handling: Handling, event: Event, started: float, duration_s: float, error: BaseException | None
     ) -> None:
-        """Take down one delivery that has ended."""
+        outcome: Outcome = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
         delivery = Delivery(
             event_id=event.event_id,
             causation_id=event.causation_id,
@@ -115,8 +125,8 @@ class Tracer:
             attempt=handling.attempt,
             started=started,
             duration_s=duration_s,
-            outcome=_outcome(error),
-            error="" if error is None else _describe_error(error),
+            outcome=outcome,
+            error="" if error is None else _describe(error),
             payload=_as_json(event.payload) if self._with_payloads else "",
         )
         self._take(delivery)
@@ -124,31 +134,7 @@ class Tracer:
             self.show(delivery)
 
 
-class _Watching:
-    """Looks at the clock when a handler begins and when it ends, however it does."""
-
-    __slots__ = ("_begun", "_event", "_handling", "_started", "_tracer")
-
-    def __init__(self, tracer: Tracer, handling: Handling, event: Event) -> None:
-        self._tracer = tracer
-        self._handling = handling
-        self._event = event
-
-    def __enter__(self) -> None:
-        self._started, self._begun = time(), perf_counter()
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._tracer.note(self._handling, self._event, self._started, perf_counter() - self._begun, error)
-
-
-def _outcome(error: BaseException | None) -> Outcome:
-    if error is None:
-        return "done"
-    return "failed" if isinstance(error, Exception) else "interrupted"
-
-
-def _describe_error(error: BaseException) -> str:
-    """Describe what was raised in one line."""
+def _describe(error: BaseException) -> str:
     if isinstance(error, RunError):
         return f"{error.sentence} [{error.code}]"
     first = str(error).partition("\n")[0].encode("utf-8", "replace").decode()
@@ -158,6 +144,9 @@ def _describe_error(error: BaseException) -> str:
 def _as_json(payload: object) -> str:
     text, _ = attempt(lambda: msgspec.json.encode(payload, enc_hook=repr).decode())
     return text or ""
+
+
+# --- the file -------------------------------------------------------------------------------
 
 
 class TraceFile:
@@ -173,7 +162,7 @@ class TraceFile:
         RunError: GBE683 when it cannot be opened; GBE643 when it is damaged or a newer GraphBus has written it.
     """
 
-    def __init__(self, folder: Path, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path, *, most_bytes: int = _MOST_BYTES) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
         self._turning = Lock()
@@ -181,7 +170,7 @@ class TraceFile:
         try:
             self._open()
         except OSError as error:
-            raise _unwritable(folder / FILE, error) from None
+            raise self._unwritable(error) from None
 
     def __enter__(self) -> TraceFile:
         return self
@@ -190,7 +179,7 @@ class TraceFile:
         self.close()
 
     def close(self) -> None:
-        """Write nothing more. Twice is once."""
+        """Close the file. A second call does nothing."""
         with self._turning:
             if self._handle >= 0:
                 os.close(self._handle)
@@ -208,7 +197,8 @@ class TraceFile:
                 self._turn()
         except (OSError, RunError) as error:
             self.close()
-            _log.error("%s The graph runs on without a trace.", _sentence(error, self._folder / FILE))
+            refusal = error if isinstance(error, RunError) else self._unwritable(error)
+            _log.error("%s The graph runs on without a trace.", refusal.sentence)
 
     def _turn(self) -> None:
         with self._turning:
@@ -216,7 +206,7 @@ class TraceFile:
                 return
             with Folder.at(self._folder) as folder:
                 known = folder.status(FILE)
-                if known is not None and os.path.samestat(known, os.fstat(self._handle)):
+                if known is not None and os.path.samestat(known, os.fstat(self._handle)):  # else another has done it
                     folder.replace(FILE, FULL)
             before = self._handle
             self._open()
@@ -225,41 +215,29 @@ class TraceFile:
     def _open(self) -> None:
         with Folder.at(self._folder, make=True) as folder:
             handle = folder.open_own(FILE, 0o600)  # payloads are for its owner alone
-        header = os.pread(handle, _HEADER_BYTES, 0)
-        if not header:
-            os.write(handle, msgspec.json.encode(_Header(trace_version=VERSION)) + b"\n")
         try:
+            header = os.pread(handle, _HEADER_BYTES, 0)
             if header:
                 _check(header, self._folder / FILE)
+            else:
+                os.write(handle, msgspec.json.encode({"trace_version": VERSION}) + b"\n")
         except RunError:
             os.close(handle)
             raise
         fcntl.fcntl(handle, fcntl.F_SETFL, os.O_APPEND)
         self._handle, self._bytes = handle, os.fstat(handle).st_size
 
-
-class _Header(msgspec.Struct, frozen=True):
-    trace_version: int
+    def _unwritable(self, error: OSError) -> RunError:
+        place = Place(str(self._folder / FILE))
+        return RunError("GBE683", where=place, what="The trace", reason=error.strerror or str(error))
 
 
 def _check(content: bytes, path: Path) -> None:
-    reason = "it is damaged"
-    try:
-        version = msgspec.json.decode(content.partition(b"\n")[0], type=_Header).trace_version
-        if version == VERSION:
-            return
-        reason = "a newer GraphBus has written it"
-    except msgspec.DecodeError:
-        pass
-    raise RunError("GBE643", where=Place(str(path)), what="The trace", reason=reason)
-
-
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError("GBE683", where=Place(str(path)), what="The trace", reason=error.strerror or str(error))
-
-
-def _sentence(error: OSError | RunError, path: Path) -> str:
-    return (error if isinstance(error, RunError) else _unwritable(path, error)).sentence
+    header = content.partition(b"\n")[0]
+    version, _ = attempt(lambda: msgspec.json.decode(header, type=dict[str, int])["trace_version"])
+    if version != VERSION:
+        reason = "it is damaged" if version is None else "a newer GraphBus has written it"
+        raise RunError("GBE643", where=Place(str(path)), what="The trace", reason=reason)
 
 
 def read(folder: Path) -> list[Delivery]:
@@ -284,7 +262,7 @@ def read(folder: Path) -> list[Delivery]:
 
 
 def _deliveries(content: bytes) -> Iterator[Delivery]:
-    """A line that a full disk has cut off, or that is being written, is left out."""
+    """Decode each line; one that a full disk has cut off, or that is being written, is left out."""
     decoder = msgspec.json.Decoder(Delivery)
     for line in content.split(b"\n")[1:]:
         try:
@@ -293,75 +271,31 @@ def _deliveries(content: bytes) -> Iterator[Delivery]:
             continue
 
 
-SHORT = 8
-"""How many digits of an id are shown."""
-
-_CANDIDATES = 6
+# --- causes and effects ---------------------------------------------------------------------
 
 
-class Handled(msgspec.Struct, frozen=True, kw_only=True):
-    """What one handler did with an event; `caused` are the events that it has published meanwhile."""
-
-    delivery: Delivery
-    caused: tuple[Caused, ...] = ()
-
-
-class Caused(msgspec.Struct, frozen=True, kw_only=True):
-    """An event with its deliveries, in the order in which they ended.
+class Tree(NamedTuple):
+    """An event and everything that it has caused.
 
     Attributes:
-        topic: Empty when the trace holds no delivery of it: it is forgotten, or it had none.
-        published: Seconds since the epoch; 0 when it is not known.
+        event_id: The event.
+        deliveries: Event -> its deliveries, oldest first; an event that the trace has forgotten, or that nobody heard, has none.
+        effects: Event -> the events that its handlers have published, oldest first.
     """
 
     event_id: str
-    topic: str
-    src: str
-    published_by: str
-    published: float
-    payload: str
-    handled: tuple[Handled, ...]
-    unplaced: tuple[Caused, ...] = ()
+    deliveries: dict[str, list[Delivery]]
+    effects: dict[str, list[str]]
 
 
-def plant(event_id: str, deliveries: Sequence[Delivery]) -> Caused:
+def plant(event_id: str, deliveries: Sequence[Delivery]) -> Tree:
     """Make the tree below an event from all deliveries of its root, oldest first."""
-    own: dict[str, list[Delivery]] = {}
-    effects: dict[str, list[str]] = {}
+    tree = Tree(event_id, {}, {})
     for delivery in deliveries:
-        if delivery.event_id not in own and delivery.causation_id:
-            effects.setdefault(delivery.causation_id, []).append(delivery.event_id)
-        own.setdefault(delivery.event_id, []).append(delivery)
-    # leaves first, so that the depth of a tree is not limited by the stack
-    order = [event_id]
-    for each in order:
-        order += effects.get(each, ())
-    made: dict[str, Caused] = {}
-    for each in reversed(order):
-        made[each] = _caused(each, own.get(each, []), [made[effect] for effect in effects.get(each, ())])
-    return made[event_id]
-
-
-def _caused(event_id: str, own: Sequence[Delivery], effects: Sequence[Caused]) -> Caused:
-    last = {delivery.handler: index for index, delivery in enumerate(own)}  # the last attempt of each handler
-    handled = [
-        Handled(
-            delivery=delivery,
-            caused=tuple(each for each in effects if last.get(each.published_by) == index),
-        )
-        for index, delivery in enumerate(own)
-    ]
-    first = own[0] if own else None
-    return Caused(
-        event_id=event_id,
-        topic=first.topic if first else "",
-        src=first.src if first else "",
-        published_by=first.published_by if first else "",
-        published=first.published if first else 0.0,
-        payload=first.payload if first else "",
-        handled=tuple(handled),
-        unplaced=tuple(each for each in effects if each.published_by not in last),
-    )
+        if delivery.event_id not in tree.deliveries and delivery.causation_id:
+            tree.effects.setdefault(delivery.causation_id, []).append(delivery.event_id)
+        tree.deliveries.setdefault(delivery.event_id, []).append(delivery)
+    return tree
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):
@@ -395,11 +329,11 @@ def roots(deliveries: Sequence[Delivery], limit: int = 0) -> list[Root]:
 
 
 def _root(event_id: str, tree: Sequence[Delivery]) -> Root:
-    own = [each for each in tree if each.event_id == event_id]
+    own = next((each for each in tree if each.event_id == event_id), None)
     return Root(
         event_id=event_id,
-        topic=own[0].topic if own else "",
-        src=own[0].src if own else "",
+        topic=own.topic if own else "",
+        src=own.src if own else "",
         published=min(each.published for each in tree),
         events=len({each.event_id for each in tree}),
         deliveries=len(tree),
@@ -416,7 +350,7 @@ class Found(NamedTuple):
     deliveries: list[Delivery]
 
     @property
-    def tree(self) -> Caused:
+    def tree(self) -> Tree:
         """What the root has caused."""
         return plant(self.root, self.deliveries)
 
@@ -434,8 +368,7 @@ def find(deliveries: Sequence[Delivery], word: str) -> Found:
             root_of.setdefault(event_id, each.correlation_id)
     matching = [event_id for event_id in root_of if event_id.startswith(word)]
     if not matching:
-        near = did_you_mean(word, [event_id[: max(len(word), SHORT)] for event_id in islice(root_of, 1000)])
-        raise RunError("GBE685", event_id=word, suggestion=near)
+        raise RunError("GBE685", event_id=word)
     if len(matching) > 1:
         known = ", ".join(event_id[:SHORT] for event_id in matching[:_CANDIDATES])
         raise RunError("GBE686", count=len(matching), event_id=word, known=known)

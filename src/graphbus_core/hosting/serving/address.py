@@ -1,10 +1,17 @@
-"""Where to listen and with which token, settled before anything listens; and who may send requests."""
+"""Where to listen and with which token, settled before anything listens; and who may send requests.
+
+A token keeps strangers out, the Host keeps rebound names out, the Origin keeps pages of others out. A web page can make its
+reader's browser send requests to 127.0.0.1. It cannot set their Origin, their token, or a content type of JSON without asking
+first; and a page whose own name points here cannot hide that name.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from hmac import compare_digest
 from pathlib import Path
 from secrets import token_urlsafe
@@ -20,11 +27,7 @@ from graphbus_core.store.beneath import Folder
 PROBES = frozenset({"/livez", "/readyz", "/startupz"})
 
 _LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost"})
-
-
-# A token keeps strangers out, the Host keeps rebound names out, the Origin keeps pages of others out. A web page can make its
-# reader's browser send requests to 127.0.0.1. It cannot set their Origin, their token, or a content type of JSON without asking
-# first; and with a name of its own that it lets point here, it cannot hide that name.
+_HOST = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 
 class Guard:
@@ -72,25 +75,15 @@ def _names_one_of(host: str, names: Container[str]) -> bool:
 
 def host_name(host: str) -> str:
     """The host without its port, in small letters; empty for what is none."""
-    name, bracket, port = host.partition("]")
-    if not bracket:
-        name, _, port = host.partition(":")
-    elif port and not port.startswith(":"):
-        return ""
-    port = port.removeprefix(":")
-    return "" if port and not port.isdecimal() else name.removeprefix("[").lower()
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""
 
 
 def _is_address(name: str) -> bool:
-    """True for an IPv4 or IPv6 address."""
     import socket
 
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, name)
-        except (OSError, ValueError):
-            continue
-        return True
+    with suppress(OSError, ValueError):
+        return bool(socket.inet_pton(socket.AF_INET6 if ":" in name else socket.AF_INET, name))
     return False
 
 
@@ -99,7 +92,7 @@ def is_loopback(host: str) -> bool:
     return host.lower() in _LOOPBACK_NAMES or host == "::1" or (host.startswith("127.") and _is_address(host))
 
 
-MIN_TOKEN_LENGTH = 16
+_MIN_TOKEN_LENGTH = 16
 _OTHERS = S_IROTH | S_IWOTH
 
 _log = Log("graphbus.http")
@@ -155,10 +148,11 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
     if sys.stderr.isatty():
         return Token(made, f"token: {made} (set {config.token_env or 'token_env'} to keep one)")
     if not is_loopback(config.host):
-        raise UsageError("GBE155", host=config.host, length=MIN_TOKEN_LENGTH, variable=config.token_env or "token_env")
+        raise UsageError("GBE155", host=config.host, length=_MIN_TOKEN_LENGTH, variable=config.token_env or "token_env")
     path = state_dir / "http_token"
     try:
-        _write_privately(path, made)
+        with Folder.at(path.parent, make=True) as folder:
+            folder.write(path.name, f"{made}\n".encode("ascii"), 0o600)
     except OSError as error:
         reason = f"it cannot be written ({error.strerror}); put one into the variable {config.token_env or 'token_env'}"
         raise UsageError("GBE156", source=os.path.relpath(path), reason=reason) from None
@@ -166,8 +160,8 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
 
 
 def _checked(token: str, source: str) -> str:
-    if len(token) < MIN_TOKEN_LENGTH:
-        reason = f"it has {len(token)} characters, and {MIN_TOKEN_LENGTH} are the least"
+    if len(token) < _MIN_TOKEN_LENGTH:
+        reason = f"it has {len(token)} characters, and {_MIN_TOKEN_LENGTH} are the least"
         raise UsageError("GBE156", source=source, reason=reason)
     if not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError("GBE156", source=source, reason="a header can hold only plain letters, digits and signs")
@@ -185,9 +179,3 @@ def _read(path: Path, shown: str) -> str:
         can = "read" if mode & S_IROTH else "write"
         _log.warning("every user of this machine can %s %s, which holds the token: chmod 600 %s", can, shown, shown)
     return text
-
-
-def _write_privately(path: Path, token: str) -> None:
-    """Write it so that at no moment anybody else can read it."""
-    with Folder.at(path.parent, make=True) as folder:
-        folder.write(path.name, f"{token}\n".encode("ascii"), 0o600)

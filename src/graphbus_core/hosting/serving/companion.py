@@ -19,8 +19,7 @@ from graphbus_core.hosting.imports import require
 from graphbus_core.hosting.metrics import Meter, exposition
 from graphbus_core.hosting.serving.address import Token, find_token
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
-from graphbus_core.model.artifacts import ProjectInfo
-from graphbus_core.model.config import ResolvedRun, RuntimeConfig, ServeConfig
+from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import find_root, project_info, resolve_run
 
 _POLL_S = 0.01
@@ -59,15 +58,23 @@ class Servers:
 
     def __init__(self, asked: Asked, artifacts: str, show: Show) -> None:
         run = resolve_run(RuntimeConfig(artifacts=artifacts))
+        serve = run.settings.serve
+        port = serve.port if asked.port is None else asked.port
         self.meter = Meter()
         self.ports: dict[str, int] = {}
-        self._config = _overridden(run.settings.serve, asked)
+        self._config = msgspec.structs.replace(serve, host=asked.host or serve.host, port=port)
         self._queue = run.settings.queue
+        self._root = find_root([Path(run.artifacts_dir).parent])
         self._show = show
-        self._held = ExitStack()
+        self._listener: socket.socket | None = None
+        self._probes: ProbeServer | None = None
         with ExitStack() as held:
-            self._http = self._prepare_http(run, held) if asked.is_serving else None
-            self._probes = self._prepare_probes(*asked.health, held) if asked.health else None
+            if asked.is_serving:
+                self._listener, self._token = self._listen(run, held)
+            if asked.health:
+                self._probes = ProbeServer(*asked.health)
+                held.callback(self._probes.close)
+                self.ports["health"] = self._probes.port
             self._held = held.pop_all()
 
     def close(self) -> None:
@@ -82,67 +89,38 @@ class Servers:
             self._probes.start(status, lambda: exposition(graph.bus.statistics(), self.meter))
             graph.at_end(self._probes.stop)
             self._show(f"Probes and metrics at http://{_shown(self._probes.host)}:{self._probes.port}/metrics")
-        is_busy = self._begin(self._http, graph, status) if self._http is not None else _never_busy
+        in_flight = self._serve(self._listener, graph, status) if self._listener else lambda: 0
         try:
             yield
         finally:
             status.is_stopping = True
-            _wait_while(is_busy, graph.begin_grace())
+            deadline = monotonic() + graph.begin_grace()
+            while in_flight() and monotonic() < deadline:
+                sleep(_POLL_S)
 
-    def _prepare_http(self, run: ResolvedRun, held: ExitStack) -> _Http:
+    def _listen(self, run: ResolvedRun, held: ExitStack) -> tuple[socket.socket, Token]:
         require("--serve", ("starlette", "uvicorn"), extra="serve")
         from graphbus_core.hosting.serving.server import listen
 
         listener = held.enter_context(listen(self._config.host, self._config.port))
-        # After that: a file with a token may belong to the one who listens there already.
-        root = find_root([Path(run.artifacts_dir).parent])
-        token = find_token(self._config, root, Path(run.state_dir))
         self.ports["serve"] = listener.getsockname()[1]
-        return _Http(token, listener, project_info(root))
+        # After that: a file with a token may belong to the one who listens there already.
+        return listener, find_token(self._config, self._root, Path(run.state_dir))
 
-    def _prepare_probes(self, host: str, port: int, held: ExitStack) -> ProbeServer:
-        server = ProbeServer(host, port)
-        held.callback(server.close)
-        self.ports["health"] = server.port
-        return server
-
-    def _begin(self, http: _Http, graph: LiveGraph, status: Status) -> Callable[[], bool]:
+    def _serve(self, listener: socket.socket, graph: LiveGraph, status: Status) -> Callable[[], int]:
         from graphbus_core.hosting.serving.app import make_app
         from graphbus_core.hosting.serving.server import HttpServer
         from graphbus_core.hosting.serving.site import Site
 
-        site = Site(graph, self._config, token=http.token.text, meter=self.meter, status=status, info=http.info)
-        server = HttpServer(make_app(site), self._config, http.listener)
+        info, token = project_info(self._root), self._token
+        site = Site(graph, self._config, token=token.text, meter=self.meter, status=status, info=info)
+        server = HttpServer(make_app(site), self._config, listener)
         server.start()
-        graph.at_end(site.crew.dismiss)
         graph.at_end(server.stop)
         self._show(f"Listening at http://{_shown(self._config.host)}:{self.ports['serve']}/")
-        if http.token.notice:
-            self._show(http.token.notice)
-        return lambda: site.in_flight > 0
-
-
-class _Http(NamedTuple):
-    """What `--serve` has settled before the graph starts."""
-
-    token: Token
-    listener: socket.socket
-    info: ProjectInfo
-
-
-def _overridden(config: ServeConfig, asked: Asked) -> ServeConfig:
-    port = config.port if asked.port is None else asked.port
-    return msgspec.structs.replace(config, host=asked.host or config.host, port=port)
-
-
-def _wait_while(is_busy: Callable[[], bool], grace_s: float) -> None:
-    deadline = monotonic() + grace_s
-    while is_busy() and monotonic() < deadline:
-        sleep(_POLL_S)
-
-
-def _never_busy() -> bool:
-    return False
+        if token.notice:
+            self._show(token.notice)
+        return lambda: site.in_flight
 
 
 def _shown(host: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from graphbus_core.hosting.serving.problems import MEDIA_TYPE, TITLES
@@ -11,8 +11,6 @@ from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
 from graphbus_core.model.topics import is_topic, matches
 from graphbus_core.schema.json_schema import JsonSchema, Writer
 from graphbus_core.schema.types import Schema
-
-VERSION = "3.1.0"
 
 _WRITER = Writer()
 
@@ -46,7 +44,7 @@ _ACCEPTED = {
         "failed": {"type": "array", "items": {"type": "string"}, "description": "Handlers whose dead letter it is."},
     },
 }
-_REFUSALS = (400, 401, 403, 408, 413, 415, 422, 431, 500, 503, 504)
+_REFUSALS = (400, 401, 403, 413, 415, 422, 500, 503, 504)
 """What a request to an address that there is may be answered with, if not with success."""
 _FROM_OUTSIDE = "What its handlers take. An event that they cannot take is accepted, and becomes a dead letter."
 
@@ -62,8 +60,8 @@ def document(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: floa
     }
     topics = [topic for topic in artifacts.topics.topics if is_topic(topic.name)]
     return {
-        "openapi": VERSION,
-        "info": _info(info),
+        "openapi": "3.1.0",
+        "info": {name: text for name, text in info._asdict().items() if text},
         "paths": {
             **calls,
             **{f"/publish{topic.name}": {"post": _publish(topic, agents, wait_limit_s)} for topic in topics},
@@ -81,17 +79,14 @@ def document(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: floa
     }
 
 
-def _info(info: ProjectInfo) -> dict[str, Any]:
-    return {name: text for name, text in info._asdict().items() if text}
-
-
 def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
+    result = {} if method.output_schema is None else _WRITER.result(method.output_schema)
     operation: dict[str, Any] = {
         "operationId": f"call.{agent.name}.{method.name}",
         "tags": [agent.name],
-        "requestBody": _body(method.input_schema, _WRITER.arguments),
+        "requestBody": _body([method.input_schema], _WRITER.arguments),
         "responses": {
-            "200": {"description": "The result of the method.", "content": _json(method.output_schema, _WRITER.result)},
+            "200": {"description": "The result of the method.", "content": _json(result)},
             **_refusals(),
         },
     }
@@ -108,7 +103,7 @@ def _publish(topic: Topic, agents: Iterable[AgentDefinition], wait_limit_s: floa
         "summary": f"Publish {topic.name}" + (f", heard by {heard}" if heard else ""),
         **({"description": _FROM_OUTSIDE} if taken else {}),
         "parameters": [_wait(wait_limit_s)],
-        "requestBody": _body_for_all(taken) if taken else _body(topic.schema, _WRITER.payload),
+        "requestBody": _body(taken or [topic.schema], _WRITER.payload),
         "responses": {
             "202": {"description": "The event is on its way.", "content": {"application/json": _ref("Accepted")}},
             "200": {"description": "With `wait`: it is handled.", "content": {"application/json": _ref("Accepted")}},
@@ -165,24 +160,19 @@ def _probe(path: str, meaning: str) -> dict[str, Any]:
     }
 
 
-def _body(schema: Schema | None, write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
-    return {"required": _has_required(schema), "content": _json(schema, write)}
+def _body(schemas: Sequence[Schema | None], write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
+    """A body that fits all of these schemas."""
+    known = [schema for schema in schemas if schema is not None]
+    written = [write(schema) for schema in known]
+    fitting = (
+        {"allOf": written} if len(written) > 1 else {key: value for each in written for key, value in each.items()}
+    )
+    is_required = any(field.required for schema in known for field in schema.fields)
+    return {"required": is_required, "content": _json(fitting)}
 
 
-def _body_for_all(schemas: Sequence[Schema]) -> dict[str, Any]:
-    """A body that fits all of these."""
-    if len(schemas) == 1:
-        return _body(schemas[0], _WRITER.payload)
-    fitting = {"allOf": [_WRITER.payload(schema) for schema in schemas]}
-    return {"required": any(map(_has_required, schemas)), "content": {"application/json": {"schema": fitting}}}
-
-
-def _json(schema: Schema | None, write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
-    return {"application/json": {"schema": {} if schema is None else write(schema)}}
-
-
-def _has_required(schema: Schema | None) -> bool:
-    return schema is not None and any(field.required for field in schema.fields)
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
 
 
 def _ref(name: str) -> dict[str, Any]:

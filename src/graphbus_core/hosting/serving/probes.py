@@ -6,10 +6,9 @@ Nothing can be called or changed here, so there is no token. Connections are few
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from threading import BoundedSemaphore, Thread, Timer
+from threading import Thread
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -17,15 +16,13 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.metrics import CONTENT_TYPE, Meter
 from graphbus_core.hosting.serving.address import may_read_without_token, refuse_address
 
-
-class Answer(NamedTuple):
-    """The status of a response, and its body as JSON will show it."""
-
-    status: int
-    body: dict[str, str | float]
+Answer = tuple[int, dict[str, str | float]]
+"""The status of a response, and its body as JSON will show it."""
+_TIMEOUT_S = 5.0
 
 
-_DEAD = Answer(503, {"status": "dead"})
+def _no(status: str, **facts: str | float) -> Answer:
+    return 503, {"status": status, **facts}
 
 
 class Status:
@@ -40,38 +37,48 @@ class Status:
         self._meter = meter
         self._stuck_after_s = stuck_after_s
         self._queue = queue
-        self._seen: tuple[tuple[int, int, int], float] | None = (
-            None  # what had begun while something waited, and since when
-        )
+        self._seen: tuple[tuple[int, int, int], float] | None = None
+        """What had begun while something waited, and since when."""
         self.is_stopping = False
 
     def answer(self, path: str) -> Answer | None:
-        """What the probe at this path says; None when it is none."""
+        """Answer the probe at this path; None when it is none."""
         probe = {"/livez": self.live, "/readyz": self.ready, "/startupz": self.started}.get(path)
         return None if probe is None else probe()
 
     def encoded(self, path: str) -> tuple[bytes, int]:
         """The same as the body and the status of a response."""
-        status, body = self.answer(path) or Answer(404, {"status": "unknown"})
+        status, body = self.answer(path) or (404, {"status": "unknown"})
         return msgspec.json.encode(body), status
 
     def started(self) -> Answer:
         """Yes: nothing listens before the graph has started."""
-        return Answer(200, {"status": "started"})
+        return 200, {"status": "started"}
 
     def live(self) -> Answer:
         """No when a handler runs for too long, or what waits is not delivered: only a restart helps."""
         if self._graph.bus.is_dispatcher_lost and not self.is_stopping:
-            return _DEAD
+            return _no("dead")
         stuck = self._stuck_handler() or self._stuck_queue() if self._stuck_after_s else None
-        return stuck or Answer(200, {"status": "alive"})
+        return stuck or (200, {"status": "alive"})
+
+    def ready(self) -> Answer:
+        """No while the graph stops, when nobody delivers, or when no more events can wait."""
+        if self.is_stopping:
+            return _no("stopping")
+        if self._graph.bus.is_dispatcher_lost:
+            return _no("dead")
+        queued = self._graph.bus.statistics().queued
+        if self._queue and queued >= self._queue:
+            return _no("overloaded", queued=queued)
+        return 200, {"status": "ready"}
 
     def _stuck_handler(self) -> Answer | None:
         longest = self._meter.longest()
         running_s = 0.0 if longest is None else monotonic() - longest.since
         if longest is None or running_s <= self._stuck_after_s:
             return None
-        return Answer(503, {"status": "stuck", "handler": longest.name, "running_s": round(running_s, 1)})
+        return _no("stuck", handler=longest.name, running_s=round(running_s, 1))
 
     def _stuck_queue(self) -> Answer | None:
         """As far as probes have seen: something waited all the time, and nothing has begun."""
@@ -80,28 +87,12 @@ class Status:
         if not statistics.queued:
             self._seen = None
             return None
-        seen = self._seen
-        if seen is None or seen[0] != begun:
-            seen = self._seen = begun, now
-        waiting_s = now - seen[1]
+        if self._seen is None or self._seen[0] != begun:
+            self._seen = begun, now
+        waiting_s = now - self._seen[1]
         if waiting_s <= self._stuck_after_s:
             return None
-        return Answer(503, {"status": "stuck", "queued": statistics.queued, "waiting_s": round(waiting_s, 1)})
-
-    def ready(self) -> Answer:
-        """No while the graph stops, when nobody delivers, or when no more events can wait."""
-        if self.is_stopping:
-            return Answer(503, {"status": "stopping"})
-        if self._graph.bus.is_dispatcher_lost:
-            return _DEAD
-        queued = self._graph.bus.statistics().queued
-        if self._queue and queued >= self._queue:
-            return Answer(503, {"status": "overloaded", "queued": queued})
-        return Answer(200, {"status": "ready"})
-
-
-_MAX_CONNECTIONS = 32
-_TIMEOUT_S = 5.0
+        return _no("stuck", queued=statistics.queued, waiting_s=round(waiting_s, 1))
 
 
 class ProbeServer:
@@ -141,42 +132,17 @@ def _make_server(host: str, port: int) -> Any:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from socketserver import TCPServer
 
-    def hang_up(connection: socket.socket) -> None:
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
-
     class Server(ThreadingHTTPServer):
-        daemon_threads = True
         block_on_close = False
         request_queue_size = 128
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        free = BoundedSemaphore(_MAX_CONNECTIONS)
 
         def server_bind(self) -> None:
             """Like that of a plain TCP server: the one for HTTP asks for the name of the address, which can take long."""
             TCPServer.server_bind(self)
 
-        def process_request(self, request: Any, client_address: Any) -> None:
-            if not self.free.acquire(blocking=False):
-                self.shutdown_request(request)
-                return
-            try:
-                super().process_request(request, client_address)
-            except RuntimeError:  # the system gives no more threads
-                self.free.release()
-                raise
-
-        def process_request_thread(self, request: Any, client_address: Any) -> None:
-            patience = Timer(_TIMEOUT_S, hang_up, (request,))
-            try:
-                patience.start()
-                super().process_request_thread(request, client_address)
-            finally:
-                patience.cancel()
-                self.free.release()
-
         def handle_error(self, *_given: object) -> None:
-            """A connection that breaks is no news."""
+            """A connection that breaks, or gets no thread, is no news."""
 
     return Server((host, port), BaseHTTPRequestHandler)
 
@@ -191,16 +157,15 @@ def _answerer(status: Status, metrics: Callable[[], bytes], listens_at: str) -> 
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            if path == "/metrics" and not may_read_without_token(listens_at, self.headers.get("host", "")):
-                self._send(403, "application/json", b'{"status":"the Host is not this machine"}')
-            elif path == "/metrics":
-                self._send(200, CONTENT_TYPE, metrics())
-            else:
+            if path != "/metrics":
                 body, number = status.encoded(path)
                 self._send(number, "application/json", body)
+            elif may_read_without_token(listens_at, self.headers.get("host", "")):
+                self._send(200, CONTENT_TYPE, metrics())
+            else:
+                self._send(403, "application/json", b'{"status":"the Host is not this machine"}')
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
+        do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
 
         def log_message(self, *_given: object) -> None:
             """Probes are no news."""

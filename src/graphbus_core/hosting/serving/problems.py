@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,41 +10,19 @@ from graphbus_core.errors import GraphBusError
 
 MEDIA_TYPE = "application/problem+json"
 
-MAX_HEAD_BYTES = 16_384
-"""The first line and the headers of a request."""
-
-REFUSED = "graphbus-refused"
-"""The header of a request that `server` makes in the place of one that it refuses; its value is the status of the answer."""
-
-REFUSED_HEADS = {
-    400: "This is not an HTTP request, or it could be read in two ways.",
-    431: f"The head of a request may have {MAX_HEAD_BYTES} bytes.",
-    503: "There are too many connections.",
-}
-
-_STATUS = {
-    "GBE610": 400,
-    "GBE612": 422,
-    "GBE613": 413,
-    "GBE614": 422,
-    "GBE615": 503,
-    "GBE618": 503,
-    "GBE619": 404,
-    "GBE620": 404,
-    "GBE621": 404,
-    "GBE622": 422,
-    "GBE636": 503,
-    "GBE670": 400,
-    "GBE673": 401,
-    "GBE674": 403,
-    "GBE675": 403,
-    "GBE676": 413,
-    "GBE677": 415,
-    "GBE678": 503,
-    "GBE679": 504,
-    "GBE696": 404,
+_STATUSES = {
+    400: "GBE610 GBE670",
+    401: "GBE673",
+    403: "GBE674 GBE675",
+    404: "GBE619 GBE620 GBE621 GBE696",
+    413: "GBE613 GBE676",
+    415: "GBE677",
+    422: "GBE612 GBE614 GBE622",
+    503: "GBE615 GBE618 GBE636 GBE678",
+    504: "GBE679",
 }
 """What is the doing of the client, or will pass. Everything else is ours, and the client learns only that it happened."""
+_STATUS_OF = {code: status for status, codes in _STATUSES.items() for code in codes.split()}
 
 TITLES = {
     400: "Bad Request",
@@ -53,29 +30,13 @@ TITLES = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
-    408: "Request Timeout",
     413: "Content Too Large",
     415: "Unsupported Media Type",
     422: "Unprocessable Content",
-    431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
-
-_HEADERS = {
-    401: {"www-authenticate": 'Bearer realm="graphbus"'},
-    408: {"connection": "close"},
-    503: {"retry-after": "1"},
-}
-
-
-class FieldProblem(msgspec.Struct, frozen=True):
-    """One value that does not fit its schema."""
-
-    field: str
-    expected: str
-    got: str
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,7 +48,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         detail: What is wrong, in a sentence.
         code: Ours, as docs/errors.md lists them.
         hint: What to do.
-        errors: The values that do not fit, for 422.
+        errors: The values that do not fit, for 422: their `field`, what was `expected`, and what was `got`.
         request_id: By which the log knows the request, for 500.
     """
 
@@ -96,55 +57,24 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str
     code: str = ""
     hint: str = ""
-    errors: tuple[FieldProblem, ...] = ()
+    errors: tuple[dict[str, str], ...] = ()
     request_id: str = ""
 
-    def encode(self) -> bytes:
-        """The body as JSON."""
-        return msgspec.json.encode(self)
 
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """What the response says besides."""
-        return _HEADERS.get(self.status, {})
-
-
-def problem(status: int, detail: str) -> Problem:
-    """A refusal without a code of ours: HTTP itself says what is wrong."""
-    return Problem(title=TITLES.get(status, "Error"), status=status, detail=detail)
+def problem(status: int, detail: str, **more: Any) -> Problem:
+    """Make a refusal; `more` are further fields."""
+    return Problem(title=TITLES.get(status, "Error"), status=status, detail=detail, **more)
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """What the client may know of an error; None when it is not the client's doing."""
-    if not isinstance(error, GraphBusError) or error.code not in _STATUS:
+    """Give what the client may know of an error; None when it is not the client's doing."""
+    if not isinstance(error, GraphBusError) or error.code not in _STATUS_OF:
         return None
-    status = _STATUS[error.code]
-    return Problem(
-        title=TITLES[status],
-        status=status,
-        detail=error.sentence,
-        code=error.code,
-        hint=error.hint,
-        errors=tuple(_field_problems(error.data.get("problems"))),
-    )
+    wrong: Any = error.data.get("problems") or ()
+    errors = tuple({"field": each.path, "expected": each.expected, "got": each.got} for each in wrong)
+    return problem(_STATUS_OF[error.code], error.sentence, code=error.code, hint=error.hint, errors=errors)
 
 
 def is_of_the_client(error: GraphBusError) -> bool:
     """True when a request that is answered with this error should not have been sent."""
-    return 400 <= _STATUS.get(error.code, 500) < 500
-
-
-def internal(what: str, request_id: str) -> Problem:
-    """The answer to a failure of ours or of the agents: the log says more."""
-    return Problem(
-        title=TITLES[500],
-        status=500,
-        detail=f"{what} failed.",
-        hint="The log of the server says more about this request.",
-        request_id=request_id,
-    )
-
-
-def _field_problems(problems: Any) -> Iterable[FieldProblem]:
-    for each in problems or ():
-        yield FieldProblem(each.path, each.expected, each.got)
+    return 400 <= _STATUS_OF.get(error.code, 500) < 500

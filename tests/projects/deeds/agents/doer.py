@@ -25,7 +25,7 @@ class Doer(GraphBusNode):
 
     @subscribe("/Deed/Wanted")
     def on_deed_wanted(self, deed: str) -> None:
-        getattr(deeds, deed)()
+        deeds.do(deed)
 
 
 class AsyncDoer(GraphBusNode):

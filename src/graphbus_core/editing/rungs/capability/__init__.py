@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tokenize
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
@@ -27,10 +25,11 @@ from typing import NamedTuple
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Reference, Sign
-from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles, TooMuchToJudge, Value
+from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles, TooMuchToJudge, Value, name_of
+from graphbus_core.editing.rungs.capability.text import signs_of_text
 from graphbus_core.editing.rungs.capability.uses import POWERS, Power, ProjectPowers
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.text.source_text import Definition, SourceText, definitions, tokens, with_lf
+from graphbus_core.editing.text.source_text import Definition, SourceText, definitions
 from graphbus_core.model.powers import Powers
 
 _HOST = re.compile(r"'[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9.-]+)(?::\d+)?(?:[/?#]|'$)")
@@ -162,7 +161,7 @@ class _Text:
                 yield sign
         yield from self._of_references(old)
         yield from _declared(self.file, old.defined)
-        yield from (Sign(*found) for found in _signs_of_text(self.source.text, self.file.nodes))
+        yield from (Sign(*found) for found in signs_of_text(self.source.text, self.file.nodes))
 
     def _of_references(self, old: _Text) -> Iterator[Sign]:
         free: set[int] = set()
@@ -243,6 +242,10 @@ def guarded(texts: Iterable[bytes]) -> Counter[tuple[str, str, str]]:
 
 _SILENT = (ast.expr_context, ast.operator, ast.Constant, ast.Call, ast.Subscript, ast.Expr, ast.Return, ast.BinOp)
 """What most nodes are, and what declares nothing."""
+_SECRET_NAME = re.compile(
+    r"pass(word|wd|phrase)|secret|api_?key|(access|auth|bearer)_?token|private_?key|credential", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r"(?=\S{8,400}$)(?=.*\d)(?=.*[A-Za-z])")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Found = Iterator[tuple[str, str]]
 
@@ -304,18 +307,14 @@ def _of_guarded(node: ast.AST) -> _Found:
     """Give what binds IS_ARBITER or SYSTEM_PROMPT, with its value; anything but a plain assignment shows its kind only."""
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete)):
         targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]
-        for target in targets:
-            if _final_name(target) in table.GUARDED:
-                yield table.GUARDED[_final_name(target)], ast.unparse(node)
-    elif isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
-        if _final_name(node) in table.GUARDED:
-            yield table.GUARDED[_final_name(node)], f"binding {_final_name(node)}"
-    elif isinstance(node, (ast.Global, ast.Nonlocal)):
-        yield from ((table.GUARDED[name], f"binding {name}") for name in node.names if name in table.GUARDED)
+        found = [(name_of(target), ast.unparse(node)) for target in targets if name_of(target) in table.GUARDED]
+    elif isinstance(getattr(node, "ctx", None), ast.Load):
+        return
     else:
-        name = _bound_name(node)
-        if name in table.GUARDED:
-            yield table.GUARDED[name], f"binding {name}"
+        words = [getattr(node, field, None) for field in ("id", "attr", "name", "asname", "rest")]
+        words += node.names if isinstance(node, (ast.Global, ast.Nonlocal)) else []
+        found = [(name, f"binding {name}") for name in words if isinstance(name, str) and name in table.GUARDED]
+    yield from ((table.GUARDED[name], what) for name, what in found)
 
 
 def _of_secret(node: ast.AST) -> _Found:
@@ -341,25 +340,11 @@ def _is_deaf(method: ast.AST) -> bool:
     return not any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(method))
 
 
-def _final_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _bound_name(node: ast.AST) -> str:
-    if isinstance(node, ast.alias):
-        return node.asname or node.name
-    if isinstance(node, (Definition, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
-        return node.name or ""
-    return (node.rest or "") if isinstance(node, ast.MatchMapping) else ""
-
-
 def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     if isinstance(node, ast.Assign):
-        yield from ((_final_name(target), node.value) for target in node.targets)
+        yield from ((name_of(target), node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign) and node.value:
-        yield _final_name(node.target), node.value
+        yield name_of(node.target), node.value
     elif isinstance(node, ast.NamedExpr):
         yield node.target.id, node.value
     elif isinstance(node, ast.keyword):
@@ -370,141 +355,6 @@ def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 yield key.value, value
-
-
-# --- what is in the characters: comments, addresses, keys, what hides text ---------------------------------
-
-_PRIVATE_PATH = re.compile(
-    r"^~|^/(?:proc|etc|dev|sys)/|(?:^|/)\.(?:ssh|aws|gnupg|kube|docker|netrc|pgpass|env|git|config)(?:$|[/.])"
-    r"|\bid_(?:rsa|dsa|ecdsa|ed25519)\b"
-)
-"""Where keys and what belongs to the machine are kept."""
-
-_SUPPRESSION = re.compile(
-    r"#[\s#]{0,16}(?:graphbus\s*:|noqa|nosec|nosemgrep|nosonar|lgtm|codeql|gitleaks|trufflehog|skipcq|checkov|bandit|semgrep|type:\s*ignore"
-    r"|(?:pragma|pyright|pyre|pytype|mypy|pylint|ruff|flake8|isort|fmt|black|yapf|autopep8|pyrefly|ty|sonar|deepsource|coverage)\b"
-    r"\s*[:\[-])",
-    re.IGNORECASE,
-)
-_INTERNAL = re.compile(r"[.\[]_{0,8}__(?:globals|builtins|subclasses|bases|base|mro|code|dict|class|init|import)__")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}\Z")
-_ADDRESS = re.compile(
-    r"://[^\s'\"]{0,200}|\b(?:\d{1,3}\.){3}\d{1,3}\b"
-    r"|(?<![\w:])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}\b|(?<![\w:])(?:[0-9A-Fa-f]{1,4}:){1,6}:[0-9A-Fa-f]"
-)
-_SECRET = re.compile(
-    r"sk-[A-Za-z0-9_-]{16}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{20}|github_pat_\w{20}|glpat-[\w-]{16}"
-    r"|xox[abeoprs]-[\w-]{10}|AIza[\w-]{30}|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
-    r"|eyJ[\w-]{8,400}\.eyJ[\w-]{8}|[sr]k_live_\w{16}"
-)
-_SECRET_NAME = re.compile(
-    r"pass(word|wd|phrase)|secret|api_?key|(access|auth|bearer)_?token|private_?key|credential", re.IGNORECASE
-)
-_SECRET_VALUE = re.compile(r"(?=\S{8,400}$)(?=.*\d)(?=.*[A-Za-z])")
-_FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
-_BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
-_HIDING = frozenset({"Cc", "Cf", "Zl", "Zp", "Co", "Cs", "Cn"})
-_LATIN_LOOKS = frozenset(
-    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf\u0410\u0412\u0415\u041a\u041c\u041d"
-    "\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405\u03bf\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
-)
-"""Cyrillic and Greek letters that look like Latin ones."""
-_MOST_MARKS = 3
-"""So many marks may stand on one letter; more cover the lines around it."""
-
-_Signs = tuple[str, str, int]
-
-
-def _signs_of_text(text: str, nodes: Iterable[ast.AST]) -> Iterator[_Signs]:
-    """Give code, what it is, and line, for a text and the nodes of its tree."""
-    text = with_lf(text)
-    for token in tokens(text):
-        line = token.start[0]
-        if token.type == tokenize.COMMENT:
-            if _SUPPRESSION.search(token.string):
-                yield "G3.suppression", f"the comment {token.string!r}", line
-            yield from _of_words(token.string, line)
-        elif token.type == tokenize.NAME and not token.string.isascii() and _is_imitation(token.string):
-            yield "G3.unicode", f"the name {token.string!r}, whose letters imitate others", line
-    for node in nodes:
-        yield from _of_node(node)
-    if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
-        yield from _odd_characters(text)
-
-
-def _of_node(node: ast.AST) -> Iterator[_Signs]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
-        words = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
-        yield from _of_words(words, node.lineno)
-        if "\n" not in words and _PRIVATE_PATH.search(words):
-            yield "G3.files", f"the path {_shown(words)}", node.lineno
-    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        yield from (found for found in _of_sum(node) if found[0] == "G3.url")
-
-
-def _of_sum(node: ast.BinOp) -> Iterator[_Signs]:
-    """An address in two pieces; each sum looks at the ends of its two parts only."""
-    left, right = _last_text(node.left), node.right
-    if left and isinstance(right, ast.Constant) and isinstance(right.value, str):
-        joined = left[-40:] + right.value[:200]
-        if not _ADDRESS.search(left[-40:]) and not _ADDRESS.search(right.value[:200]):
-            yield from _of_words(joined, node.lineno)
-
-
-def _last_text(node: ast.expr) -> str:
-    if isinstance(node, ast.BinOp):
-        node = node.right
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def _of_words(words: str, line: int) -> Iterator[_Signs]:
-    for match in _ADDRESS.finditer(words):
-        scheme = _SCHEME.search(words, max(0, match.start() - 31), match.start())
-        yield "G3.url", f"the address {_shown((scheme.group() if scheme else '') + match.group())}", line
-    for match in _INTERNAL.finditer(words):  # what `"{0.__globals__}".format(x)` reaches
-        yield "G3.reflection", f"the text {match.group()!r}", line
-    for match in _SECRET.finditer(words):
-        yield "G3.secret", f"a key that begins with {match.group()[:6]!r}", line
-
-
-def _shown(words: str) -> str:
-    return repr(words if len(words) <= 200 else f"{words[:200]}...")
-
-
-def _odd_characters(text: str) -> Iterator[_Signs]:
-    """Give what a terminal or an editor does not show as it is: control characters, marks without end, what has no width."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.isascii() and line.isprintable():
-            continue
-        marks, before = 0, ""
-        for character in line:
-            category = unicodedata.category(character)
-            marks = marks + 1 if category in ("Mn", "Me") else 0
-            is_selector = "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
-            is_odd = category in _HIDING and character != "\t"
-            if (
-                is_odd
-                or character in _BLANK_LETTERS
-                or marks > _MOST_MARKS
-                or (is_selector and not _is_picture(before))
-            ):
-                yield "G3.unicode", f"the character U+{ord(character):04X}", number
-            before = character
-
-
-def _is_picture(character: str) -> bool:
-    """Tell whether a character has a second, coloured form, which U+FE0F asks for."""
-    return bool(character) and (
-        unicodedata.category(character) in ("So", "Sm", "Sk", "Po") or character in "0123456789#*"
-    )
-
-
-def _is_imitation(name: str) -> bool:
-    """Letters of several alphabets in one word, letters that Python reads as others, or a word that only looks Latin."""
-    if all(letter in _LATIN_LOOKS or not letter.isalpha() for letter in name):
-        return True
-    alphabets = {unicodedata.name(letter, "").partition(" ")[0] for letter in name if letter.isalpha()}
-    return unicodedata.normalize("NFKC", name) != name or ("LATIN" in alphabets and bool(alphabets & _FOREIGN))
 
 
 __all__ = ["POWERS", "ProjectPowers", "Side", "Sign", "SourceFiles", "check_growth", "guarded", "permits", "way_out"]

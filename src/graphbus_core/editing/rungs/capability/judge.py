@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterator
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import Scope
 from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Notes, Place
-from graphbus_core.editing.rungs.capability.sources import BUILTINS, DATA, SourceFile, Value, Values, is_internal
+from graphbus_core.editing.rungs.capability.sources import (
+    BUILTINS,
+    DATA,
+    SourceFile,
+    Value,
+    Values,
+    is_internal,
+    name_of,
+)
 from graphbus_core.editing.text.source_text import Definition
 
 _OF_MODULES = frozenset({"__name__", "__debug__", "__doc__", "__file__"})
@@ -44,8 +52,6 @@ class Judge:
                 self.outside(value.name, place)
             elif value.kind == "module" and use != "base":
                 self.notes.sign("G3.reflection", f"the module {ast.unparse(node)} as a value", node, scope)
-            elif value.kind == "super" and use == "value":
-                self.notes.sign("G3.reflection", "super() as a value", node, scope)
             elif value.kind == "symbol" and use not in ("base", "type"):
                 if isinstance(value.node, ast.ClassDef) and value.home and value.home.is_agent(value.node):
                     self.notes.sign("G3.node", f"the class {value.node.name} of an agent as a value", node, scope)
@@ -54,7 +60,7 @@ class Judge:
     def outside(self, name: str, place: Place) -> None:
         """Judge what is no part of the project, by its dotted name."""
         first, _, rest = name.partition(".")
-        if name in table.MODULES or (first != "builtins" and not rest):
+        if table.is_module(name) or (first != "builtins" and not rest):
             if place.use != "base":
                 self.notes.sign("G3.reflection", f"the module {name} as a value", place.node, place.scope)
         elif not self._is_other_use(name, place) and place.use != "base" and not table.is_harmless(name):
@@ -72,8 +78,6 @@ class Judge:
         elif name in table.ONLY_DECORATORS and use != "type":
             code = "G3.node" if name.startswith("graphbus_core.") else "G3.patch"
             self.notes.sign(code, f"{name} other than as a decorator", node, scope)
-        elif name in table.ONLY_IN_WITH and use != "type" and place.call not in self.file.contexts:
-            self.notes.sign("G3.patch", f"{name} other than in a with statement", node, scope)
         elif name in table.MADE_BY_CALL and use == "call":
             self.notes.sign("G3.base", f"a class made by a call of {name}", node, scope)
         elif use == "call" and last in table.MUTATORS and "." in stem and not stem.startswith("builtins."):
@@ -109,7 +113,7 @@ class Judge:
     def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
         """Judge the import of what is no part of the project."""
         package = name.partition(".")[0]
-        if name in table.MODULES or table.is_harmless(name):
+        if table.is_module(name) or table.is_harmless(name):
             code = "" if self._project.allowed.has(package) else "G3.import"
         elif package.startswith("_"):
             code = "G3.native"
@@ -134,8 +138,6 @@ class Judge:
         asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), name, ast.Load()), node)
         if value.kind == "outside":
             self.outside(f"{value.name}.{name}", Place(asked, scope))
-        elif value.kind == "module":
-            self.notes.sign("G3.reflection", f"the attribute {name} of a module, by its name", node, scope)
         else:
             self.attribute(value, asked, Place(asked, scope))
 
@@ -153,7 +155,7 @@ class Judge:
             self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
         elif isinstance(value.node, ast.ClassDef) and value.home is not None:
             self._member(value, value.home, node, place)
-        elif value.kind != "object" or not _is_of_instance(value.name, name):
+        elif value.kind != "object" or not table.is_of_instance(value.name, name):
             self._of_data(node, place)
 
     @staticmethod
@@ -178,40 +180,12 @@ class Judge:
         name, scope = node.attr, place.scope
         if name in table.NODE and home.is_agent(value.node):
             self._of_node(value, node, place)
-        elif (
-            value.kind in ("symbol", "class")
-            and home.is_method(value.node, name)
-            and not self._gives_self(value, place)
-        ):
+        elif value.kind in ("symbol", "class") and home.is_method(value.node, name):
             self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
         elif value.kind == "class" and name in table.OF_CLASSES:
             return
         elif not home.has_member(value, name):
-            if value.kind != "self" or not self._raises(home, value, name):
-                self._of_data(node, place)
-        elif name.startswith("_") and home is not self.file and value.kind not in ("self", "super", "class"):
-            self.notes.sign(
-                "G3.unknown", f"the private attribute {name} of something else", node, scope, is_counted=False
-            )
-
-    def _gives_self(self, owner: Value, place: Place) -> bool:
-        """Tell whether a call passes the object that the function around belongs to, to a method of its class."""
-        first = place.call.args[0] if place.call and place.call.args else None
-        given = self.file.values(first, place.scope) if first is not None else (DATA,)
-        return all(
-            one.kind == "self" and any(step is owner.node for _, step in self.file.lineage(one.node)) for one in given
-        )
-
-    @staticmethod
-    def _raises(home: SourceFile, value: Value, name: str) -> bool:
-        """Tell whether `self` surely has no such attribute: all of its bases are known, and nothing is set by a computed name."""
-        lineage = home.lineage(value.node)
-        bases = [base for above, step in lineage for base in above.bases(step)]
-        are_known = all(
-            base.kind == "symbol" or base.name in table.BASES or base.name.endswith(".GraphBusNode") for base in bases
-        )
-        is_plain = not (name in table.ACTING or name in table.LEADING or name.lstrip("_") in table.MODULES_INSIDE)
-        return are_known and is_plain and not any(above.sets_by_name for above, _ in lineage)
+            self._of_data(node, place)
 
     def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
         """An attribute of the public interface of a node: for its agent, and for what is public of it."""
@@ -238,7 +212,7 @@ class Judge:
             return  # `Calls` looks at it
         if name in ("open", "replace"):
             self._of_path(node, place)
-        elif name in table.ATTRIBUTES or (name in table.STREAMS and call is not None and _reads_on(call)):
+        elif name in table.attributes() or (name in table.STREAMS and call is not None and _reads_on(call)):
             return
         elif name in table.ACTING:
             verb = "a call of" if call is not None else "the attribute"
@@ -271,10 +245,6 @@ class Judge:
         elif not self._project.allowed.is_everything or name.startswith("_"):
             self.notes.sign("G3.unknown", f"the attribute {name} {UNKNOWN_ATTRIBUTE}", node, scope, is_counted=False)
 
-    def is_known(self, name: str) -> bool:
-        """Tell whether an attribute is one of plain data, or of a class of the project."""
-        return name in table.ATTRIBUTES or self._is_defined(name)
-
     def _is_defined(self, name: str) -> bool:
         """Tell whether a class of the project has an attribute of this name: private ones count in their own file only."""
         return name in self.file.fields or (not name.startswith("_") and self._project.defines(name))
@@ -296,8 +266,9 @@ class Judge:
         if value.kind == "self" and value.home is not None:
             self.overridden(value.home, value.node, name, node, scope)
             return not (value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE) and not any(
-                isinstance(bound.source, Definition) and not _is_property(bound.source)
-                for bound in value.home.bound_in_classes(value.node, name)
+                isinstance(one.source, Definition) and not _is_property(one.source)
+                for _, _, found in value.home.bound(value.node, name)
+                for one in found
             )
         if value.kind in ("class", "symbol") and value.home is self.file and isinstance(value.node, ast.ClassDef):
             return not self.file.is_agent(value.node) and self._is_plain_field(name)
@@ -331,10 +302,8 @@ class Judge:
     def overridden(self, home: SourceFile, node: ast.AST | None, name: str, at: ast.AST, scope: Scope) -> None:
         """Refer to the bases whose attribute a class replaces: it decides what they do."""
         way = ast.copy_location(ast.Constant(name), at)
-        for above, step in home.lineage(node, skip_first=True):
-            writes = above.own_writes(step)
-            if name in above.scopes.of[id(step)].bindings or any(write.attribute == name for write in writes):
-                self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
+        for above, step, _ in home.bound(node, name, skip_first=True):
+            self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
 
     def changed(self, base: ast.expr, node: ast.AST, scope: Scope) -> None:
         """Judge `base[...] = ...`, `del base[...]` and `base += ...`."""
@@ -342,18 +311,8 @@ class Judge:
             self.notes.sign("G3.patch", f"changing {ast.unparse(base)} of another module or class", node, scope)
 
 
-def _is_of_instance(made: str, name: str) -> bool:
-    """Tell whether an object that a call of `made` gives may be asked for an attribute."""
-    is_open = made in table.OPEN and name not in table.ACTING and name.lstrip("_") not in table.MODULES_INSIDE
-    return is_open or name in table.OF_INSTANCES.get(made, ())
-
-
 def _is_property(node: Definition) -> bool:
-    names = {
-        decorator.attr if isinstance(decorator, ast.Attribute) else getattr(decorator, "id", "")
-        for decorator in node.decorator_list
-    }
-    return not names.isdisjoint({"property", "cached_property", "setter"})
+    return not {"property", "cached_property", "setter"}.isdisjoint(map(name_of, node.decorator_list))
 
 
 def _says_more(call: ast.Call, most: int) -> bool:
@@ -392,7 +351,6 @@ _NO_DATA = re.compile(
     r"(?:^|/)\.|\.(?:toml|cfg|ini|ya?ml|env|pem|key|p12|pfx|lock|pth|py)$|secret|credential|passw", re.IGNORECASE
 )
 _SCREENS = frozenset({"sys.stdout", "sys.stderr", "io.StringIO"})
-_FIELD_ATTRIBUTE = re.compile(r"\.([^.\[\]]+)")
 
 
 class Calls:
@@ -406,16 +364,12 @@ class Calls:
         self._judge = judge
         self._notes = judge.notes
         self._file = judge.file
-        self._imported: list[tuple[str, ast.AST, Scope]] = []
-        self._named: set[str] = set()
         self._kinds: dict[str, Callable[[Value, ast.Call, Scope], None]] = {
             "builtins.getattr": self._getattr,
             "builtins.object.__setattr__": self._setattr,
             "builtins.hasattr": self._getattr,
             "builtins.type": self._type,
             "builtins.open": self._open,
-            "operator.attrgetter": self._by_name,
-            "operator.methodcaller": self._by_name,
         }
 
     def is_looked_at(self, value: Value) -> bool:
@@ -441,30 +395,7 @@ class Calls:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("format", "format_map"):
             self._format(node.func, node, scope)
 
-    # --- names as text ------------------------------------------------------------------------
-
-    def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
-        """Remember the import of a member that is harmless only where it is called with names."""
-        self._imported.append((name, node, scope))
-
-    def finish(self) -> None:
-        """Give a sign for each such import whose member is not called so anywhere."""
-        for name, node, scope in self._imported:
-            if name not in self._named:
-                self._notes.sign("G3.reflection", f"the import of {name}", node, scope)
-
-    def _by_name(self, value: Value, node: ast.Call, scope: Scope) -> None:
-        self._named.add(value.name)
-        names = [_literal(argument) for argument in node.args]
-        names = names[:1] if value.name == "operator.methodcaller" else names
-        parts = [part for name in names for part in (name or "").split(".")]
-        if not parts or "" in parts or node.keywords:
-            self._notes.sign("G3.reflection", "an attribute of a computed name", node, scope)
-        for part in filter(None, parts):
-            if not self._judge.is_known(part):
-                self._notes.sign("G3.reflection", f"{part} by its name", node, scope)
-            else:
-                self._judge.asked_by_name(part, node, scope)
+    # --- attributes by their names ---------------------------------------------------------------
 
     def _getattr(self, _: Value, node: ast.Call, scope: Scope) -> None:
         is_plain = (
@@ -503,9 +434,8 @@ class Calls:
             fields = list(_fields_of(text))
         except ValueError:  # no format at all: it raises when it runs
             return
-        for field in fields:
-            for name in _FIELD_ATTRIBUTE.findall(field):
-                self._judge.asked_by_name(name, node, scope)
+        if any("." in field for field in fields):
+            self._notes.sign("G3.reflection", f"the format {text!r}, which asks for attributes", node, scope)
 
     # --- files and classes ------------------------------------------------------------------------
 

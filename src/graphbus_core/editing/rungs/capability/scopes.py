@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.editing.text.source_text import Definition
 
-Kind = Literal["module", "class", "function", "comprehension", "types"]
+Kind = Literal["module", "class", "function", "comprehension"]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -89,18 +89,12 @@ class Scope:
     @property
     def function(self) -> Scope | None:
         """The innermost function around, comprehensions passed through; None in a module or class body."""
-        step: Scope | None = self
-        while step is not None and step.kind in ("comprehension", "types"):
-            step = step.parent
-        return step if step is not None and step.kind == "function" else None
+        return self.target if self.target.kind == "function" else None
 
     @property
     def target(self) -> Scope:
         """Where a walrus binds."""
-        step = self
-        while step.kind == "comprehension" and step.parent is not None:
-            step = step.parent
-        return step
+        return self.parent.target if self.kind == "comprehension" and self.parent else self
 
 
 class Scopes:
@@ -125,7 +119,7 @@ class Scopes:
         if isinstance(node, Definition):
             self._definition(node, scope)
         elif isinstance(node, ast.Lambda):
-            self._collect_all([*node.args.defaults, *node.args.kw_defaults], scope)
+            self._collect(node.args, scope)
             self._inner("function", node, [node.body], scope)
         elif isinstance(node, _COMPREHENSIONS):
             self._comprehension(node, scope)
@@ -134,30 +128,15 @@ class Scopes:
             self._collect_all(list(ast.iter_child_nodes(node)), scope)
 
     def _definition(self, node: Definition, scope: Scope) -> None:
+        """Decorators, bases, defaults and annotations stand around a definition; its body is a scope of its own."""
         scope.bind(node.name, node)
-        self._collect_all(node.decorator_list, scope)
-        around = self._type_parameters(node, scope)
-        if isinstance(node, ast.ClassDef):
-            self._collect_all([*node.bases, *node.keywords], around)
-            self._inner("class", node, node.body, around)
-        else:
-            self._collect_all([*node.args.defaults, *node.args.kw_defaults], scope)
-            self._collect_all([*annotations_of(node.args), node.returns], around)
-            self._inner("function", node, node.body, around)
-
-    def _type_parameters(self, node: ast.AST, scope: Scope) -> Scope:
-        parameters = getattr(node, "type_params", ())
-        if not parameters:
-            return scope
-        around = Scope("types", node, scope)
-        self.of[-id(node)] = around
-        for parameter in parameters:
-            around.bind(parameter.name, None)
-        self._collect_all(list(parameters), around)
-        return around
+        self._collect_all([child for child in ast.iter_child_nodes(node) if child not in node.body], scope)
+        self._inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
 
     def _inner(self, kind: Kind, node: ast.AST, body: Sequence[ast.AST], scope: Scope) -> None:
         inner = self.of[id(node)] = Scope(kind, node, scope)
+        for parameter in getattr(node, "type_params", ()):
+            inner.bind(parameter.name, None)
         if isinstance(node, _FUNCTIONS):
             for parameter in _parameters_of(node.args):
                 inner.bind(parameter.arg, parameter)
@@ -190,41 +169,45 @@ class Scopes:
         self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
     def _bind(self, node: ast.AST, scope: Scope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                self._import(node, scope)
+            case ast.Assign():
+                for target in node.targets:
+                    self._bind_target(target, node.value, scope)
+            case ast.AnnAssign():
+                self._bind_target(node.target, node.value, scope)
+            case ast.AugAssign():
+                self._bind_target(node.target, ast.Await(node.value), scope)
+            case ast.For() | ast.AsyncFor():
+                self._bind_target(node.target, _part_of(node.iter), scope)
+            case ast.withitem(optional_vars=ast.expr() as target):
+                self._bind_target(target, ast.Await(node.context_expr), scope)
+            case ast.NamedExpr():
+                scope.target.bind(node.target.id, node.value, scope)
+            case ast.ExceptHandler(name=str() as name):
+                scope.bind(name, None)
+            case ast.Match():
+                for name in _captures_of(node):
+                    scope.bind(name, _part_of(node.subject))
+            case ast.Delete():
+                for target in node.targets:
+                    self._bind_target(target, None, scope)
+            case _ if type(node).__name__ == "TypeAlias":
+                scope.bind(node.name.id, None)  # type: ignore[attr-defined]
+
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
                 scope.bind(alias.asname or top, Import(alias.name if alias.asname else top))
-        elif isinstance(node, ast.ImportFrom):
-            module = absolute_name(node.module or "", node.level, self._package)
-            for alias in node.names:
-                if alias.name == "*":
-                    scope.stars.append(module)
-                else:
-                    scope.bind(alias.asname or alias.name, Import(module, alias.name))
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._bind_target(target, node.value, scope)
-        elif isinstance(node, ast.AnnAssign):
-            self._bind_target(node.target, node.value, scope)
-        elif isinstance(node, ast.AugAssign):
-            self._bind_target(node.target, ast.Await(node.value), scope)
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
-            self._bind_target(node.target, _part_of(node.iter), scope)
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            self._bind_target(node.optional_vars, ast.Await(node.context_expr), scope)
-        elif isinstance(node, ast.NamedExpr):
-            scope.target.bind(node.target.id, node.value, scope)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            scope.bind(node.name, None)
-        elif isinstance(node, ast.Match):
-            part = _part_of(node.subject)
-            for name in _captures_of(node):
-                scope.bind(name, part)
-        elif isinstance(node, ast.Delete):
-            for target in node.targets:
-                self._bind_target(target, None, scope)
-        elif type(node).__name__ == "TypeAlias":
-            scope.bind(node.name.id, None)  # type: ignore[attr-defined]
+            return
+        module = absolute_name(node.module or "", node.level, self._package)
+        for alias in node.names:
+            if alias.name == "*":
+                scope.stars.append(module)
+            else:
+                scope.bind(alias.asname or alias.name, Import(module, alias.name))
 
     def _bind_target(
         self, target: ast.expr, value: ast.expr | None, scope: Scope, read_in: Scope | None = None
@@ -279,12 +262,10 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
 
 def _captures_of(match: ast.Match) -> Iterator[str]:
     """Give the names that the patterns of a match statement bind."""
-    for case in match.cases:
-        for node in ast.walk(case.pattern):
-            if isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-                yield node.name
-            elif isinstance(node, ast.MatchMapping) and node.rest:
-                yield node.rest
+    for node in (node for case in match.cases for node in ast.walk(case.pattern)):
+        name = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
+        if name:
+            yield name
 
 
 def _declared_outside(body: Sequence[ast.AST]) -> Iterator[ast.Global | ast.Nonlocal]:

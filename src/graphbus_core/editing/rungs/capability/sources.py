@@ -142,21 +142,6 @@ class SourceFile:
                     found.setdefault(name, []).append((None, None))
         return found
 
-    @cached_property
-    def sets_by_name(self) -> bool:
-        """Tell whether attributes may be set here by names that are computed."""
-        names = {
-            node.id if isinstance(node, ast.Name) else node.attr
-            for node in self.nodes
-            if isinstance(node, (ast.Name, ast.Attribute))
-        }
-        return not names.isdisjoint({"setattr", "vars", "exec", "__dict__", "__setattr__"})
-
-    @cached_property
-    def contexts(self) -> frozenset[ast.expr]:
-        """The expressions that stand directly in `with` statements."""
-        return frozenset(node.context_expr for node in self.nodes if isinstance(node, ast.withitem))
-
     # --- what expressions stand for ---------------------------------------------------------
 
     def values(self, node: ast.expr, scope: Scope) -> Values:
@@ -241,8 +226,6 @@ class SourceFile:
         if not isinstance(function, FUNCTIONS):
             return (DATA,)
         owner = scope.parent
-        while owner is not None and owner.kind == "types":
-            owner = owner.parent
         if isinstance(function, Definition) and owner is not None and owner.kind == "class":
             kinds = {function.name, *(name_of(decorator) for decorator in function.decorator_list)}
             first = [*function.args.posonlyargs, *function.args.args][:1]
@@ -287,14 +270,21 @@ class SourceFile:
         """Give what an attribute of a class of this file, or of an object made of it, may stand for."""
         if name == "state" and value.kind == "self":
             return (Value("object", "graphbus_core.State"),)
-        found: list[Values] = []
-        for home, node in self.lineage(value.node, skip_first=value.kind == "super"):
-            scope = home.scopes.of[id(node)]
-            if name in scope.bindings:
-                found.append(union(*(home.values_of_binding(one) for one in scope.bindings[name])))
-            writes = [write for write in home.own_writes(node) if write.attribute == name]
-            found += [home.values(write.value, write.scope) for write in writes if write.value is not None]
-        return union(*found)
+        bound = self.bound(value.node, name, skip_first=value.kind == "super")
+        return union(*(home.values_of_binding(one) for home, _, found in bound for one in found))
+
+    def bound(
+        self, node: ast.AST | None, name: str, *, skip_first: bool = False
+    ) -> Iterator[tuple[SourceFile, ast.ClassDef, list[Bound]]]:
+        """Give each class of a lineage that has an attribute, with what binds it: its body, and methods on `self`."""
+        for home, step in self.lineage(node, skip_first=skip_first):
+            writes = (write for write in home.own_writes(step) if write.attribute == name)
+            found = [
+                *home.scopes.of[id(step)].bindings.get(name, ()),
+                *(Bound(each.value, each.scope) for each in writes),
+            ]
+            if found:
+                yield home, step, found
 
     def lineage(self, node: ast.AST | None, *, skip_first: bool = False) -> list[tuple[SourceFile, ast.ClassDef]]:
         """Give a class and its bases in the project, the class first."""
@@ -329,25 +319,17 @@ class SourceFile:
         decorators = {name_of(one) for _, step in self.lineage(node) for one in step.decorator_list}
         return not self._is_enum(node) and decorators <= _LEAVING
 
-    def bound_in_classes(self, node: ast.AST | None, name: str) -> Iterator[Bound]:
-        """Give every binding of a name in the body of a class and of its bases."""
-        for home, step in self.lineage(node):
-            yield from home.scopes.of[id(step)].bindings.get(name, ())
-
     def has_member(self, value: Value, name: str) -> bool:
         """Tell whether a class, or an object of it, defines an attribute."""
-        return any(
-            name in home.scopes.of[id(node)].bindings or any(write.attribute == name for write in home.own_writes(node))
-            for home, node in self.lineage(value.node, skip_first=value.kind == "super")
-        )
+        return any(self.bound(value.node, name, skip_first=value.kind == "super"))
 
     def is_method(self, node: ast.AST | None, name: str) -> bool:
         """Tell whether a class has a method of this name that takes its object first."""
         return any(
-            isinstance(bound.source, Definition)
-            and not isinstance(bound.source, ast.ClassDef)
-            and not {name_of(decorator) for decorator in bound.source.decorator_list} & _WITHOUT_OBJECT
-            for bound in self.bound_in_classes(node, name)
+            isinstance(one.source, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and not {name_of(decorator) for decorator in one.source.decorator_list} & _WITHOUT_OBJECT
+            for _, _, found in self.bound(node, name)
+            for one in found
         )
 
     def own_writes(self, node: ast.ClassDef) -> list[Write]:
@@ -373,9 +355,6 @@ class SourceFile:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             left, right = self.constants(node.left, scope), self.constants(node.right, scope)
             return tuple(one + other for one in left for other in right) if left and right else None
-        if isinstance(node, ast.IfExp):
-            left, right = self.constants(node.body, scope), self.constants(node.orelse, scope)
-            return left + right if left and right else None
         if isinstance(node, ast.Subscript):
             source = self._only_source(node.value, scope) if name_of(node.value) not in self._passed_on else None
             parts = [self.constants(value, scope) for value in source.values] if isinstance(source, ast.Dict) else []
@@ -414,10 +393,10 @@ class SourceFile:
     def _origins_of_attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
         for value in self.values(node.value, scope):
             if value.home is self and isinstance(value.node, ast.ClassDef):
-                bound = self.scopes.of[id(value.node)].bindings.get(node.attr, ())
-                yield from ((one.source, one.scope) for one in bound if isinstance(one.source, ast.expr))
-                writes = [write for write in self.own_writes(value.node) if write.attribute == node.attr]
-                yield from ((write.value, write.scope) for write in writes if write.value is not None)
+                found = [
+                    one for _, step, each in self.bound(value.node, node.attr) if step is value.node for one in each
+                ]
+                yield from ((one.source, one.scope) for one in found if isinstance(one.source, ast.expr))
 
     @cached_property
     def _passed_on(self) -> frozenset[str]:

@@ -64,7 +64,6 @@ class _Reader:
             ast.AugAssign: self._augmented,
             ast.MatchClass: self._class_pattern,
             ast.Global: self._global,
-            ast.Delete: self._deleted,
             ast.Import: self._import,
             ast.ImportFrom: self._import_from,
             **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), self._definition),
@@ -77,7 +76,6 @@ class _Reader:
         for scope in self._file.scopes.of.values():
             self._internal_names(scope)
         self._see_all(self._file.tree.body, self._file.scopes.module)
-        self._calls.finish()
 
     def _see_all(self, nodes: Iterable[ast.AST | None], scope: Scope, use: Use = "value") -> None:
         for node in nodes:
@@ -174,13 +172,7 @@ class _Reader:
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         self._see(node.body, self._file.scopes.of[id(node)])
 
-    def _comprehension(
-        self,
-        node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp,
-        scope: Scope,
-        use: Use,
-        call: ast.Call | None,
-    ) -> None:
+    def _comprehension(self, node: Comprehension, scope: Scope, use: Use, call: ast.Call | None) -> None:
         inner = self._file.scopes.of[id(node)]
         for number, generator in enumerate(node.generators):
             self._see(generator.iter, inner if number else scope)
@@ -203,14 +195,9 @@ class _Reader:
 
     def _constant(self, node: ast.Constant, scope: Scope, use: Use, call: ast.Call | None) -> None:
         """A text where a type is expected is read as the expression that it will be."""
-        if use != "type" or not isinstance(node.value, str):
+        inner = _parsed(node) if use == "type" else None
+        if inner is None:
             return
-        try:
-            inner = parse_expression(node.value.strip())
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return
-        for step in ast.walk(inner):
-            ast.copy_location(step, node)
         if any(isinstance(step, _PROGRAMS) for step in ast.walk(inner)):
             self._notes.sign("G3.exec", "an annotation that is a program", node, scope)
         else:
@@ -241,13 +228,6 @@ class _Reader:
         for name in node.names:
             self._notes.sign("G3.patch", f"{GLOBAL}{name}", node, scope, is_counted=False)
 
-    def _deleted(self, node: ast.Delete, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        self._see_all(node.targets, scope)
-        outer = self._file.scopes.module.bindings
-        for target in node.targets:
-            if isinstance(target, ast.Name) and any(isinstance(one.source, Import) for one in outer.get(target.id, ())):
-                self._notes.sign("G3.patch", f"another meaning for {target.id}", node, scope)
-
     def _import(self, node: ast.Import, scope: Scope, use: Use, call: ast.Call | None) -> None:
         project = self._file.project
         for alias in node.names:
@@ -272,8 +252,6 @@ class _Reader:
         for value in self._file.imported(Import(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
-            elif value.name in table.BY_NAME:
-                self._calls.imported(value.name, node, scope)
             elif value.kind == "outside":
                 self._judge.imported(value.name, node, scope)
 
@@ -289,22 +267,13 @@ class _Reader:
         """What Python evaluates when it looks annotations up: texts, also those behind a name, are programs."""
         for step in self._file.sources(node, scope, seen):
             if isinstance(step, ast.Constant) and isinstance(step.value, str):
-                self._evaluated_text(step, node, scope, seen)
+                inner = _parsed(step)
+                if any(isinstance(part, (ast.Call, *_PROGRAMS)) for part in ast.walk(inner or step)):
+                    self._notes.sign("G3.exec", "a text that is evaluated as a type", node, scope)
+                elif isinstance(inner, ast.Name):
+                    self._evaluated(inner, self._file.scopes.module, seen)
             elif not self._makes_type(step, scope):
                 self._notes.sign("G3.exec", "an annotation that is computed", node, scope)
-
-    def _evaluated_text(self, text: ast.Constant, node: ast.expr, scope: Scope, seen: set[int]) -> None:
-        try:
-            inner = parse_expression(str(text.value).strip())
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return
-        if any(isinstance(step, (ast.Call, *_PROGRAMS)) for step in ast.walk(inner)):
-            self._notes.sign("G3.exec", "a text that is evaluated as a type", node, scope)
-        elif isinstance(inner, ast.Name):
-            bound = self._file.scopes.module.bindings.get(inner.id, ())
-            for one in bound:
-                if isinstance(one.source, ast.expr) and id(one.source) not in seen:
-                    self._evaluated(one.source, one.scope, seen)
 
     def _makes_type(self, step: ast.AST, scope: Scope) -> bool:
         """Tell whether a part of an annotation makes a type, or nothing by itself."""
@@ -323,17 +292,16 @@ class _Reader:
     # --- definitions --------------------------------------------------------------------------
 
     def _definition(self, node: Definition, scope: Scope, use: Use, call: ast.Call | None) -> None:
-        around = self._file.scopes.of.get(-id(node), scope)
-        self._see_all(getattr(node, "type_params", ()), around)
+        self._see_all(getattr(node, "type_params", ()), scope)
         for decorator in node.decorator_list:
             self._decorator(decorator, node, scope)
         if isinstance(node, ast.ClassDef):
-            self._class(node, around)
+            self._class(node, scope)
             return
         if is_internal(node.name) and node.name not in table.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
-        self._annotations([*annotations_of(node.args), node.returns], around)
+        self._annotations([*annotations_of(node.args), node.returns], scope)
         self._see_all(node.body, self._file.scopes.of[id(node)])
 
     def _decorator(self, decorator: ast.expr, node: Definition, scope: Scope) -> None:
@@ -419,6 +387,17 @@ class _Reader:
                     if not isinstance(one.source, Definition):
                         node = one.source if isinstance(one.source, ast.AST) else scope.node
                         self._notes.sign("G3.reflection", f"binding {name}", node, scope)
+
+
+def _parsed(text: ast.Constant) -> ast.expr | None:
+    """Give a text as the expression that it will be where a type is expected; None for one that is none."""
+    try:
+        inner = parse_expression(text.value.strip()) if isinstance(text.value, str) else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for step in ast.walk(inner) if inner else ():
+        ast.copy_location(step, text)
+    return inner
 
 
 def _is_none(source: object) -> bool:
