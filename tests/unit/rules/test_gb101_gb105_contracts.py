@@ -316,3 +316,9 @@ def test_a_contract_is_not_mended_on_a_guess(tmp_path: Path, code: str, text: st
     findings = [finding for finding in rules.check(project, select=[code]) if finding.code == code]
     assert findings
     assert not any(finding.is_fixable for finding in findings)
+
+
+@pytest.mark.parametrize("call", ["self.order()", "await self.order()"])
+def test_a_returned_key_is_mended_where_nobody_looks_at_the_result(tmp_path: Path, call: str) -> None:
+    handler = f'    @subscribe("/Order/Placed")\n    async def on_order(self, event):\n        {call}\n'
+    assert only_finding(read(tmp_path, MISNAMED + handler), "GB103").is_fixable
