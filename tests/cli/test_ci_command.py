@@ -141,16 +141,6 @@ def test_folders_that_a_forge_would_read_as_something_else_are_refused(
         assert "cannot stand in a pipeline as a path" in refusal(capsys, "github")
 
 
-def test_artifacts_say_where_the_agents_are(shop: Path) -> None:
-    (shop / "agents").rename(shop / "shop")
-    assert main(["build", "shop"]) == 0
-    assert main(["ci", "github"]) == 0
-    assert "run: graphbus check shop --format github" in (shop / WORKFLOW).read_text()
-    (shop / ".graphbus" / "manifest.json").write_text("{")
-    assert main(["ci", "github", "--force"]) == 0
-    assert "run: graphbus check --format github" in (shop / WORKFLOW).read_text(), "damaged artifacts say nothing"
-
-
 def test_a_repository_without_main_ships_from_the_branch_that_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,19 +70,6 @@ def test_json_takes_the_structs_of_the_model(capsys: pytest.CaptureFixture[str])
     assert json.loads(shown)["topics"][0]["schema"]["fields"] == [{"name": "ü", "type": {"kind": "str"}}]
 
 
-def test_a_diff_is_coloured_line_by_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    console.diff("--- a/x\n+++ b/x\n@@ -1 +1 @@\n same\n-old\x1b\n+new\n")
-    assert capsys.readouterr().out.splitlines() == [
-        "\x1b[1m--- a/x\x1b[0m",
-        "\x1b[1m+++ b/x\x1b[0m",
-        "\x1b[36m@@ -1 +1 @@\x1b[0m",
-        " same",
-        "\x1b[31m-old␛\x1b[0m",
-        "\x1b[32m+new\x1b[0m",
-    ]
-
-
 def test_a_table_aligns_its_columns_and_never_wraps_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 300
     console.table(["Agent", "Topics"], [[console.paint("Shop", "name"), "3"], [long, "12"]], right=["Topics"])
@@ -104,14 +91,6 @@ def test_a_table_leaves_out_what_it_can_do_without_on_a_narrow_terminal(
     headers = ("name", "count", "mean", "max")
     console.table(headers, [("Till", "1", "2", "3")], right=headers[1:], optional=("mean", "max", "count"))
     assert terminal.getvalue().splitlines()[0] == shown
-
-
-def test_rich_drawings_have_colours_when_they_are_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    console.table(["Agent"], [[console.paint("Shop", "name")]])
-    assert "\x1b[36mShop" in capsys.readouterr().out
 
 
 def test_a_status_takes_the_last_line_of_a_terminal_and_gives_way_to_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,7 @@ def test_the_test_of_a_new_agent_passes_and_its_text_is_clean(folder: str, wish:
         (["OrderProcessor"], "GBE114", "agents/orders.py:3"),
         (["NewService", "--subscribes", "Order"], "GBE115", "'Order'"),
         (["NewService", "--publishes", "/Order/*"], "GBE115", "'/Order/*'"),
+        (["NewService", "--subscribes", "/A/B", "--subscribes", "/a/b"], "GBE116", "'a_b'"),
         (["NewService", "--depends-on", "OrderProcesor"], "GBE117", "Did you mean 'OrderProcessor'?"),
         (["NewService", "--path", "nowhere"], "GBE101", "nowhere"),
     ],

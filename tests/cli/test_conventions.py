@@ -8,15 +8,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import rmtree
 
 import click
 import pytest
 
-from graphbus_core import build_graph
 from graphbus_core.cli import COMMANDS, graphbus, main
-from tests.commands import ALL, FILES, IDS, LEAF_IDS, LEAVES, PAGE, REPORTING
-from tests.project_files import write_project
+from tests.commands import ALL, IDS, LEAF_IDS, LEAVES, PAGE, REPORTING
 
 # --- help -----------------------------------------------------------------------------------
 
@@ -155,22 +152,6 @@ def test_where_there_is_nothing_a_command_writes_one_document_too(
         assert document.get("errors") or document.get("problems"), document
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    """A small project that is built, with one below it for agents to negotiate in."""
-    root = write_project(tmp_path / "shop", FILES)
-    build_graph(root / "agents")
-    return root
-
-
-@pytest.fixture
-def with_demo(shop: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    assert main(["-C", str(shop), "init", "demo"]) == 0
-    rmtree(shop / "demo" / "tests")  # a negotiation without a suite takes a third of the time
-    capsys.readouterr()
-    return shop
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_what_a_command_reports_is_one_document(
@@ -181,15 +162,3 @@ def test_what_a_command_reports_is_one_document(
         status, document = documents_of([*line, "--json"], capsys)
         assert document is not None, line
         assert status in {0, 3, 5, 7}, (line, document)
-
-
-def test_a_form_of_json_gets_its_refusal_as_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for words in (["--format", "json"], ["--format=json"], ["--json"]):
-        status, document = documents_of(["check", "nowhere", *words], capsys)
-        assert isinstance(document, dict)
-        assert (status, document["errors"][0]["code"]) == (2, "GBE101")
-    assert main(["check", "nowhere", "--", "--json"]) == 2
-    assert capsys.readouterr().out == ""

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
-from graphbus_core.cli.doctor import show_tried
-from graphbus_core.llm.opening import Tried
 from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, Failure, ModelServer, Reply, Request
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -85,7 +83,7 @@ def test_a_test_makes_the_smallest_call_and_tells_what_it_cost(
         assert main(["doctor", "--test"]) == 0
         out = capsys.readouterr().out
         assert re.search(r"^✓ +stub +test-model +by the settings +STUB_API_KEY is set$", out, re.MULTILINE)
-        assert "✓ stub:test-model answered in 0." in out
+        assert "✓ stub:test-model answered in " in out
         assert "tokens in, 1 out, " in out
         assert "A million tokens cost at most $2 in and $10 out." in out
         assert main(["doctor", "--test", "stub:other", "--json"]) == 0
@@ -105,14 +103,6 @@ def test_a_wrong_key_is_told_without_showing_it(here: Path, capsys: Streams, mon
     assert json.loads(streams.out)["errors"][0]["code"] == "GBE442"
     assert "does not accept the key in STUB_API_KEY: invalid x-api-key ***." in streams.err
     assert KEY not in streams.out + streams.err
-
-
-def test_a_model_without_a_price_is_told_to_need_a_limit_in_tokens(capsys: Streams) -> None:
-    facts = {"seconds": 1.5, "input_tokens": 9, "output_tokens": 2, "cost_usd": None}
-    show_tried(Tried(model="far:x", input_usd=None, output_usd=None, **facts))
-    out = capsys.readouterr().out
-    assert "far:x answered in 1.50 s: 9 tokens in, 2 out, its price is not known." in out
-    assert "set `max_tokens` in [tool.graphbus.budget]" in out
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ WEAKER = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new"), some(WEAKER, 3))
+@pytest.mark.parametrize(("old", "new"), some(WEAKER, 4))
 def test_a_weakened_test_does_not_help(shop: Path, capsys: pytest.CaptureFixture[str], old: str, new: str) -> None:
     edit(shop, "2.5 * count", "3.5 * count")
     edit(shop, old, new, "tests/test_shop.py")
@@ -211,11 +211,11 @@ def test_a_patch_and_a_new_text_are_judged_without_a_repository(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
     patch = "--- a/agents/shop.py\n+++ b/agents/shop.py\n@@ -3,2 +3,2 @@\n-LIMIT = 3\n+LIMIT = (\n \n"
     (tmp_path / "change.patch").write_text(patch)
-    (tmp_path / "new.py").write_text(SHOP.lstrip().replace("LIMIT = 3", "LIMIT = 1 + 2"))
+    (tmp_path / "new.py").write_text(SHOP.lstrip().replace("LIMIT = 3", "import socket"))
     before = contents(root)
 
     assert code(judged("--patch", "../change.patch", capsys=capsys)[1]) == "G2.compile"
-    assert judged("shop.py", "--new", "../new.py", capsys=capsys)[0] == 0
+    assert code(judged("shop.py", "--new", "../new.py", capsys=capsys)[1]) == "G3.network"
     assert code(judged("../lib/money.py", "--new", "../new.py", capsys=capsys)[1]) == "G0.not-agent-file"
     assert code(judged("../../outside.py", "--new", "../new.py", capsys=capsys)[1]) == "G0.path"
     assert main(["gate"]) == 4
@@ -223,15 +223,15 @@ def test_a_patch_and_a_new_text_are_judged_without_a_repository(
 
 
 def test_a_patch_comes_through_a_pipe(shop: Path) -> None:
-    edit(shop, "2.5 * count", "count * 2.5")
+    edit(shop, "LIMIT = 3", "import socket\nLIMIT = 3")
     patch = git(shop, "diff", "--relative")
     git(shop, "checkout", "-q", ".")
     command = [sys.executable, "-m", "graphbus_core", "gate", "--patch", "-"]
 
     done = subprocess.run(command, input=patch, capture_output=True, text=True, check=False, env=dict(os.environ))
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "✓ Passed" in done.stdout
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "✗ Refused by G3 capability" in done.stdout
 
 
 def test_sarif_names_codes_as_rules(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,7 +298,7 @@ def test_what_could_change_the_next_judgement_is_refused_beside_a_harmless_edit(
     shop: Path, capsys: pytest.CaptureFixture[str], way: list[str]
 ) -> None:
     edit(shop, "2.5 * count", "count * 2.5")
-    for path in some(DECISIVE, 6 if way else 1):
+    for path in some(DECISIVE, 6):
         place = shop / path
         is_there = place.is_file()
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -340,7 +340,7 @@ def test_a_patch_with_such_a_file_is_refused_and_with_a_document_it_is_not(
 
 
 def test_documents_are_passed_over() -> None:
-    assert [path for path in DOCUMENTS if not is_document(path)] == []
+    assert [path for path in (*DOCUMENTS, *DECISIVE) if is_document(path)] == DOCUMENTS
 
 
 def test_a_document_that_is_tested_or_a_link_is_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

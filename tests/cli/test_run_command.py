@@ -114,12 +114,6 @@ def test_a_call_prints_its_result_as_json_after_the_lines_of_the_seed(run) -> No
     assert done.err == ["[Stock] open", "[Watch] 2 left", "[Watch] 1 left", "[Watch] closed", "[Stock] closed"]
 
 
-def test_an_entry_point_is_called(run) -> None:
-    done = run("--entrypoint", "main:run")
-    assert (done.status, done.out) == (0, READY)
-    assert "[Watch] 2 left" in done.err
-
-
 def test_json_is_one_document_and_talk_goes_to_stderr(run) -> None:
     done = run("--json", "--call", "Stock.look", "{}", "--call", "Stock.odd", "{}", "--entrypoint", "main:run")
     document = json.loads("\n".join(done.out))
@@ -169,22 +163,6 @@ def test_what_is_refused_is_one_message_and_the_status_of_its_family(
         assert "Traceback" not in "\n".join(done.err)
 
 
-def test_drift_is_refused_unless_it_is_allowed(run, shop: Path) -> None:
-    with (shop / "agents" / "watch.py").open("a") as file:
-        file.write("# later\n")
-    refused = run("--call", "Stock.look", "{}")
-    assert (refused.status, refused.out) == (6, [])
-    assert "agents/watch.py: error:" in refused.err[0]
-    assert run("--allow-drift", "--call", "Stock.look", "{}").out[-1] == '{"left":3}'
-
-
-def test_validation_can_be_weakened(run) -> None:
-    assert run("--validation", "off", "--call", "Stock.take", '{"count": true}').status == 0
-    warned = run("--validation", "warn", "--call", "Stock.take", '{"count": true}')
-    assert warned.status == 0
-    assert any("[WARNING]" in line and "count: expected int, got bool True" in line for line in warned.err)
-
-
 def test_a_signal_before_all_work_was_done_is_no_success(run) -> None:
     work = ("--call", "Stock.take", '{"count": 1}', "--entrypoint", "main:forever")
     assert run(*work).status == 143
@@ -192,15 +170,6 @@ def test_a_signal_before_all_work_was_done_is_no_success(run) -> None:
     assert done.status == 143
     result = {"agent": "Stock", "method": "take", "result": {"left": 2}}
     assert json.loads("\n".join(done.out)) == {"calls": [result], "stopped_by": signal.SIGTERM}
-
-
-def test_a_signal_lets_a_handler_on_the_main_thread_end(run, project: Project) -> None:
-    kill = "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.1)"
-    project({"agents/stock.py": STOCK.replace("self.left -= count", f"self.left -= count; {kill}")})
-    build_graph("agents")
-    done = run("--call", "Stock.take", '{"count": 1}', "--entrypoint", "main:forever")
-    assert '{"left":2}' in done.out
-    assert "[Watch] 2 left" in done.err
 
 
 def test_a_handler_that_does_not_end_is_interrupted_when_the_grace_is_over(run, project: Project) -> None:

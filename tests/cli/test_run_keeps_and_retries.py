@@ -37,10 +37,6 @@ FILES = {
             def count(self) -> dict:
                 return {"attempts": self.state.get("attempts", 0), "done": self.state.get("done", 0)}
         """,
-    "main.py": """
-        def place(graph):
-            graph.publish("/Order/Placed")
-        """,
 }
 
 
@@ -67,11 +63,6 @@ def test_a_run_that_publishes_waits_for_further_attempts_and_keeps_what_came_of_
         assert main(["run", "--publish", "/Order/Placed", "{}"]) == 0
         assert count(capsys) == {"attempts": 3 * run, "done": run}
     assert [path.name for path in (shop / "kept").iterdir()] == ["state.sqlite3"]
-
-
-def test_so_does_a_run_with_an_entry_point(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--entrypoint", "main:place"]) == 0
-    assert count(capsys) == {"attempts": 3, "done": 1}
 
 
 # --- files that cannot be used ---

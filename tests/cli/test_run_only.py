@@ -91,15 +91,6 @@ def test_two_processes_run_one_agent_each(
         assert process.wait(PATIENCE_S) == 0
 
 
-def test_what_the_others_hear_is_not_heard(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    publications = ["--publish", "/Weather/Asked", "null", "--publish", "/Stocks/Asked", "null"]
-    assert main(["run", "--only", "Weather", *publications]) == 0
-    written = capsys.readouterr()
-    assert "Weather hears" in written.out
-    assert "Stocks" not in written.out
-    assert "Left out" not in written.err
-
-
 def test_a_call_of_one_that_runs_elsewhere_says_so(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--only", "Weather", "--call", "Stocks.who", "{}"]) == 7
     assert (

@@ -6,19 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core import build_graph
 from graphbus_core.cli import main
-from tests.commands import FILES
-from tests.project_files import write_project
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Path:
-    """A small project that is built, with one below it for agents to negotiate in."""
-    root = write_project(tmp_path / "shop", FILES)
-    build_graph(root / "agents")
-    return root
-
 
 # --- wrong words ----------------------------------------------------------------------------
 
@@ -28,7 +16,6 @@ MISSPELT = [
     ("-C nowhere init a", "Invalid value for '-C': Directory 'nowhere' does not exist.", "graphbus"),
     ("biuld", "There is no command 'biuld'. Did you mean 'build'?", "graphbus"),
     ("dlq shw", "graphbus dlq has no command 'shw'. Did you mean 'show'?", "graphbus dlq"),
-    ("contract dif", "There is no folder and no command 'dif'. Did you mean 'diff'?", "graphbus contract"),
     ("--vresion", "There is no option --vresion. Did you mean '--version'?", "graphbus"),
     ("check --fromat", "graphbus check has no option --fromat. Did you mean '--format'?", "graphbus check"),
     (

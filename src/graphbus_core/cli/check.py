@@ -222,8 +222,8 @@ def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) 
         fixed += taken
         state = state.with_files(changed_files)
     changed = sorted({change.file_path for _, fix in fixed for change in fix.changes})
-    files = {path: (project.source(path).data, state.source(path).data) for path in changed}
-    return _Mended(state, tuple(fixed), files)
+    texts = {path: (project.source(path).data, state.source(path).data) for path in changed}
+    return _Mended(state, tuple(fixed), texts)
 
 
 def _one_pass(state: Project, findings: Iterable[Finding]) -> tuple[list[tuple[Finding, Fix]], dict[str, bytes]]:

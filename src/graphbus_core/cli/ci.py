@@ -13,9 +13,8 @@ from typing import Any, get_args
 import click
 
 from graphbus_core import __version__, store
-from graphbus_core.cli import console
-from graphbus_core.cli.shipping import writing
-from graphbus_core.cli.shipping.programs import ask, text_of
+from graphbus_core.cli import console, shipping
+from graphbus_core.cli.shipping import ask, text_of
 from graphbus_core.deploy.image import entries
 from graphbus_core.deploy.names import as_label, check_label, choose_python, refusal
 from graphbus_core.deploy.pipelines import (
@@ -80,7 +79,7 @@ _SHOWN = (
     "--name", default="", metavar="NAME", help="What tells it from other projects of its repository (its folder)."
 )
 @click.option("--output", "-o", default="", metavar="DIR", help="Where to write (the top of the repository).")
-@writing.options
+@shipping.options
 def ci(*, forge: Forge, output: str, **given: Any) -> None:
     """Write the pipeline of a forge: what it does with each pull request, and with each commit on main.
 
@@ -99,7 +98,7 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
       graphbus ci github --no-deploy --install "pip install --no-deps -e ."
       graphbus ci github --check
     """
-    wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
+    wish = shipping.Wish(**{name: given.pop(name) for name in shipping.Wish._fields})
     alone = next((name for name in ("schedule", "model", "max_usd") if given[name] is not None), None)
     if alone and not given["has_negotiation"]:
         raise UsageError("GBE131", option=f"--{alone.replace('_', '-')}", needed="--negotiate")
@@ -113,7 +112,7 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
         files = generate_github(plan)
     else:
         files = generate_gitlab(plan, is_included=bool(plan.folder) or _has_own_pipeline(top))
-    states = writing.write(Path(output or os.path.relpath(top)), files, wish)
+    states = shipping.write(Path(output or os.path.relpath(top)), files, wish)
     if wish.as_json:
         facts = {"forge": forge, "command": plan.command, "python": plan.python, "branch": plan.branch}
         console.emit_json({**facts, "paths": plan.paths, "requirements": plan.requirements, "files": states})
@@ -158,7 +157,7 @@ def _plan(forge: Forge, given: Mapping[str, Any], root: Path, top: Path) -> Pipe
         "max_usd": None if given["max_usd"] is None else amount(given["max_usd"]),
     }
     shown = {name: changed.get(name, given[name]) for name in _SHOWN}
-    return plan._replace(command=writing.command_line(f"graphbus ci {forge}", shown))
+    return plan._replace(command=shipping.command_line(f"graphbus ci {forge}", shown))
 
 
 def _place_agents(named: Sequence[str], root: Path) -> tuple[str, ...]:

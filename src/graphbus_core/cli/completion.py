@@ -21,18 +21,18 @@ from click.shell_completion import CompletionItem, get_completion_class
 from graphbus_core.cli import COMMANDS, COMPLETION_VARIABLE, graphbus
 from graphbus_core.isolation import attempt
 
-SHELLS = ("bash", "zsh", "fish")
+_SHELLS = ("bash", "zsh", "fish")
 
 _SAFE = re.compile(r"[\w./:@+%,-]+")
 """What every shell takes as one word and as nothing else: artifacts may come from anybody."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
-Words = Iterable[tuple[str, str]]
+_Words = Iterable[tuple[str, str]]
 """Words and what they mean."""
 
 
 @click.command("completion", short_help="Print the script that completes words in your shell.")
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(_SHELLS))
 def completion(*, shell: str) -> None:
     """Print a script for SHELL: bash, zsh or fish. Nothing is installed or changed; load it where the shell begins.
 
@@ -139,18 +139,18 @@ def _read(folder: Path, name: str) -> Any:
     return json.loads((folder / name).read_bytes())
 
 
-def _agents(folder: Path) -> Words:
+def _agents(folder: Path) -> _Words:
     return ((agent["name"], agent.get("doc", "")) for agent in _read(folder, "agents.json")["agents"])
 
 
-def _methods(folder: Path) -> Words:
+def _methods(folder: Path) -> _Words:
     for agent in _read(folder, "agents.json")["agents"]:
         for method in agent.get("methods", ()):
             if method.get("has_schema"):
                 yield f"{agent['name']}.{method['name']}", method.get("doc", "")
 
 
-def _stops(folder: Path) -> Words:
+def _stops(folder: Path) -> _Words:
     """Methods that can be called, and handlers."""
     yield from _methods(folder)
     for agent in _read(folder, "agents.json")["agents"]:
@@ -158,18 +158,18 @@ def _stops(folder: Path) -> Words:
             yield f"{agent['name']}.{subscription['method']}", f"gets {subscription['topic']}"
 
 
-def _topics(folder: Path) -> Words:
+def _topics(folder: Path) -> _Words:
     for topic in _read(folder, "topics.json")["topics"]:
         heard = ", ".join(topic.get("subscribers", ()))
         yield topic["name"], f"heard by {heard}" if heard else ""
 
 
-def _sessions(folder: Path) -> Words:
+def _sessions(folder: Path) -> _Words:
     """The newest first."""
     return ((path.parent.name, "") for path in sorted(folder.glob("sessions/*/record.json"), reverse=True))
 
 
-SOURCES: Mapping[str, Callable[[Path], Words]] = {
+SOURCES: Mapping[str, Callable[[Path], _Words]] = {
     "AGENT": _agents,
     "AGENT.METHOD": _stops,
     "AGENT.METHOD JSON": _methods,

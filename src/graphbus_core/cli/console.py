@@ -10,7 +10,6 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from traceback import walk_tb
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
@@ -316,6 +315,8 @@ def flush() -> None:
 
 def lost_output(error: Exception) -> UsageError | None:
     """Give the refusal for an error that comes from writing to stdout; what is still buffered goes nowhere then."""
+    from traceback import walk_tb
+
     codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
     if not isinstance(error, OSError) or codes.isdisjoint({click.echo.__code__, flush.__code__}):
         return None

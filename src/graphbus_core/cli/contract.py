@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from json import dumps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,9 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from graphbus_core import settings, store
-from graphbus_core.cli import console, contract_report
+from graphbus_core.cli import console, contract_report, shipping
 from graphbus_core.cli.contract_report import Comparison
-from graphbus_core.cli.shipping import writing
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
@@ -30,7 +30,16 @@ from graphbus_core.contracts.edges import Validation
 from graphbus_core.contracts.edges import validate as validate_edges
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository, repository_of, tree_at
-from graphbus_core.errors import ArtifactError, BuildError, DeployError, GraphBusError, Place, UsageError, raise_all
+from graphbus_core.errors import (
+    ArtifactError,
+    BuildError,
+    DeployError,
+    GraphBusError,
+    Place,
+    UsageError,
+    did_you_mean,
+    raise_all,
+)
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, RuntimeConfig
 from graphbus_core.store.migration import load_any
 
@@ -55,7 +64,11 @@ class _ValidatesByDefault(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `validate` before words that no subcommand begins."""
-        is_named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        word = args[0] if args else ""
+        is_named = word in (*self.commands, *ctx.help_option_names)
+        if not (is_named or os.path.exists(word)) and (near := did_you_mean(word, self.commands)):
+            message = f"There is no folder and no command {word!r}.{near}"
+            raise UsageError("GBE110", message=message, command=ctx.command_path)
         return super().parse_args(ctx, args if is_named else ["validate", *args])
 
 
@@ -217,9 +230,13 @@ def _show(
 # --- states of a graph ----------------------------------------------------------------------
 
 
+def _everything() -> tuple[str, ...]:
+    return (os.path.relpath(settings.find_root([Path.cwd()])),)
+
+
 def _read(paths: tuple[str, ...]) -> Project:
     """Read sources, those of the whole project by default."""
-    project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _default_paths())))
+    project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _everything())))
     if not project.definitions and not project.errors:
         raise DeployError("GBE746", path=", ".join(paths) or "the working tree")
     return project
@@ -287,7 +304,7 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
         raise UsageError("GBE171", name=name, reason=_WHY_NO_REVISION[error.code]) from None
     label = f"{label} ({commit[:7]})"
     with tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
-        wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _default_paths()]
+        wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _everything()]
         present = tuple(str(path) for path in wanted if path.exists())
         if not present:  # the agents came later
             return _State(label, Surface((), ()), _version_of(tree))
@@ -301,9 +318,12 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
 
 def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
     """The commit from which HEAD has left a name, and how to call it."""
-    called, commit = name, _find(repository, name)
+    called, commit = name, ""
+    with suppress(GraphBusError):
+        commit = repository.resolve(name)
     if not commit:
-        called, commit = f"origin/{name}", _find(repository, f"origin/{name}")
+        with suppress(GraphBusError):
+            called, commit = f"origin/{name}", repository.resolve(f"origin/{name}")
     if not commit:
         repository.resolve(name)  # the refusal speaks of the name that was given
     status, output, _ = repository.git.attempt("merge-base", commit, "HEAD")
@@ -311,18 +331,6 @@ def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
         return commit, f"{called}, which has no commit in common with HEAD"
     base = output.decode().strip()
     return base, called if base == commit else f"where HEAD left {called}"
-
-
-def _find(repository: Repository, name: str) -> str:
-    try:
-        return repository.resolve(name)
-    except GraphBusError:
-        return ""
-
-
-def _default_paths() -> tuple[str, ...]:
-    """All of the project."""
-    return (os.path.relpath(settings.find_root([Path.cwd()])),)
 
 
 def _version_of(root: str | Path) -> str:
@@ -345,20 +353,13 @@ def _version_of(root: str | Path) -> str:
 @click.option(
     "--format", "form", required=True, type=click.Choice(["jsonschema", "openapi", "asyncapi"]), help="What is written."
 )
-@click.option(
-    "--output",
-    "-o",
-    default="",
-    metavar="FILE|DIR",
-    help="Where to; a folder ends with `/` or is there. Default: stdout.",
-)
+@click.option("--output", "-o", default="", metavar="FILE|DIR", help="Where to; a folder ends with `/` (stdout).")
 @click.option("--yaml", "as_yaml", is_flag=True, help="YAML instead of JSON.")
-@writing.options
+@shipping.options
 def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
     """Write what agents promise in a format that others read. No code of yours is run.
 
-    PATH is a folder with sources, or one with artifacts. Without PATH the working directory is read. The same contracts
-    give the same bytes.
+    PATH is a folder with sources, or one with artifacts; without PATH it is the project. The same contracts give the same bytes.
 
     \b
     jsonschema  payloads of topics, arguments and results (draft 2020-12):
@@ -376,23 +377,22 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
       graphbus contract export .graphbus/ --format openapi --yaml
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
-    wish = writing.Wish(**wished)
+    wish = shipping.Wish(**wished)
     if not output and (wish.is_forced or wish.is_check or wish.is_diff):
         option = "--force" if wish.is_forced else "--check" if wish.is_check else "--diff"
         raise UsageError("GBE131", option=option, needed="--output")
     place = Path(output)
-    is_folder = output.endswith(("/", os.sep)) or (bool(output) and place.is_dir())
-    is_split = is_folder and form == "jsonschema"
+    is_folder = output.endswith("/") or (bool(output) and place.is_dir())
     suffix = "yaml" if as_yaml else "json"
     written = {
         f"{name}.{suffix}" if is_folder else place.name: _rendered(each, as_yaml=as_yaml)
-        for name, each in _documents(path, form, is_split=is_split).items()
+        for name, each in _documents(path, form, is_split=is_folder and form == "jsonschema").items()
     }
     if not output:
         console.out(*written.values(), end="")
         return
     folder = place if is_folder else place.parent
-    states = writing.write(folder, written, wish)
+    states = shipping.write(folder, written, wish)
     if wish.as_json:
         console.emit_json({"format": form, "folder": str(folder), "files": states})
 
@@ -412,10 +412,8 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
     else:
         from graphbus_core.compiler.stages import History, describe
 
-        project = Project.read(settings.resolve_build(BuildConfig(paths=(path,) if path else ())))
+        project = _read((path,) if path else ())  # an empty document would be taken for a promise of nothing
         raise_all(project.errors)
-        if not project.definitions:  # an empty document would be taken for a promise of nothing
-            raise DeployError("GBE746", path=path or "this folder")
         serve = project.config.settings.runtime.serve
         info, artifacts = settings.project_info(project.config.root), describe(project, History())
     if is_split:

@@ -26,13 +26,9 @@ _MARKS: Mapping[Verdict | Effect, tuple[str, console.Role]] = {
     "breaking": ("✗", "bad"),
     "settled": ("~", "warn"),
 }
-_VERBS: Mapping[Effect, tuple[str, str]] = {
-    "breaking": ("breaks somebody", "break somebody"),
-    "settled": ("breaks nobody who is left", "break nobody who is left"),
-    "compatible": ("is compatible", "are compatible"),
-}
+_EFFECTS: tuple[Effect, ...] = ("breaking", "settled", "compatible")
+_VERDICTS: tuple[Verdict, ...] = ("fits", "unfit", "unknown")
 _KINDS = {"method": "method", "call": "call", "depends_on": "depends on", "topic": "event", "request": "request"}
-_STEPS = {"none": "stays as it is", "patch": "a patch", "minor": "a minor version", "major": "a major version"}
 _WIDEST = 90
 
 
@@ -132,35 +128,27 @@ def _finding_lines(finding: Finding, root: str) -> Iterator[str]:
 
 
 def _edge_summary(validation: Validation) -> str:
-    """`12 of 14 contracts hold, 1 does not, 1 cannot be known.`"""
-    total = len(validation.edges)
-    if not total:
-        return f"{paint('✓', 'good')} There is no method with a schema and no edge: nothing to validate."
-    fits, unfit, unknown = (validation.count(each) for each in ("fits", "unfit", "unknown"))
-    rest = [f"{unfit} {'does' if unfit == 1 else 'do'} not"] if unfit else []
-    rest += [f"{unknown} cannot be known"] if unknown else []
-    contracts = f"{fits} of {counted(total, 'contract')}" if rest else counted(total, "contract")
-    first = f"{contracts} hold{'s' if fits == 1 else ''}"
-    return f"{paint(*_MARKS['fits' if validation.holds else 'unfit'])} {', '.join([first, *rest])}."
+    """`14 contracts: 12 hold, 1 broken, 1 unknown.`"""
+    fits, unfit, unknown = map(validation.count, _VERDICTS)
+    rest = f", {unfit} broken" * bool(unfit) + f", {unknown} unknown" * bool(unknown)
+    mark = paint(*_MARKS["fits" if validation.holds else "unfit"])
+    return f"{mark} {counted(len(validation.edges), 'contract')}: {fits} hold{rest}."
 
 
 def _change_lines(comparison: Comparison) -> Iterator[str]:
     """What differs, what breaks first, each with those whom it breaks; then the version."""
-    suggestion, breaks = comparison.suggestion, bool(comparison.of("breaking"))
+    suggestion = comparison.suggestion
     yield paint(f"{plain(comparison.old)} → {plain(comparison.new)}", "strong")
     yield ""
     for change in comparison.changes:
         yield from _lines_of(change, comparison.root)
     yield from ("",) if comparison.changes else ()
-    yield f"{paint(*_MARKS['breaking' if breaks else 'compatible'])} {_counts(comparison)}."
+    yield f"{paint(*_MARKS['breaking' if comparison.of('breaking') else 'compatible'])} {_counts(comparison)}."
     yield _version(suggestion)
     if comparison.is_version_low:
         yield f"{paint('✗', 'bad')} pyproject.toml says {suggestion.found}: it has to be {suggestion.least} at least."
     elif comparison.way_out:
         yield comparison.way_out
-    elif breaks and comparison.may_announce:
-        step = f"from {suggestion.current} to {suggestion.found}"
-        yield f"{paint('✓', 'good')} It is announced: pyproject.toml has gone {step}."
 
 
 def _lines_of(change: Change, root: str) -> Iterator[str]:
@@ -188,23 +176,16 @@ def _broken(broken: Broken) -> str:
 
 
 def _counts(comparison: Comparison) -> str:
-    """`1 change breaks somebody, 2 are compatible`."""
-    if not comparison.changes:
-        return "No contract has changed"
-    found = [(len(comparison.of(effect)), one, many) for effect, (one, many) in _VERBS.items()]
-    (first, does), *rest = [(number, one if number == 1 else many) for number, one, many in found if number]
-    return ", ".join([f"{counted(first, 'change')} {does}", *(f"{number} {does}" for number, does in rest)])
+    """`1 breaking, 2 compatible`."""
+    found = [f"{len(comparison.of(effect))} {effect}" for effect in _EFFECTS if comparison.of(effect)]
+    return f"{counted(len(comparison.changes), 'change')}: {', '.join(found)}" if found else "No contract has changed"
 
 
 def _version(suggestion: Suggestion) -> str:
     """What the version should be, and whether it is high enough already."""
-    least, found = suggestion.least, suggestion.found
-    if not suggestion.current:
-        return f"Version: {_STEPS[suggestion.level]}, because {suggestion.because}."
-    if least == suggestion.current:
-        return f"Version: {least} stays, because {suggestion.because}."
-    enough = f"; {found} is enough" if suggestion.is_enough else ""
-    return f"Version: {suggestion.current} → {least} because {suggestion.because}{enough}."
+    enough = f"; {suggestion.found} is enough" if suggestion.is_enough else ""
+    step = f"{suggestion.current} → {suggestion.least}" if suggestion.current else suggestion.level
+    return f"Version: {step}, because {suggestion.because}{enough}."
 
 
 def _place(span: SourceSpan, root: str) -> str:
@@ -234,7 +215,7 @@ def document(
             for edge in validation.edges
         ],
         "others": [_finding(finding) for finding in validation.others],
-        "summary": {verdict: validation.count(verdict) for verdict in ("fits", "unfit", "unknown")},
+        "summary": {verdict: validation.count(verdict) for verdict in _VERDICTS},
         "errors": [console.describe(error) for error in errors],
         "comparison": changes,
     }
@@ -256,7 +237,7 @@ def _changes_document(comparison: Comparison) -> dict[str, Any]:
         "old": comparison.old,
         "new": comparison.new,
         "changes": [_change(change) for change in comparison.changes],
-        "summary": {effect: len(comparison.of(effect)) for effect in _VERBS},
+        "summary": {effect: len(comparison.of(effect)) for effect in _EFFECTS},
         "version": {
             **_fields(suggestion, "level", "is_enough", "because"),
             **{key: version or None for key, version in names.items()},

@@ -21,9 +21,8 @@ import click
 
 import graphbus_core
 from graphbus_core import store
-from graphbus_core.cli import console
-from graphbus_core.cli.shipping import programs, writing
-from graphbus_core.cli.shipping.programs import Project, name_image, read_project, text_of
+from graphbus_core.cli import console, shipping
+from graphbus_core.cli.shipping import Project, name_image, read_project, text_of
 from graphbus_core.deploy.image import ImagePlan, check_base, generate, join, read_hashed, start_arguments
 from graphbus_core.deploy.names import (
     BASES,
@@ -43,46 +42,46 @@ from graphbus_core.errors import DeployError, UsageError
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_run
 
-Name = Literal["docker", "podman"]
-_ENGINES: tuple[Name, ...] = ("docker", "podman")
+_EngineName = Literal["docker", "podman"]
+_ENGINES: tuple[_EngineName, ...] = ("docker", "podman")
 _PATIENCE_S = 15.0
 _MARGIN_S = 5
-_QUESTIONS: dict[Name, tuple[str, ...]] = {
+_QUESTIONS: dict[_EngineName, tuple[str, ...]] = {
     "docker": ("version", "--format", "{{.Server.Version}}"),
     "podman": ("info", "--format", "{{.Version.Version}}"),
 }
 """What only an engine can answer: the client of docker runs without one."""
 
 
-class Engine(NamedTuple):
+class _Engine(NamedTuple):
     """An engine, or the reason why there is none; then `name` is the one whose commands are shown."""
 
-    name: Name
+    name: _EngineName
     missing: str = ""
 
 
-def _find_engine(wanted: Name | None, otherwise: str = "") -> Engine:
+def _find_engine(wanted: _EngineName | None, otherwise: str = "") -> _Engine:
     """Look for the engine that was asked for, else for docker, then podman.
 
     Raises:
         DeployError: With `otherwise`, what the user can do instead: GBE704 none is installed, GBE715 it does not answer.
     """
     names = (wanted,) if wanted else _ENGINES
-    silent: list[Engine] = []
+    silent: list[_Engine] = []
     for name in filter(shutil.which, names):
-        answer = programs.ask([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
+        answer = shipping.ask([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
         if not answer.status:
-            return Engine(name)
-        silent.append(Engine(name, answer.reason.partition(". ")[0].rstrip(".?!")))
+            return _Engine(name)
+        silent.append(_Engine(name, answer.reason.partition(". ")[0].rstrip(".?!")))
     if otherwise and silent:
         raise DeployError("GBE715", program=silent[0].name, reason=silent[0].missing, otherwise=otherwise)
     if otherwise:
         raise DeployError("GBE704", program=" or ".join(names), otherwise=otherwise)
-    return silent[0] if silent else Engine(names[0], "not found")
+    return silent[0] if silent else _Engine(names[0], "not found")
 
 
 def _run_command(
-    engine: Name, image: str, root: Path, *, port: int, is_served: bool, arguments: tuple[str, ...] = ()
+    engine: _EngineName, image: str, root: Path, *, port: int, is_served: bool, arguments: tuple[str, ...] = ()
 ) -> list[str]:
     """Return the command that runs the image with as few rights as it needs, reachable from this machine alone.
 
@@ -152,8 +151,8 @@ def docker() -> None:
     "--base", default="", metavar="IMAGE", help="Build on this image instead; it needs Python, pip and a shell."
 )
 @click.option("--allow-unpinned", "may_float", is_flag=True, help="Let --base go without a digest.")
-@writing.options
-def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **given: Any) -> None:
+@shipping.options
+def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
 
     The image has Python, the runtime and the agents: no command line, nothing that builds or negotiates, no model. Its base is
@@ -172,25 +171,25 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
       graphbus docker build --serve --run
       graphbus docker build --check
     """
-    wanted = Wanted(**{name: given[name] for name in Wanted._fields})
-    wish = writing.Wish(**{name: given[name] for name in writing.Wish._fields})
-    if runs and (writes_only or wish != writing.Wish(is_forced=wish.is_forced)):
+    wanted = _Wanted(**{name: given[name] for name in _Wanted._fields})
+    wish = shipping.Wish(**{name: given[name] for name in shipping.Wish._fields})
+    if runs and (writes_only or wish != shipping.Wish(is_forced=wish.is_forced)):
         reason = "what is not built cannot be run, and the graph talks on stdout"
         raise UsageError("GBE132", option="--run", other="--no-build, --check, --diff or --json", reason=reason)
     if wanted.base and wanted.python:
         raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
-    root, files = plan_image(wanted)
+    root, files = _plan_image(wanted)
     tag = _check_tag(tag) if tag else name_image(root)
     builds = not (writes_only or wish.is_check or wish.is_diff)
-    found = Engine(engine or "docker")
+    found = _Engine(engine or "docker")
     if builds:  # nothing is written if the command is useless without one
         found = _find_engine(engine, "write the files alone with --no-build" if runs or engine else "")
-    states = writing.write(Path(os.path.relpath(root)), files, wish)
+    states = shipping.write(Path(os.path.relpath(root)), files, wish)
     as_docker = ["--format", "docker"] if found.name == "podman" else []  # else podman drops HEALTHCHECK
     command = [found.name, "build", *as_docker, "--tag", tag, "."]
     is_built = builds and not found.missing
     if is_built:
-        programs.run(command, root)
+        shipping.run(command, root)
     elif builds:
         _say_no_engine(found, command, root)
     if wish.as_json:
@@ -198,7 +197,7 @@ def build(*, tag: str, engine: Name | None, runs: bool, writes_only: bool, **giv
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
     if runs:
-        programs.become(_run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root)
+        shipping.become(_run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root)
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -218,7 +217,7 @@ def run(
     *,
     arguments: tuple[str, ...],
     tag: str,
-    engine: Name | None,
+    engine: _EngineName | None,
     is_served: bool,
     port: int,
     is_dry: bool,
@@ -245,7 +244,7 @@ def run(
     if is_dry:
         console.out(shlex.join(command))
         return
-    programs.become(command, root)
+    shipping.become(command, root)
 
 
 def _check_tag(tag: str) -> str:
@@ -256,7 +255,7 @@ def _check_tag(tag: str) -> str:
     return tag
 
 
-def _say_no_engine(engine: Engine, command: list[str], root: Path) -> None:
+def _say_no_engine(engine: _Engine, command: list[str], root: Path) -> None:
     silent = f"The engine of {engine.name} does not answer ({engine.missing})"
     why = "There is neither docker nor podman" if engine.missing == "not found" else silent
     where = os.path.relpath(root)
@@ -319,7 +318,7 @@ def _record(files: Mapping[str, bytes]) -> bytes:
     return "".join([*lines, f"{_ABOUT}/RECORD,,\n"]).encode()
 
 
-class Wanted(NamedTuple):
+class _Wanted(NamedTuple):
     """What was asked for, named as the parameters of the command, in the order in which the command is shown again."""
 
     requirements: str
@@ -332,7 +331,7 @@ class Wanted(NamedTuple):
     artifacts: str
 
 
-def plan_image(wanted: Wanted) -> tuple[Path, Files]:
+def _plan_image(wanted: _Wanted) -> tuple[Path, Files]:
     """Find everything that a run of these artifacts needs, and return the project with the files of its image.
 
     Raises:
@@ -351,7 +350,7 @@ def plan_image(wanted: Wanted) -> tuple[Path, Files]:
     own = [PROJECT_FILE] if (root / PROJECT_FILE).is_file() else []  # it has the settings, and shows where the top is
     shown = {**wanted._asdict(), "includes": tuple(path.rstrip("/") for path in wanted.includes)}
     plan = ImagePlan(
-        command=writing.command_line("graphbus docker build", shown),
+        command=shipping.command_line("graphbus docker build", shown),
         base=base,
         wheel=WHEEL_NAME,
         artifacts=wanted.artifacts,
@@ -369,7 +368,7 @@ def plan_image(wanted: Wanted) -> tuple[Path, Files]:
     return root, generate(plan, requirements=requirements, wheel=wheel)
 
 
-def _base(project: Project, wanted: Wanted) -> str:
+def _base(project: Project, wanted: _Wanted) -> str:
     if wanted.base:
         return check_base(wanted.base, may_float=wanted.may_float)
     return BASES[choose_python(wanted.python, text_of(project.about, "requires-python"))]
@@ -390,7 +389,7 @@ def _below(root: Path, path: str) -> str:
     return "" if resolved == root else resolved.relative_to(root).as_posix()
 
 
-def _their_requirements(project: Project, wanted: Wanted) -> dict[str, str]:
+def _their_requirements(project: Project, wanted: _Wanted) -> dict[str, str]:
     brought = {"msgspec", *(["opentelemetry"] if project.run.settings.tracing else []), *wanted.optional}
     needed = [name for name in project.manifest.third_party if name not in brought]
     if not wanted.requirements:
@@ -405,7 +404,7 @@ def _their_requirements(project: Project, wanted: Wanted) -> dict[str, str]:
     return read_hashed(text, wanted.requirements)
 
 
-def _pins(project: Project, wanted: Wanted) -> Iterator[str]:
+def _pins(project: Project, wanted: _Wanted) -> Iterator[str]:
     """The parts of our lock that a run of this project needs."""
     lock = package_files("graphbus_core.deploy") / "lock"
     needed = {"runtime": True, "serve": wanted.is_served, "otel": project.run.settings.tracing}

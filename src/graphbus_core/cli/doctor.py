@@ -70,7 +70,7 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
     if as_json:
         console.emit_json({"model": chosen, "providers": states, "surroundings": surroundings, "test": tried})
     elif tried:
-        show_tried(tried)
+        _show_tried(tried)
     return _NOT_USABLE if chosen.missing and not tried else 0
 
 
@@ -113,7 +113,7 @@ def _machine(*, sandbox: str, has_git: bool, has_pytest: bool, without_effect: S
     yield from (f"{paint('✓', 'good') if is_good else paint('·', 'warn')} {plain(fact)}" for fact, is_good in facts)
 
 
-def show_tried(tried: Tried) -> None:
+def _show_tried(tried: Tried) -> None:
     """Show what the smallest call came to."""
     cost = "its price is not known" if tried.cost_usd is None else dollars(tried.cost_usd)
     console.out()

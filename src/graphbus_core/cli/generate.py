@@ -97,6 +97,11 @@ def _refusals(wish: _Wish, project: Project) -> Iterator[UsageError]:
     bad = [topic for topic in wish.heard if not is_topic_or_pattern(topic)]
     bad += [topic for topic in wish.said if not is_topic(topic)]
     yield from (UsageError("GBE115", topic=topic) for topic in dict.fromkeys(bad))
+    for topics in (wish.heard, wish.said):
+        named = {_snake(topic): topic for topic in topics}
+        for topic in topics:
+            if named[_snake(topic)] != topic:
+                yield UsageError("GBE116", one=topic, other=named[_snake(topic)], method=_snake(topic))
     for name in wish.needed:
         if name not in known:
             yield UsageError("GBE117", name=name, suggestion=did_you_mean(name, known))

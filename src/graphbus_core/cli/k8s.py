@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,10 +14,9 @@ from typing import Any, NamedTuple
 import click
 
 from graphbus_core import store
-from graphbus_core.cli import console
+from graphbus_core.cli import console, shipping
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.cli.shipping import programs, writing
-from graphbus_core.cli.shipping.programs import Project, name_image, read_project, text_of
+from graphbus_core.cli.shipping import Project, name_image, read_project, text_of
 from graphbus_core.deploy.kubernetes import (
     KUSTOMIZATION,
     ClusterPlan,
@@ -44,7 +44,7 @@ _OURS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runt
 """One of them is in every workload that holds a bus, though an overlay may have changed its labels."""
 
 
-class Applied(NamedTuple):
+class _Applied(NamedTuple):
     """What is applied.
 
     Attributes:
@@ -67,7 +67,8 @@ class _Kubectl:
     """
 
     def __init__(self, folder: Path, context: str) -> None:
-        self._program = programs.find("kubectl", otherwise=f"give {folder} to what applies it in your place")
+        if not shutil.which("kubectl"):
+            raise DeployError("GBE704", program="kubectl", otherwise=f"give {folder} to what applies it in your place")
         if not context:
             current = self._ask("config", "current-context")
             context = current.text.strip()
@@ -101,10 +102,10 @@ class _Kubectl:
         Raises:
             DeployError: GBE705.
         """
-        programs.run([self._program, *words, *self.options], Path.cwd())
+        shipping.run(["kubectl", *words, *self.options], Path.cwd())
 
-    def _ask(self, *words: str) -> programs.Answer:
-        return programs.ask([self._program, *words])
+    def _ask(self, *words: str) -> shipping.Answer:
+        return shipping.ask(["kubectl", *words])
 
 
 def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
@@ -123,7 +124,7 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
     return rendered
 
 
-def _read_objects(rendered: str) -> Iterator[Applied]:
+def _read_objects(rendered: str) -> Iterator[_Applied]:
     """Read what deploying depends on from each document, in the form in which kustomize writes it."""
     for document in re.split(r"^---$", rendered, flags=re.MULTILINE):
         parts = re.split(r"^(?=[a-z])", document, flags=re.IGNORECASE | re.MULTILINE)
@@ -136,7 +137,7 @@ def _read_objects(rendered: str) -> Iterator[Applied]:
         is_graph = found["kind"] in ("Deployment", "StatefulSet", "ReplicaSet") and any(
             sign in document for sign in _OURS
         )
-        yield Applied(
+        yield _Applied(
             found["kind"],
             name,
             found.get("namespace", ""),
@@ -154,7 +155,7 @@ def _unquoted(text: str) -> str:
     return text.strip("\"'")
 
 
-def _check(objects: Sequence[Applied], namespace: str) -> None:
+def _check(objects: Sequence[_Applied], namespace: str) -> None:
     """Refuse another namespace than the one that was named, and what makes two buses of one: replicas, an autoscaler."""
     found = sorted({each.namespace for each in objects if each.namespace})
     if namespace and found != [namespace]:
@@ -164,7 +165,7 @@ def _check(objects: Sequence[Applied], namespace: str) -> None:
     raise_all(DeployError("GBE728", name=each.scaled, replicas=each.replicas) for each in many)
 
 
-def _announce(kubectl: _Kubectl, objects: Sequence[Applied], images: Sequence[str]) -> None:
+def _announce(kubectl: _Kubectl, objects: Sequence[_Applied], images: Sequence[str]) -> None:
     console.say(f"{paint('To', 'strong')} {plain(kubectl.target)}:")
     for each in objects:
         inside = f" in {each.namespace}" if each.namespace else ""
@@ -178,7 +179,7 @@ def _make_sure(kubectl: _Kubectl) -> None:
     click.confirm("Apply it?", abort=True, err=True)
 
 
-def _follow(kubectl: _Kubectl, deployment: Applied, namespace: str, timeout: str) -> None:
+def _follow(kubectl: _Kubectl, deployment: _Applied, namespace: str, timeout: str) -> None:
     """Wait until a deployment runs as it is now; if it does not, show how to find out why."""
     inside = ["--namespace", deployment.namespace or namespace] if deployment.namespace or namespace else []
     name = f"deployment/{deployment.name}"
@@ -191,7 +192,7 @@ def _follow(kubectl: _Kubectl, deployment: Applied, namespace: str, timeout: str
 
 
 _NO_STATE = "none"
-_NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *writing.Wish._fields})
+_NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *shipping.Wish._fields})
 
 
 @click.group("k8s", short_help="Write manifests for Kubernetes, and apply them.")
@@ -243,7 +244,7 @@ def k8s() -> None:
     help="What the agents may reach (what the powers declare); may be repeated.",
 )
 @click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
-@writing.options
+@shipping.options
 def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -> None:
     """Write a kustomization for the graph in ARTIFACTS, a folder (.graphbus by default), for Kubernetes 1.30 or newer.
 
@@ -261,9 +262,9 @@ def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -
       graphbus k8s generate -n staging --topology per-agent -o deploy/staging
       graphbus k8s generate -n production --check
     """
-    wish = writing.Wish(**{name: given.pop(name) for name in writing.Wish._fields})
+    wish = shipping.Wish(**{name: given.pop(name) for name in shipping.Wish._fields})
     plan = _plan(read_project(artifacts), topology, **given, command=_command())
-    states = writing.write(Path(output), generate_files(plan), wish)
+    states = shipping.write(Path(output), generate_files(plan), wish)
     if wish.as_json:
         facts = {"namespace": plan.namespace, "image": plan.image, "topology": topology}
         console.emit_json({**facts, "output": output, "files": states})
@@ -384,7 +385,7 @@ def _command() -> str:
     """The command that says the same again, without where it reads and writes."""
     given = click.get_current_context().params
     names = [each.name for each in click.get_current_context().command.params if each.name not in _NOT_OF_THE_PLAN]
-    return writing.command_line("graphbus k8s generate", {name: given[name] for name in names if name})
+    return shipping.command_line("graphbus k8s generate", {name: given[name] for name in names if name})
 
 
 def _notes(plan: ClusterPlan) -> Iterator[str]:

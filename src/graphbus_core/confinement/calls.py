@@ -24,7 +24,7 @@ NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
 MSG_FASTOPEN = 0x20000000
 
-Step = tuple[int, int, int, int]
+_Step = tuple[int, int, int, int]
 
 
 class Has(NamedTuple):
@@ -109,7 +109,7 @@ def program(machine: str, rules: Iterable[Rule]) -> bytes:
     """Give the program for a kind of processor; empty where the numbers of its calls are not known."""
     if not knows(machine):
         return b""
-    steps: list[Step] = [
+    steps: list[_Step] = [
         (_LOAD, 0, 0, _MACHINE_AT),
         (_EQUAL, 1, 0, _AUDIT[machine]),
         (_RETURN, 0, 0, _ERRNO | ENOSYS),
@@ -126,9 +126,9 @@ def program(machine: str, rules: Iterable[Rule]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _refuse(rule: Rule) -> Iterator[Step]:
+def _refuse(rule: Rule) -> Iterator[_Step]:
     """The steps of a rule when the call is its; after them the number of the call is loaded, as before."""
-    refuse: Step = (_RETURN, 0, 0, _ERRNO | rule.error)
+    refuse: _Step = (_RETURN, 0, 0, _ERRNO | rule.error)
     if rule.when is None:
         yield refuse
         return

@@ -22,7 +22,7 @@ _OVER_FILES = 0b11011
 _SET_FILTER, _ALL_THREADS = 1, 1
 
 
-def call(number: int, *arguments: Any) -> int:
+def _call(number: int, *arguments: Any) -> int:
     """Make a call by its number.
 
     Raises:
@@ -43,9 +43,9 @@ def give_up_privileges() -> None:
     if numbers:
         header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
         held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; the same again for those above 31
-        call(numbers[0], header, held)
+        _call(numbers[0], header, held)
         held[:] = [held[0] & _OVER_FILES, held[1] & _OVER_FILES, 0, 0, 0, 0]
-        call(numbers[1], header, held)
+        _call(numbers[1], header, held)
 
 
 def refuse_calls(machine: str, steps: bytes) -> bool:
@@ -53,7 +53,7 @@ def refuse_calls(machine: str, steps: bytes) -> bool:
     kept = ctypes.create_string_buffer(steps, len(steps))
     wanted = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept)))
     try:
-        return bool(steps) and call(_SECCOMP[machine], _SET_FILTER, _ALL_THREADS, wanted) == 0
+        return bool(steps) and _call(_SECCOMP[machine], _SET_FILTER, _ALL_THREADS, wanted) == 0
     except OSError:
         return False
 
@@ -100,7 +100,7 @@ WRITE = (
 def landlock_version() -> int:
     """Give the version of Landlock that this kernel speaks, 0 where it has none or does not let us use it."""
     try:
-        return call(_CREATE, None, 0, 1)
+        return _call(_CREATE, None, 0, 1)
     except OSError:
         return 0
 
@@ -121,9 +121,9 @@ def lock_files(rights: Mapping[str, int], *, may_connect: bool) -> list[int]:
     ports = (_LISTEN if may_connect else _LISTEN | _CONNECT) if known >= PORTS_SINCE else 0
     wanted = (ctypes.c_uint64 * 3)(handled, ports, _SCOPES if known >= SCOPES_SINCE else 0)
     size = 24 if known >= SCOPES_SINCE else 16 if known >= PORTS_SINCE else 8
-    rules = call(_CREATE, wanted, size, 0)
+    rules = _call(_CREATE, wanted, size, 0)
     handles = {path: _allow(rules, path, right & handled) for path, right in rights.items() if os.path.exists(path)}
-    call(_RESTRICT, rules, 0)
+    _call(_RESTRICT, rules, 0)
     os.close(rules)
     for path in [path for path in handles if not path.startswith("/proc/")]:
         os.close(handles.pop(path))
@@ -135,5 +135,5 @@ def _allow(rules: int, path: str, rights: int) -> int:
     if not os.path.isdir(path):
         rights &= _OF_A_FILE
     rule = ctypes.create_string_buffer(rights.to_bytes(8, sys.byteorder) + handle.to_bytes(4, sys.byteorder), 12)
-    call(_ADD, rules, 1, rule, 0)
+    _call(_ADD, rules, 1, rule, 0)
     return handle

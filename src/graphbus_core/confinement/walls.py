@@ -96,7 +96,7 @@ def put_up(bounds: Bounds) -> Missing:
     machine = os.uname().machine
     gaps = list(_lock_files(bounds))
     has_files = kernel.landlock_version() > 0
-    has_calls = kernel.refuse_calls(machine, program(machine, rules(bounds, os.getpid())))
+    has_calls = kernel.refuse_calls(machine, program(machine, _rules(bounds, os.getpid())))
     if not has_calls:
         gaps.append(f"network and programs (no seccomp for {machine} here)")
     return Missing(tuple(gaps), is_all=not has_files and not has_calls)
@@ -112,7 +112,7 @@ def readable(bounds: Bounds) -> Iterator[str]:
     yield from (*_OWN, *_DEVICES, *bounds.readable, *bounds.writable)
 
 
-def rules(bounds: Bounds, pid: int) -> Iterator[Rule]:
+def _rules(bounds: Bounds, pid: int) -> Iterator[Rule]:
     """Give the rules for calls."""
     yield from map(Rule, _NEVER.split())
     yield Rule("clone3", ENOSYS)  # its flags are in memory, where a filter cannot see them; libraries then take `clone`

@@ -144,9 +144,8 @@ class _Comparison:
             why = f"{topic} is published by that name no more; a topic that is computed now may be the same"
             return head._replace(kind="topic-removed", why=why, is_certain=False)
         is_certain = not (self._new.may_compute(topic) or self._new.is_external(topic))
-        why = "still waits for it" if is_certain else "still waits for it, and may get it from elsewhere"
         waiting = (
-            _hearing(topic, each).broken(why, is_certain=is_certain)
+            _hearing(topic, each).broken("still waits for it", is_certain=is_certain)
             for each in self._new.hearers(topic)
             if each.subscription.topic == topic or not self._new.is_fed(each.subscription.topic)
         )
@@ -155,8 +154,6 @@ class _Comparison:
 
     def _payload(self, head: Change, topic: str) -> Iterator[Change]:
         before, after = self._old.payload(topic), self._new.payload(topic)
-        declared = [each.publication.span for each in self._new.said[topic] if each.publication.is_declared]
-        head = head._replace(span=declared[0]) if declared else head
         was_declared = any(each.publication.is_declared for each in self._old.said[topic])
         if before is not None and after is None and not was_declared:
             why = "cannot be read from the code any more"

@@ -143,7 +143,7 @@ def generate_gitlab(plan: PipelinePlan, *, is_included: bool = False) -> Files:
 
 def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
     """What the holes are filled with; `guarded` are the files that a negotiation must not change."""
-    build = command("graphbus", "build", *plan.paths)
+    build = _command("graphbus", "build", *plan.paths)
     return {
         **plan._asdict(),
         **_negotiation_values(plan.negotiation, plan),
@@ -152,17 +152,17 @@ def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
         "suffix": f" ({plan.name})" if plan.name else "",
         "below": f"/{plan.name}" if plan.name else "",
         "base": BASES[plan.python],
-        "context": command(plan.folder or "."),
-        "enter": command("cd", plan.folder),
+        "context": _command(plan.folder or "."),
+        "enter": _command("cd", plan.folder),
         "requirement_paths": plan.inside(*plan.requirements),
         "cache_keys": plan.inside(*plan.requirements[:2]),
         "prepared": plan.inside(".dockerignore", ".graphbus", "Dockerfile", "docker"),
         "results": plan.inside("negotiation.bundle", "graphbus-report.html"),
         "install": "\n".join((_pip_install(plan), *plan.installs, "graphbus --version")),
-        "check": command("graphbus", "check", *plan.paths),
+        "check": _command("graphbus", "check", *plan.paths),
         "build": build,
-        "contract": command("graphbus", "contract", *plan.paths),
-        "test": command(*plan.test),
+        "contract": _command("graphbus", "contract", *plan.paths),
+        "test": _command(*plan.test),
         "prove": fill("prove.sh", build=build),
         "pack": fill("pack.sh"),
         "unpack": fill("unpack.sh", guarded=guarded),
@@ -171,7 +171,7 @@ def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
 
 def _pip_install(plan: PipelinePlan) -> str:
     named = [word for name in plan.requirements for word in ("--requirement", name)]
-    return command("python", "-m", "pip", "install", "--require-hashes" if plan.has_hashes else "", *named)
+    return _command("python", "-m", "pip", "install", "--require-hashes" if plan.has_hashes else "", *named)
 
 
 def _negotiation_values(negotiation: Negotiation | None, plan: PipelinePlan) -> dict[str, Any]:
@@ -183,14 +183,14 @@ def _negotiation_values(negotiation: Negotiation | None, plan: PipelinePlan) -> 
     return {
         "has_negotiation": True,
         "cron": negotiation.cron,
-        "negotiate": command("graphbus", "negotiate", *words),
+        "negotiate": _command("graphbus", "negotiate", *words),
         "keys": keys,
         "held": f"holds {' and '.join(keys)}, protected and masked" if keys else "no key is needed",
         "secrets": tuple(f'{name}: "${{{{ secrets.{name} }}}}"  # of the environment' for name in keys),
     }
 
 
-def command(*words: str) -> str:
+def _command(*words: str) -> str:
     """Quote words as a line of bash; empty ones are left out."""
     return shlex.join(word for word in words if word)
 

@@ -37,6 +37,7 @@ REGISTER: dict[str, Entry] = {
     "GBE115": Entry(
         "{topic!r} is no topic.", "Topics look like `/Order/Created`; only --subscribes takes `*` and `**`."
     ),
+    "GBE116": Entry("{one} and {other} would both give {method!r} as a method's name.", "Leave one of them out."),
     "GBE117": Entry("There is no agent called {name!r}.{suggestion}", "`graphbus inspect` lists the agents."),
     "GBE118": Entry("This file exists already.", "Choose another name, or remove the file; GraphBus never overwrites."),
     "GBE119": Entry(

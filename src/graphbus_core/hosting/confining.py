@@ -9,6 +9,7 @@ import os
 import site
 import sys
 from collections.abc import Iterator
+from traceback import walk_stack, walk_tb
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
@@ -114,7 +115,7 @@ class _Refusals(NamedTuple):
         """A refusal by the kernel, or on a thread that no agent is on (name look-ups of asyncio), with who and where."""
         if not isinstance(error, PermissionError) or (isinstance(error, PowerError) and error.where):
             return error
-        who, place = self._named(list(reversed(_frames_of(error))))
+        who, place = self._named(list(walk_tb(error.__traceback__))[::-1])
         if isinstance(error, PowerError):
             return PowerError(error.code, where=place, **{**error.data, "who": who})
         if error.filename is None:
@@ -149,11 +150,7 @@ class _Refusals(NamedTuple):
         Args:
             is_direct: Only code of the project that called the interpreter itself counts, and not through a library.
         """
-        frames: list[tuple[FrameType, int]] = []
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None:
-            frames.append((frame, frame.f_lineno))
-            frame = frame.f_back
+        frames = list(walk_stack(sys._getframe(2)))
         if is_direct:
             first = next((at for at, (each, _) in enumerate(frames) if not _is_of_mapping(each)), 0)
             if not self._is_ours(frames[first][0]):
@@ -182,14 +179,6 @@ def _is_of_mapping(frame: FrameType) -> bool:
     """Code of the environment itself: `os.environ.get` is written in Python, three functions deep."""
     path = frame.f_code.co_filename
     return "_collections_abc" in path or path in (os.__file__, hook.__file__) or path.startswith("<frozen")
-
-
-def _frames_of(error: BaseException) -> list[tuple[FrameType, int]]:
-    found, trace = [], error.__traceback__
-    while trace is not None:
-        found.append((trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
-    return found
 
 
 def _lines(powers: Powers, places: _Places, missing: walls.Missing) -> Iterator[str]:

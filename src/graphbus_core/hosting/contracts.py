@@ -58,15 +58,27 @@ class Topics:
                 raise unknown
             _log.warning("%s", unknown.sentence)
         schema = self._schemas.get(topic)
-        return _payload_check(topic, None if schema is None else _as_published(schema), self._report)
+        return freeze if schema is None else self._check_of(topic, _as_published(schema))
+
+    def _check_of(self, topic: str, schema: Schema) -> PayloadCheck:
+        """Make the check of one topic's payloads: a usual one is looked at as it is, any other is frozen first."""
+
+        def report(frozen: Json) -> None:
+            _report("GBE614", problems_of(schema, frozen), self._validation, topic=topic)
+
+        check = gate_for(schema, report)
+
+        def look_closely(payload: Json) -> Json:
+            frozen = freeze(payload)
+            check({} if frozen is None else frozen)
+            return frozen
+
+        return payload_gate_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES)
 
     def _is_known(self, topic: str) -> bool:
         if self._prefixes is None or any(map(topic.startswith, self._prefixes)):
             return True
         return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
-
-    def _report(self, topic: str, problems: tuple[Problem, ...]) -> None:
-        _report("GBE614", problems, self._validation, topic=topic)
 
 
 def _report(code: str, problems: tuple[Problem, ...], validation: Validation, **data: str) -> None:
@@ -79,24 +91,8 @@ def _report(code: str, problems: tuple[Problem, ...], validation: Validation, **
     _log.warning("%s", wrong.sentence)
 
 
-def _payload_check(
-    topic: str, schema: Schema | None, report: Callable[[str, tuple[Problem, ...]], None]
-) -> PayloadCheck:
-    """Make the check of one topic's payloads: a usual one is looked at as it is, any other is frozen first."""
-    if schema is None:
-        return freeze
-    check = gate_for(schema, lambda frozen: report(topic, problems_of(schema, frozen)))
-
-    def look_closely(payload: Json) -> Json:
-        frozen = freeze(payload)
-        check({} if frozen is None else frozen)
-        return frozen
-
-    return payload_gate_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES)
-
-
 def _as_published(schema: Schema) -> Schema:
-    """The schema of a payload, which is JSON: bytes are the text that an object becomes with them, and is made from."""
+    """Give the schema of a payload, which is JSON: bytes are base64 text there."""
     return Schema(tuple(map(_field_as_published, schema.fields)), schema.is_open)
 
 
@@ -131,10 +127,15 @@ class Method:
         spec: Its contract.
         validation: What happens to arguments and results that do not fit.
         function: The method of the class, whose annotations say what its arguments are made into.
+
+    Attributes:
+        promised_schema: What a result looks like; None if it may be anything.
     """
 
     def __init__(self, agent: str, spec: MethodSpec, validation: Validation, function: object = None) -> None:
         self.name = spec.name
+        self.promised_schema = None if validation == "off" else spec.output_schema
+        self._checked_schema = None if validation == "off" else spec.input_schema
         self._agent = agent
         self._spec = spec
         self._validation = validation
@@ -143,14 +144,20 @@ class Method:
     @cached_property
     def plain_schema(self) -> Schema | None:
         """What the arguments look like if they are checked and passed as they are, else None."""
-        return None if self._validation == "off" or self._makers else self._spec.input_schema
+        return None if self._makers else self._checked_schema
 
     @cached_property
     def accept(self) -> Gate:
-        """Gives the arguments for the method if the input schema wants them; others raise RunError GBE622, or are logged."""
-        schema = None if self._validation == "off" else self._spec.input_schema
-        check = _as_it_is if schema is None else gate_for(schema, self._accept_anyway, is_closed=True)
+        """Give the arguments for the method if the input schema wants them; others raise RunError GBE622, or are logged."""
+        check = _as_it_is if self._checked_schema is None else self._gate_of(self._checked_schema)
         return (lambda arguments: self._made(check(arguments))) if self._makers else check
+
+    def _gate_of(self, schema: Schema) -> Gate:
+        def report(arguments: dict[str, Any]) -> dict[str, Any]:
+            self._report("GBE622", problems_of(schema, arguments, is_closed=True))
+            return arguments
+
+        return gate_for(schema, report, is_closed=True)
 
     @cached_property
     def _makers(self) -> Mapping[str, Make]:
@@ -163,7 +170,7 @@ class Method:
         return makers.by_name
 
     def _made(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with objects of typed classes in the place of what JSON has for them."""
+        """Replace what JSON has for typed classes by objects of them."""
         made, problems = dict(arguments), list[Problem]()
         for name, make in self._makers.items():
             given = made.get(name)
@@ -179,23 +186,13 @@ class Method:
         return made
 
     @cached_property
-    def promised_schema(self) -> Schema | None:
-        """What a result looks like; None if it may be anything."""
-        return None if self._validation == "off" else self._spec.output_schema
-
-    @cached_property
     def release(self) -> Gate:
-        """Gives back a result that the output schema promises, or an awaitable of one; others raise RunError GBE623."""
+        """Give back a result that the output schema promises, or an awaitable of one; others raise RunError GBE623."""
         schema = self.promised_schema
         return _as_it_is if schema is None else gate_for(schema, self._release_anyway)
 
-    def _accept_anyway(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if self._spec.input_schema is not None:
-            self._report("GBE622", problems_of(self._spec.input_schema, arguments, is_closed=True))
-        return arguments
-
     def _release_anyway(self, result: Any) -> Any:
-        promised = self._spec.output_schema
+        promised = self.promised_schema
         if issubclass(type(result), Awaitable):  # it was called in an async handler
             return self._release_later(result)
         if promised is not None and (promised.fields or result is not None):  # None is as good as no fields
@@ -246,7 +243,7 @@ def compile_call(bus: MessageBus, agent: str, method: Method, bound: Callable[..
 
 
 def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:
-    """The order in which a method takes all the fields of a schema; None if some may be missing or go by name only.
+    """Give the order in which a method takes all the fields of a schema; None if some may be missing or go by name only.
 
     To pass them so costs half of passing a dict of them.
     """

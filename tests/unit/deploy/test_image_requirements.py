@@ -76,15 +76,3 @@ def test_the_pins_are_those_of_the_lock() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "image_pins.py"), "--check"]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert finished.returncode == 0, finished.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("runtime", {"msgspec"}),
-        ("serve", {"anyio", "click", "h11", "idna", "starlette", "typing-extensions", "uvicorn"}),
-        ("otel", {"opentelemetry-api", "typing-extensions"}),
-    ],
-)
-def test_nothing_is_pinned_that_the_runtime_does_not_need(name: str, wanted: set[str]) -> None:
-    assert {*read_hashed((PINS / f"{name}.txt").read_text("utf-8"), name)} == wanted

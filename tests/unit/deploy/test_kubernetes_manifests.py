@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from graphbus_core.hosting import arguments
 from graphbus_core.hosting.serving.probes import Status
 from graphbus_core.settings import load
 from tests.fakes.kubernetes_documents import CASES, ROOT, documents, generated, of_kind
-from tests.fakes.pod_security import CONTROLS, broken_controls
+from tests.fakes.pod_security import broken_controls
 
 GOLDEN = ROOT / "tests/golden/kubernetes"
 OLDEST = (1, 30)
@@ -98,41 +97,6 @@ def test_kustomize_renders_every_document_unchanged(case: str, tmp_path: Path) -
 def test_pods_are_restricted(case: str) -> None:
     for pod in pods(case):
         assert list(broken_controls(pod)) == []
-
-
-def in_pod(key: str, value: Any) -> Callable[[Any], None]:
-    return lambda pod: pod["spec"].update({key: value})
-
-
-def in_container(key: str, value: Any) -> Callable[[Any], None]:
-    return lambda pod: container(pod)["securityContext"].update({key: value})
-
-
-BREAKS: dict[str, Callable[[Any], None]] = {
-    "HostProcess": in_container("windowsOptions", {"hostProcess": True}),
-    "Host Namespaces": in_pod("hostNetwork", True),
-    "Privileged Containers": in_container("privileged", True),
-    "Capabilities": in_container("capabilities", {"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
-    "Host Path Volumes": lambda pod: pod["spec"]["volumes"].append({"name": "x", "hostPath": {"path": "/"}}),
-    "Host Ports": lambda pod: container(pod)["ports"][0].update(hostPort=80),
-    "Host Probes": lambda pod: container(pod)["livenessProbe"]["httpGet"].update(host="example.org"),
-    "AppArmor": in_container("appArmorProfile", {"type": "Unconfined"}),
-    "SELinux": in_container("seLinuxOptions", {"user": "root"}),
-    "/proc Mount Type": in_container("procMount", "Unmasked"),
-    "Seccomp": in_container("seccompProfile", {"type": "Unconfined"}),
-    "Sysctls": lambda pod: pod["spec"]["securityContext"].update(sysctls=[{"name": "kernel.msgmax", "value": "1"}]),
-    "Volume Types": lambda pod: pod["spec"]["volumes"].append({"name": "x", "nfs": {"server": "x", "path": "/"}}),
-    "Privilege Escalation": lambda pod: container(pod)["securityContext"].pop("allowPrivilegeEscalation"),
-    "Running as Non-root": in_container("runAsNonRoot", False),
-    "Running as Non-root user": in_container("runAsUser", 0),
-}
-
-
-@pytest.mark.parametrize("control", CONTROLS)
-def test_the_table_of_controls_bites(control: str) -> None:
-    pod = deepcopy(pods("orders-served")[0])
-    BREAKS[control](pod)
-    assert control in broken_controls(pod)
 
 
 @every_case

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.cli.shipping.writing import Wish, write
+from graphbus_core.cli.shipping import Wish, write
 from graphbus_core.errors import DeployError
 
 FILES = {"a.txt": "one\n", "below/b.bin": b"\x00\x01"}

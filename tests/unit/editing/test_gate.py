@@ -352,7 +352,7 @@ def test_another_module_that_does_not_import_before_and_after_is_no_reason_to_re
 def test_a_changed_module_that_does_not_import_without_the_change_either_is_not_verified(
     tmp_path: Path, first: str, path: str
 ) -> None:
-    files = {ORDERS: orders_with("import package_that_is_not_here\n")}
+    files = {ORDERS: orders_with(first)}
 
     refused = Shop(tmp_path / "1", more=files).replace("2.5 * count", "3.5 * count")
     allowed = Shop(tmp_path / "2", more=files, gate=ALLOWED).replace("2.5 * count", "3.5 * count")

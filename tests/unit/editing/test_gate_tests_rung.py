@@ -86,6 +86,8 @@ def test_other_files_and_files_of_others_are_no_tests(tmp_path: Path, path: str)
     [
         ("pyproject.toml", '[tool.pytest.ini_options]\ntestpaths = ["agents/checks"]\n', True),
         ("pytest.ini", "[pytest]\ntestpaths = agents/checks\n", True),
+        ("setup.cfg", "[tool:pytest]\ntestpaths =\n    none\n    agents/che*\n", True),
+        ("pyproject.toml", '[tool.pytest.ini_options]\ntestpaths = ["tests", "/"]\n', False),
         ("pytest.ini", "[pytest]\naddopts = -q\n", False),
     ],
 )

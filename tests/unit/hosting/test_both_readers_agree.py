@@ -116,7 +116,7 @@ class Level(enum.IntEnum):
     HIGHEST = enum.auto()
 
 class Text(str, enum.Enum):
-    A: Final = "a"
+    A = "a"
     B = "b" + A
     AGAIN = "a"
 
@@ -152,6 +152,9 @@ class Lenient(enum.StrEnum):
     def _missing_(cls, value: object) -> "Lenient":
         return cls.A
 
+class Fixed(enum.StrEnum):
+    A: Final = "a"
+
 class Computed(enum.StrEnum):
     A = "a".upper()
 
@@ -180,7 +183,7 @@ EQUAL = [
     "Visit", "OfPydantic", "Wrapped",
 ]  # fmt: skip
 UNKNOWN_TO_BOTH = ["Plain", "list[Plain]", "Plain | None", "Lenient", "type[int]", "Row"]
-UNKNOWN_TO_THE_COMPILER = ["Renamed", "Tagged", "Aliased", "Page[int]", "Made", "Computed"]
+UNKNOWN_TO_THE_COMPILER = ["Renamed", "Tagged", "Aliased", "Page[int]", "Made", "Fixed", "Computed"]
 
 
 @pytest.fixture(scope="module")

@@ -262,7 +262,7 @@ def test_an_entry_that_is_no_file_of_a_sensible_size_is_not_read(
     elif made == "folder":
         entry.mkdir()
     else:
-        monkeypatch.setattr("graphbus_core.store.cache.MOST_CACHED_BYTES", len(good) - 1)
+        monkeypatch.setattr("graphbus_core.store.cache._MOST_CACHED_BYTES", len(good) - 1)
         entry.write_bytes(good)
     assert client.complete(ASKED, 10).text == "answer"
     assert len(asked) == 2

@@ -36,7 +36,7 @@ from graphbus_core.model.config import Instrument, RuntimeConfig, Validation
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 _OPTIONS = [
     click.option("-i", "--interactive", "is_interactive", is_flag=True, help="Type commands to the running graph."),
@@ -47,7 +47,7 @@ _OPTIONS = [
 ]
 
 
-def shared_options(command: F) -> F:
+def shared_options(command: _F) -> _F:
     """Add the options to a command that `graphbus run` and `graphbus dev` have in common."""
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -178,7 +178,8 @@ class Link:
     def ready(self, lines: tuple[str, ...]) -> None:
         """Report that the graph runs, and go on when that has been shown."""
         self.is_ready = True
-        self.tell("ready", lines)
+        modules = tuple(name for name in sys.modules.copy() if name.startswith("graphbus_core."))
+        self.tell("ready", (lines, modules))  # the next process imports them before it is needed
         self._may_proceed.wait()
 
 

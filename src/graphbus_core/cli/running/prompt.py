@@ -11,7 +11,7 @@ import readline
 import shlex
 import sys
 from cmd import Cmd
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -164,7 +164,7 @@ class Prompt(Cmd):
         if rest:
             self._graph.node(rest)  # refuses an unknown one
         heard = [(each.name.partition(".")[0], each.topic) for each in self._graph.bus.subscriptions]
-        methods = [(*full.split("."), _fields(schema)) for full, schema in self._methods().items()]
+        methods = [(*full.split("."), str(schema or "{}")[1:-1]) for full, schema in self._methods().items()]
         rows = [
             (
                 console.paint(name, "name"),
@@ -183,7 +183,7 @@ class Prompt(Cmd):
                 console.paint(topic.name, "name"),
                 ", ".join(topic.publishers) or "-",
                 ", ".join(topic.subscribers) or "-",
-                _fields(schemas.get(topic.name)) or "anything",
+                str(schemas.get(topic.name) or "{anything}")[1:-1],
             )
             for topic in self._artifacts.topics.topics
         ]
@@ -211,9 +211,9 @@ class Prompt(Cmd):
                 clock(event.timestamp),
                 console.plain(event.topic),
                 event.published_by or event.src or "outside",
-                _shortened(_as_json(event.payload)),
+                console.plain(_as_json(event.payload)[:_CELL]),
             )
-            for event in _last(self._graph.bus.history(), "history", rest)
+            for event in list(self._graph.bus.history())[-_count(rest) :]
         ]
         console.table(("event", "at", "topic", "from", "payload"), rows)
 
@@ -233,10 +233,10 @@ class Prompt(Cmd):
                 console.paint(console.plain(letter.error.partition("\n")[0]), "bad"),
                 letter.place,
             )
-            for letter in _last(letters, "dead", rest)
+            for letter in list(letters)[-_count(rest) :]
         ]
         if rows:
-            console.table(("event", "at", "topic", "handler", "error", "place"), rows)
+            console.table(("event", "at", "topic", "handler", "error", "place"), rows, optional=("place",))
         else:
             console.out("No dead letters.")
 
@@ -383,19 +383,10 @@ def _misunderstood(command: str, reason: str) -> UsageError:
     return UsageError("GBE160", command=command, reason=reason, example=_help_of(command)[0])
 
 
-def _last(items: Sequence[Any], command: str, rest: str) -> list[Any]:
-    """The last so many, the newest at the end."""
+def _count(rest: str) -> int:
     if rest and not rest.isdecimal():
-        raise _misunderstood(command, f"{rest!r} is no number")
-    return list(items)[-int(rest or _LAST) :]
-
-
-def _fields(schema: Schema | None) -> str:
-    return str(schema)[1:-1] if schema else ""
-
-
-def _shortened(text: str) -> str:
-    return console.plain(text if len(text) <= _CELL else f"{text[: _CELL - 1]}…")
+        raise _misunderstood("history", f"{rest!r} is no number")
+    return int(rest or _LAST)
 
 
 def _as_json(value: Any) -> str:

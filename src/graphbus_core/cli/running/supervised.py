@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -30,13 +31,13 @@ from graphbus_core.hosting.signals import Stopped
 
 COMMAND = """
 import sys
-sys.path[:] = sys.argv[2:]
+sys.path[:] = sys.argv[3:]
 from graphbus_core import collector
 collector.rest()
 from graphbus_core.cli.running.supervised import main
 sys.exit(main())
 """
-"""What its interpreter runs, followed by the connection and the supervisor's import path."""
+"""What its interpreter runs, followed by the connection, the modules to import ahead, and the supervisor's import path."""
 
 
 class Order(NamedTuple):
@@ -53,6 +54,8 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     sys.dont_write_bytecode = True  # bytecode is told from newer source by the second, which is too coarse here
     link = Link(Connection(int(sys.argv[1])))
+    for name in sys.argv[2].split():
+        import_module(name)
     collector.resume()
     console.begin()
     try:

@@ -37,6 +37,7 @@ from graphbus_core.model.findings import Finding
 _BEYOND_GRACE_S = 5.0
 """How much longer than its grace an old process may take to end before it is killed: `on_stop` has no limit of its own."""
 _DRAIN_S = 1.0
+_UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE206"})
 
 
 class Save(msgspec.Struct, kw_only=True):
@@ -80,7 +81,9 @@ class Builder:
             self._findings = built.findings
             save.agents = tuple(each.name for each in built.artifacts.agents.agents)
         except GraphBusError as error:
-            save.errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
+            errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
+            # What is missing in a file that cannot be read makes others wrong: that file is to be corrected first.
+            save.errors = tuple(each for each in errors if each.code in _UNREADABLE) or errors
         save.findings, save.gone = _without(self._findings, before), _without(before, self._findings)
         return save
 
@@ -94,13 +97,13 @@ def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Fi
 class _Child:
     """A process that runs a graph, or will do so; what it reports goes to the queue, with the child itself."""
 
-    def __init__(self, events: SimpleQueue[Any]) -> None:
+    def __init__(self, events: SimpleQueue[Any], modules: Sequence[str]) -> None:
         self.save = Save()
         self.was_ready = False
         self.status = 0
         self._ended = Event()
         self._connection, theirs = Pipe()
-        command = [sys.executable, "-c", supervised.COMMAND, str(theirs.fileno()), *sys.path]
+        command = [sys.executable, "-c", supervised.COMMAND, str(theirs.fileno()), " ".join(modules), *sys.path]
         with theirs:
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it is ready to hear Ctrl-C
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
@@ -154,6 +157,7 @@ class Supervisor:
         self._as_json = as_json
         self._has_terminal = options.is_interactive or bool(options.breaks)
         self._events: SimpleQueue[Any] = SimpleQueue()
+        self._modules: tuple[str, ...] = ()
         self._spare: _Child | None = None
         self._pending: _Child | None = None
         self._current: _Child | None = None
@@ -170,7 +174,7 @@ class Supervisor:
             UsageError: What keeps the command from ever working; GBE164 when files cannot be watched.
         """
         _keep_token(self._options)
-        self._spare = _Child(self._events)
+        self._spare = _Child(self._events, ())
         root = os.path.realpath(self._builder.config.root)
         try:
             with (
@@ -182,19 +186,15 @@ class Supervisor:
                 patience.is_busy = lambda: self._is_building
                 self._take(first or self._build())
                 while self._status is None:
-                    self._handle(self._next())
+                    look_for_signal()
+                    with suppress(Empty):
+                        self._handle(self._events.get(timeout=LOOK_S))
         except Stopped as stopped:
             self._status = self._end(stopped)
         finally:
             for child in filter(None, (self._spare, self._pending, self._current)):
                 child.kill()
         return self._status
-
-    def _next(self) -> Any:
-        while True:
-            look_for_signal()
-            with suppress(Empty):
-                return self._events.get(timeout=LOOK_S)
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, UsageError):  # nothing is watched any more
@@ -227,7 +227,7 @@ class Supervisor:
             return
         if self._pending is not None:
             self._pending.kill()
-        self._pending, self._spare = self._spare or _Child(self._events), None
+        self._pending, self._spare = self._spare or _Child(self._events, self._modules), None
         self._pending.save = save
         # What is imported is what was built, whatever has been saved since: that is the next save.
         options = msgspec.structs.replace(self._options, allow_drift=True)
@@ -246,14 +246,19 @@ class Supervisor:
     def _limit_s(self) -> float:
         return self._builder.config.settings.runtime.grace_s + _BEYOND_GRACE_S
 
-    def _ready(self, child: _Child, lines: tuple[str, ...]) -> None:
+    def _ready(self, child: _Child, content: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+        lines, self._modules = content
+        took = f"{(perf_counter() - child.save.began) * 1000:.0f} ms"
         if self._has_run:
-            self._tell_restarted(child.save)
+            line = f"{_saved(child.save)} checked, built, restarted {console.paint(f'in {took}', 'dim')}"
+            self._tell_save("reloaded", child.save, line)
         else:
-            self._tell_ready(child.save, lines)
+            watched = ", ".join(map(os.path.relpath, self._builder.request.paths)) or "this folder"
+            line = f"Watching {console.plain(watched)} {console.paint(f'(ready in {took})', 'dim')}."
+            self._tell_save("ready", child.save, *lines, line)
         self._has_run = child.was_ready = True
         child.send("proceed")
-        self._spare = self._spare or _Child(self._events)
+        self._spare = self._spare or _Child(self._events, self._modules)
 
     def _failed(self, child: _Child, errors: tuple[GraphBusError, ...]) -> None:
         if child not in (self._pending, self._current):
@@ -289,29 +294,22 @@ class Supervisor:
 
     # --- what a person or an editor reads ---
 
-    def _tell_ready(self, save: Save, lines: Sequence[str]) -> None:
-        watched = console.plain(", ".join(map(os.path.relpath, self._builder.request.paths)) or "this folder")
-        watching = f"Watching {watched} {console.paint(f'(ready in {_ms(save)})', 'dim')}."
-        self._tell_save({"event": "ready", "agents": save.agents}, save, [*lines, watching])
-
-    def _tell_restarted(self, save: Save) -> None:
-        line = f"{_saved(save)} checked, built, restarted {console.paint(f'in {_ms(save)}', 'dim')}"
-        self._tell_save({"event": "reloaded", "saved": save.paths, "agents": save.agents}, save, [line])
-
     def _tell_failed(self, save: Save, *, is_running: bool) -> None:
         if is_running:
-            line = f"{_saved(save)} {console.paint('the old code keeps running', 'bad')}"
-            self._tell_save({"event": "failed", "saved": save.paths}, save, [line])
+            self._tell_save("failed", save, f"{_saved(save)} {console.paint('the old code keeps running', 'bad')}")
         else:
-            self._tell_save({"event": "waiting"}, save, ["Nothing runs: waiting for a save that mends this."])
+            self._tell_save("waiting", save, "Nothing runs: waiting for a save that mends this.")
 
-    def _tell_save(self, document: dict[str, Any], save: Save, lines: Iterable[str]) -> None:
+    def _tell_save(self, event: str, save: Save, *lines: str) -> None:
         """Tell what came of a save, with its errors and findings."""
-        document |= {
+        document = {
+            "event": event,
+            "saved": save.paths,
+            "agents": save.agents,
             "seconds": round(perf_counter() - save.began, 4),
             "errors": [console.describe(error) for error in save.errors],
-            "findings": _documents(save.findings),
-            "gone": _documents(save.gone),
+            "findings": _with_places(save.findings),
+            "gone": _with_places(save.gone),
         }
         self._tell(document, [*_lines(save), *lines])
 
@@ -324,12 +322,13 @@ class Supervisor:
             console.flush()
 
 
-def _ms(save: Save) -> str:
-    return f"{(perf_counter() - save.began) * 1000:.0f} ms"
-
-
 def _saved(save: Save) -> str:
     return f"saved {console.plain(', '.join(save.paths))} ->"
+
+
+def _with_places(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings as the artifacts have them, with `path`, `line` and `column` by name."""
+    return [msgspec.structs.asdict(each) | msgspec.structs.asdict(each.span) for each in findings]
 
 
 def _lines(save: Save) -> Iterator[str]:
@@ -340,22 +339,6 @@ def _lines(save: Save) -> Iterator[str]:
         yield f"{place} {console.paint(finding.code, 'warn')} {console.plain(finding.message)}"
         if finding.hint:
             yield f"  {console.paint('hint:', 'name')} {console.plain(finding.hint)}"
-
-
-def _documents(findings: Sequence[Finding]) -> list[dict[str, object]]:
-    return [
-        {
-            "code": each.code,
-            "severity": each.severity,
-            "agent": each.agent,
-            "message": each.message,
-            "hint": each.hint,
-            "path": each.span.path,
-            "line": each.span.line,
-            "column": each.span.column + 1,
-        }
-        for each in findings
-    ]
 
 
 def _keep_token(options: RunOptions) -> None:

@@ -83,7 +83,7 @@ CODES: dict[str, str] = {
 }
 """Code -> what it means. The part before the dot is the rung."""
 
-APPLY_CODES: dict[str, str] = {
+_APPLY_CODES: dict[str, str] = {
     "GBE301": "G1.not-found",
     "GBE302": "G1.ambiguous",
     "GBE303": "G1.stale",
@@ -119,5 +119,5 @@ def of_edit(error: EditError) -> Problem:
     where = error.where
     message = f"{error.sentence} {error.hint}".strip()
     return Problem(
-        APPLY_CODES.get(error.code, "G1.malformed"), message, where.path if where else "", where.line if where else 0
+        _APPLY_CODES.get(error.code, "G1.malformed"), message, where.path if where else "", where.line if where else 0
     )

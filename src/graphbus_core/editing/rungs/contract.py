@@ -20,7 +20,7 @@ from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import SchemaChange
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
-Item = TypeVar("Item", Publication, Subscription)
+_Item = TypeVar("_Item", Publication, Subscription)
 
 _VAGUE = frozenset({"unknown", "any"})
 _SHOWING = frozenset(
@@ -90,14 +90,14 @@ def _of_topics(before: Project, after: Project) -> Iterator[_Loss]:
             yield _Loss(f"What is published to {topic!r}", _vaguest(now[topic]).span)
 
 
-def _by_topic(found: Iterable[Item]) -> dict[str, list[Item]]:
-    topics: dict[str, list[Item]] = {}
+def _by_topic(found: Iterable[_Item]) -> dict[str, list[_Item]]:
+    topics: dict[str, list[_Item]] = {}
     for each in found:
         topics.setdefault(each.topic, []).append(each)
     return topics
 
 
-def _made_computed(was: Mapping[str, list[Item]], now: Mapping[str, list[Item]]) -> Iterator[tuple[str, Item]]:
+def _made_computed(was: Mapping[str, list[_Item]], now: Mapping[str, list[_Item]]) -> Iterator[tuple[str, _Item]]:
     """Give a topic that is named in fewer places, if it is computed in more than before, with such a place."""
     fewer = sorted(topic for topic in was if topic and len(now.get(topic, ())) < len(was[topic]))
     computed = now.get("", [])

@@ -36,13 +36,13 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
 from graphbus_core.store.beneath import Folder
 
-MAX_BYTES = 200_000_000
+_MAX_BYTES = 200_000_000
 MAX_FILES = 20_000
 SKIPPED_FOLDERS = frozenset(
     {".git", ".hg", ".svn", ".graphbus", ".venv", "venv", "node_modules", "__pycache__", "site-packages", ".hypothesis"}
     | {".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox", ".idea", ".vscode", ".import_linter_cache"}
 )
-SKIPPED_FILES = (".env", ".env.*", "*.pyc", "*.pem", "*.key", ".netrc", ".coverage*")
+_SKIPPED_FILES = (".env", ".env.*", "*.pyc", "*.pem", "*.key", ".netrc", ".coverage*")
 
 
 class NotCopied(Exception):  # noqa: N818 - it is an answer, not a failure
@@ -98,8 +98,8 @@ class TrialTree:
         def copy(source: str, target: str) -> None:
             nonlocal files, size_bytes
             files, size_bytes = files + 1, size_bytes + os.stat(source).st_size
-            if files > MAX_FILES or size_bytes > MAX_BYTES:
-                raise NotCopied(f"it has more than {MAX_FILES} files or {MAX_BYTES} bytes")
+            if files > MAX_FILES or size_bytes > _MAX_BYTES:
+                raise NotCopied(f"it has more than {MAX_FILES} files or {_MAX_BYTES} bytes")
             shutil.copyfile(source, target)
 
         shutil.copytree(self._root, fresh, symlinks=True, ignore=self._unwanted, copy_function=copy)
@@ -118,10 +118,10 @@ class TrialTree:
             return inside and not os.path.isabs(os.readlink(path))
         if stat.S_ISDIR(mode):
             return path.parent != self._home.parent or not path.name.startswith("graphbus-")  # TMPDIR is in the project
-        return stat.S_ISREG(mode) and not any(fnmatch(path.name, glob) for glob in SKIPPED_FILES)
+        return stat.S_ISREG(mode) and not any(fnmatch(path.name, glob) for glob in _SKIPPED_FILES)
 
 
-MOST_CHARACTERS, MOST_LINES = 2000, 20
+_MOST_CHARACTERS, _MOST_LINES = 2000, 20
 _ANY_ERROR = "an error"
 _OF_LIBRARY = ("CancelledError", "Empty", "FrozenInstanceError", "Full", "InvalidOperation", "JSONDecodeError")
 _LONGEST_FILE = 4_000_000
@@ -225,9 +225,9 @@ def names_of(found: Iterable[str], known: Collection[str], noun: str) -> str:
 def shortened(text: str) -> str:
     """Give the beginning of a text, for the person."""
     lines = text.strip().splitlines()
-    kept = "\n".join(lines[:MOST_LINES])
-    is_whole = len(lines) <= MOST_LINES and len(kept) <= MOST_CHARACTERS
-    return kept if is_whole else f"{kept[:MOST_CHARACTERS]} …"
+    kept = "\n".join(lines[:_MOST_LINES])
+    is_whole = len(lines) <= _MOST_LINES and len(kept) <= _MOST_CHARACTERS
+    return kept if is_whole else f"{kept[:_MOST_CHARACTERS]} …"
 
 
 INSIDE = Path(__file__).with_name("inside")
@@ -240,7 +240,7 @@ _MARGIN = 3
 """How many times as long as without a change it may take with it: processor time, too, is not the same each time."""
 _ABSENT = object()
 
-Read = TypeVar("Read")
+_Read = TypeVar("_Read")
 
 
 class State(NamedTuple):
@@ -288,7 +288,7 @@ class Heard(NamedTuple):
     said: list[Json]
     is_sound: bool
 
-    def at(self, number: int, kind: type[Read]) -> Read | None:
+    def at(self, number: int, kind: type[_Read]) -> _Read | None:
         """Give one thing that was said, if it is of a kind."""
         try:
             return msgspec.convert(self.said[number], kind) if self.said else None

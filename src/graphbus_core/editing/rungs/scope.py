@@ -11,7 +11,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.codes import Problem
 from graphbus_core.model.proposals import CodeChange, Proposal
 
-PROTECTED = (
+_PROTECTED = (
     *("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*_test.py", "conftest.py"),
     *(".*", ".*/*", "*/.*", "setup.py", "noxfile.py", "*/settings/*", "tasks.py", "fabfile.py"),
     *("*.toml", "*.cfg", "*.ini", "*.json", "*.yaml", "*.yml", "*.lock", "*.txt", "*.pem", "*.key", "*.pth"),
@@ -35,7 +35,7 @@ def check_path(path: str, project: Project) -> Problem | None:
     if path not in project.agent_files:
         return _not_allowed(path, project)
     protected = next(
-        (glob for glob in (*project.config.safety_config.protected_files, *PROTECTED) if fits(path, glob)), ""
+        (glob for glob in (*project.config.safety_config.protected_files, *_PROTECTED) if fits(path, glob)), ""
     )
     if protected:
         return Problem("G0.protected", f"{path} is protected by {protected!r}.", path)
@@ -111,7 +111,7 @@ def _not_allowed(path: str, project: Project) -> Problem:
 
 def is_protected(path: str) -> bool:
     """True for what no proposal may touch in any project: tests, configuration, secrets, lock files."""
-    return any(fits(path, glob) for glob in PROTECTED)
+    return any(fits(path, glob) for glob in _PROTECTED)
 
 
 def fits(path: str, glob: str) -> bool:

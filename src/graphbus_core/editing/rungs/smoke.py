@@ -132,7 +132,7 @@ class _Attempt(NamedTuple):
         return f"{self.agent.name}.{self.method}"
 
 
-Answers = list[list[Json]]
+_Answers = list[list[Json]]
 
 
 class SmokeTrials:
@@ -186,7 +186,7 @@ class SmokeTrials:
                     return wrong[index]
         return None
 
-    def _try(self, state: State, project: Project, attempts: list[_Attempt]) -> tuple[list[Answers], float]:
+    def _try(self, state: State, project: Project, attempts: list[_Attempt]) -> tuple[list[_Answers], float]:
         """Give the answers for each attempt, as far as they were given, and the time that was used."""
         calls = [attempt.told() for attempt in attempts]
         heard = self._ground.tried(state, project.index.import_roots, calls=calls, longest_s=LONGEST_S)
@@ -197,7 +197,7 @@ class SmokeTrials:
         return _by_attempt(said, attempts), heard.done.used_s
 
 
-def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[Answers]:
+def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[_Answers]:
     """Give the answers for each attempt, as far as they were given."""
     left = [each for each in said if isinstance(each, list) and len(each) == 2]
     found = []
@@ -207,7 +207,7 @@ def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[Answers]:
     return found
 
 
-def _problems(attempt: _Attempt, said: Answers, files: Files) -> dict[int, Problem]:
+def _problems(attempt: _Attempt, said: _Answers, files: Files) -> dict[int, Problem]:
     """Give what is wrong, by the number of the value."""
     found: dict[int, Problem] = {}
     method = attempt.agent.method(attempt.method)

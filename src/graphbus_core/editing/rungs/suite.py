@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import os
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -171,17 +172,26 @@ def _expected(node: ast.expr) -> ast.Constant | None:
 
 _TEST_FILES = ("test_*.py", "*_test.py")
 _SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg")
+_TESTPATHS = re.compile(r"^testpaths\s*=\s*(\[[^\]]*\]|.*(?:\n[ \t]+.*)*)", re.MULTILINE)
+"""A list of TOML, or words of an INI file, which may go on in indented lines."""
 
 
 def has_tests(root: Path) -> bool:
-    """True when there is a test file anywhere in the project, or settings of pytest say where tests are."""
+    """True when there is a test file anywhere in the project, or what `testpaths` of pytest names."""
     for folder, names, files in os.walk(root):
         names[:] = [
             name for name in names if name not in SKIPPED_FOLDERS and not Path(folder, name, "pyvenv.cfg").exists()
         ]
         if any(fnmatch(name, pattern) for name in files for pattern in _TEST_FILES):
             return True
-    return any(b"testpaths" in path.read_bytes() for path in (root / name for name in _SETTINGS) if path.is_file())
+    return any(any(root.glob(pattern)) for pattern in _named_in_settings(root) if not os.path.isabs(pattern))
+
+
+def _named_in_settings(root: Path) -> Iterator[str]:
+    for path in (root / name for name in _SETTINGS):
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for value in _TESTPATHS.findall(text):
+            yield from re.findall(r"[^\s\[\]\"',]+", value)
 
 
 _FURTHER_ROUNDS = 4
@@ -382,8 +392,9 @@ def _obstacle(before: _Tested, timeout_s: float, files: Files) -> str:
     if "No module named pytest" in before.tail:
         said = "There are tests, but pytest is not installed for the Python that shall run them"
         return f"{said}. Install pytest there, or set test_command in [tool.graphbus.gate]."
-    is_silent = before.is_pytest and before.outcomes is None
-    if before.returncode in (0, _NO_TESTS if before.is_pytest else 0) and not is_silent:
+    is_fine = before.returncode in (0, _NO_TESTS if before.is_pytest else 0)
+    is_silent = is_fine and before.is_pytest and before.outcomes is None
+    if is_fine and not is_silent:
         return ""
     how = "The tests end before pytest has said what became of them" if is_silent else "The test command fails"
     said = f"{how} without the change, too (exit status {before.returncode})"

@@ -156,13 +156,13 @@ def _broken(before: _Outcomes, after: _Outcomes | None) -> Objection:
     return Objection(False, f"{min(before.passed)} passes with the change, too")
 
 
-Failures = dict[str, Problem]
+_Failures = dict[str, Problem]
 
 
 # --- G5 ----------------------------------------------------------------------------------------------
 
 
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
+class _Imported(msgspec.Struct, frozen=True, kw_only=True):
     """What importing gave: module -> names of its agents, module -> error."""
 
     nodes: dict[str, list[str]]
@@ -174,7 +174,7 @@ class _ImportTrials:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._imported: dict[str, Imported | Finished] = {}
+        self._imported: dict[str, _Imported | Finished] = {}
         self._used_s: dict[str, float] = {}
         self.answers: dict[str, list[Json]] = {}
         """State -> what became of the calls that were made after the imports, if all were made."""
@@ -204,7 +204,7 @@ class _ImportTrials:
             return None
         return Noted(f"Without the change, too: {untried[0].message}", untried[0].told)
 
-    def _failures(self, state: State, project: Project, calls: Sequence[Json] = (), before_s: float = 0.0) -> Failures:
+    def _failures(self, state: State, project: Project, calls: Sequence[Json] = (), before_s: float = 0.0) -> _Failures:
         """Give what is wrong by module; the empty name when the process ended before it could say."""
         wanted: dict[str, list[str]] = {}
         for agent in project.definitions:
@@ -212,7 +212,7 @@ class _ImportTrials:
         result = self._import(state, project, sorted(wanted), calls, before_s)
         if isinstance(result, Finished):
             return {"": _import_ended(result, self._ground.limits.timeout_s)}
-        files, failures = self._ground.files(state), Failures()
+        files, failures = self._ground.files(state), _Failures()
         for module, names in wanted.items():
             path, found = _path_of(project, module), result.nodes.get(module, [])
             if module in result.errors:
@@ -225,7 +225,7 @@ class _ImportTrials:
 
     def _import(
         self, state: State, project: Project, modules: list[str], calls: Sequence[Json], before_s: float
-    ) -> Imported | Finished:
+    ) -> _Imported | Finished:
         if state.digest not in self._imported or before_s:
             roots, longest_s = project.index.import_roots, LONGEST_S if calls else inf
             heard = self._ground.tried(
@@ -233,7 +233,7 @@ class _ImportTrials:
             )
             if calls and not heard.said:  # what ends or hangs may be a call: the imports are judged alone
                 heard = self._ground.tried(state, roots, modules=modules)
-            self._imported[state.digest] = heard.at(0, Imported) or heard.done
+            self._imported[state.digest] = heard.at(0, _Imported) or heard.done
             self._used_s[state.digest] = heard.done.used_s
             if calls and heard.said[-1:] == [["end"]]:
                 self.answers[state.digest] = heard.said[1:]
@@ -274,7 +274,7 @@ _MISSING = (126, 127)
 # --- G7: further commands ------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class _Found(NamedTuple):
     """What a command found in a state: its lines, as often as they occur, how they read, and its exit status.
 
     Lines are compared without their numbers, so that a finding that has only moved is an old one.
@@ -292,7 +292,7 @@ class _CheckTrials:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
-        self._found: dict[tuple[str, ...], Found] = {}
+        self._found: dict[tuple[str, ...], _Found] = {}
 
     def check(self, base: State, head: State) -> Verdict:
         """Run each command on both states; the first that finds something new refuses."""
@@ -323,7 +323,7 @@ class _CheckTrials:
             return Problem("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
         return None
 
-    def _find(self, command: tuple[str, ...], state: State, before_s: float = 0.0) -> Found:
+    def _find(self, command: tuple[str, ...], state: State, before_s: float = 0.0) -> _Found:
         key = (state.digest, *command)
         if key not in self._found:
             with self._ground.copy(state) as folder:
@@ -332,7 +332,7 @@ class _CheckTrials:
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
             shown = {_normal(line): line.strip() for line in lines}
             counted = Counter(_normal(line) for line in lines)
-            self._found[key] = Found(counted, shown, done.returncode, done.timed_out, done.used_s)
+            self._found[key] = _Found(counted, shown, done.returncode, done.timed_out, done.used_s)
         return self._found[key]
 
 
@@ -341,7 +341,7 @@ def _normal(line: str) -> str:
     return _NUMBER.sub("0", line).strip()
 
 
-def _obstacle(found: Found) -> str:
+def _obstacle(found: _Found) -> str:
     if found.timed_out:
         return "takes longer than timeout_s"
     return "is not installed where changed code runs" if found.returncode in _MISSING else ""

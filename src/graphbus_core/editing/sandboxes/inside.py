@@ -18,7 +18,7 @@ import struct
 import sys
 from typing import Any, NoReturn
 
-NEW = "/new"
+_NEW = "/new"
 _PDEATHSIG, _DUMPABLE, _SECCOMP, _NO_NEW_PRIVS, _FILTER = 1, 4, 22, 38, 2
 _NS = {"mount": 0x20000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
 _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _NOEXEC = 4096, 16384, 1 << 18, 2, 4, 8
@@ -31,12 +31,12 @@ _MOUNT_SETATTR, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 442, 444, 445, 446
 _READ, _READ_FILE, _ALL_1, _FILE_ONLY = 0b1101, 0b101, (1 << 13) - 1, 0b111 | 1 << 14 | 1 << 15
 _libc = ctypes.CDLL(None, use_errno=True)
 
-Spec = dict[str, Any]
+_Spec = dict[str, Any]
 
 
 def main() -> NoReturn:
     """Build the walls that are still missing, then be the first process within them."""
-    spec: Spec = json.loads(sys.argv[1])
+    spec: _Spec = json.loads(sys.argv[1])
     command = sys.argv[2:]
     os.umask(0o022)
     os.set_inheritable(spec["status"], False)
@@ -61,7 +61,7 @@ def main() -> NoReturn:
             os._exit(code if code >= 0 else 128 - code)
 
 
-def _run(spec: Spec, command: list[str]) -> NoReturn:
+def _run(spec: _Spec, command: list[str]) -> NoReturn:
     """Give up what is left of our rights and become the command."""
     try:
         os.setsid()
@@ -117,7 +117,7 @@ def _refuse_calls(steps: bytes) -> None:
 # --- walls: namespaces and a root of its own ----------------------------------------------------
 
 
-def _become_first(spec: Spec) -> None:
+def _become_first(spec: _Spec) -> None:
     """Leave for new namespaces; who comes back is process 1 in them, and its parent only waits."""
     user, group, inner = os.geteuid(), os.getegid(), spec["users"]
     kinds = [kind for kind in _NS if kind != "user" or spec["userns"]]
@@ -139,7 +139,7 @@ def _become_first(spec: Spec) -> None:
     _prctl(_PDEATHSIG, signal.SIGKILL)
 
 
-def _build(spec: Spec) -> None:
+def _build(spec: _Spec) -> None:
     """Make a root that holds nothing but what may be seen, and go there; the old one is gone for good."""
     _mount("", "/", "", _REC | _PRIVATE)
     _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, "mode=0755")  # noqa: S108 - a place to stand on, not a file
@@ -147,32 +147,32 @@ def _build(spec: Spec) -> None:
     os.mkdir("/tmp/new")  # noqa: S108
     _pivot("/tmp", "/tmp/old")  # noqa: S108
     os.chdir("/")
-    _mount("tmpfs", NEW, "tmpfs", _NOSUID | _NODEV, "mode=0755")
+    _mount("tmpfs", _NEW, "tmpfs", _NOSUID | _NODEV, "mode=0755")
     rooms = [(place, spec["disk_bytes"], 0o1777, _NODEV) for place in spec["own"]]
     for place, size, mode, no_devices in (*rooms, ("/dev", 65536, 0o755, 0)):
-        os.makedirs(NEW + place)
-        _mount("tmpfs", NEW + place, "tmpfs", _NOSUID | no_devices, f"size={size},nr_inodes=65536,mode={mode:o}")
-    os.mkdir(NEW + "/dev/shm")  # noqa: S108
-    _mount("tmpfs", NEW + "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={spec['shm_bytes']},mode=1777")  # noqa: S108
-    os.mkdir(NEW + "/proc")
-    _mount("proc", NEW + "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+        os.makedirs(_NEW + place)
+        _mount("tmpfs", _NEW + place, "tmpfs", _NOSUID | no_devices, f"size={size},nr_inodes=65536,mode={mode:o}")
+    os.mkdir(_NEW + "/dev/shm")  # noqa: S108
+    _mount("tmpfs", _NEW + "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={spec['shm_bytes']},mode=1777")  # noqa: S108
+    os.mkdir(_NEW + "/proc")
+    _mount("proc", _NEW + "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
     for name in ("null", "zero", "full", "random", "urandom"):
-        _bind(f"/old/dev/{name}", f"{NEW}/dev/{name}")
+        _bind(f"/old/dev/{name}", f"{_NEW}/dev/{name}")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        os.symlink(f"/proc/self/fd/{number}", f"{NEW}/dev/{name}")
-    os.symlink("/proc/self/fd", f"{NEW}/dev/fd")
+        os.symlink(f"/proc/self/fd/{number}", f"{_NEW}/dev/{name}")
+    os.symlink("/proc/self/fd", f"{_NEW}/dev/fd")
     outer = [read for read in spec["reads"] if not _is_under(read[1], spec["place"])]
     for source, place in outer:
-        _bind("/old" + source, NEW + place, _READ_ONLY)
+        _bind("/old" + source, _NEW + place, _READ_ONLY)
     for aim, place in spec["links"]:
-        os.makedirs(os.path.dirname(NEW + place), exist_ok=True)
-        os.symlink(aim, NEW + place)
-    _bind("/old" + spec["cwd"], NEW + spec["place"])
+        os.makedirs(os.path.dirname(_NEW + place), exist_ok=True)
+        os.symlink(aim, _NEW + place)
+    _bind("/old" + spec["cwd"], _NEW + spec["place"])
     for source, place in spec["reads"]:
         if _is_under(place, spec["place"]):
-            _bind("/old" + source, NEW + place, _READ_ONLY)
+            _bind("/old" + source, _NEW + place, _READ_ONLY)
     _check(_libc.umount2(b"/old", _DETACH), "umount2")
-    os.chdir(NEW)
+    os.chdir(_NEW)
     _pivot(".", ".")
     _check(_libc.umount2(b".", _DETACH), "umount2")
     os.chdir("/")
@@ -223,7 +223,7 @@ def _raise_loopback() -> None:
 # --- walls: Landlock -------------------------------------------------------------------------------
 
 
-def _lock(spec: Spec) -> None:
+def _lock(spec: _Spec) -> None:
     """Let Landlock refuse what the new root does not show anyway, for this process and its children, for good."""
     version = _landlock(_CREATE_RULESET, None, 0, 1)
     known = _ALL_1

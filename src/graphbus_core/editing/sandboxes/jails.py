@@ -28,8 +28,8 @@ from graphbus_core.editing.sandboxes.process import (
 )
 from graphbus_core.errors import EditError
 
-SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-ETC = (
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+_ETC = (
     *("passwd", "group", "nsswitch.conf", "hosts", "host.conf", "protocols", "services", "localtime", "timezone"),
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "mime.types"),
     *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust", "python3"),
@@ -60,10 +60,10 @@ def reach(project: Path | None, more: tuple[str, ...]) -> _Reach:
     """
     links: list[tuple[str, str]] = []
     wanted: list[str] = []
-    for path in (*SYSTEM, *(f"/etc/{name}" for name in ETC)):
+    for path in (*_SYSTEM, *(f"/etc/{name}" for name in _ETC)):
         if os.path.islink(path):
             links.append((os.readlink(path), path))
-            wanted += [os.path.realpath(path)] if path not in SYSTEM else []
+            wanted += [os.path.realpath(path)] if path not in _SYSTEM else []
         else:
             wanted.append(path)
     wanted += [*_interpreter(), *(path for path in _packages() if _is_shown(path, project)), *more]
@@ -151,9 +151,9 @@ def call_filter(machine: str) -> bytes:
 
 Tier = Literal["bubblewrap", "landlock"]
 
-HOME = "/tmp/home"  # noqa: S108 - where the home of the user has no place in the jail
-SHM_BYTES = 64_000_000
-OPEN_FILES = 1024
+_HOME = "/tmp/home"  # noqa: S108 - where the home of the user has no place in the jail
+_SHM_BYTES = 64_000_000
+_OPEN_FILES = 1024
 _INSIDE = str(Path(__file__).with_name("inside.py"))
 _FIRST_USER, _USERS, _NOBODY = 64_000, 1_000, 65_534
 _ADMINISTRATOR = 21
@@ -177,7 +177,7 @@ class Jail:
         if self._project is None:
             return cwd.resolve()
         place = os.path.realpath(self._project)
-        wide = (*SYSTEM, "/etc", "/dev", "/proc", "/tmp", _home())  # noqa: S108
+        wide = (*_SYSTEM, "/etc", "/dev", "/proc", "/tmp", _home())  # noqa: S108
         is_taken = any(_is_in(taken, place) for taken in wide) or place in (sys.prefix, sys.base_prefix)
         return cwd.resolve() if is_taken else Path(place)
 
@@ -223,8 +223,8 @@ class Jail:
 def _home() -> str:
     """Give the path of this user's home, at which the jail has an empty one; another where that is in the way of something."""
     home = os.path.realpath(Path.home())
-    wide = ("/", "/home", "/var", "/opt", "/srv", "/run", "/tmp", *SYSTEM)  # noqa: S108
-    return HOME if home in wide or any(_is_in(home, taken) for taken in (*SYSTEM, "/etc", "/dev", "/proc")) else home
+    wide = ("/", "/home", "/var", "/opt", "/srv", "/run", "/tmp", *_SYSTEM)  # noqa: S108
+    return _HOME if home in wide or any(_is_in(home, taken) for taken in (*_SYSTEM, "/etc", "/dev", "/proc")) else home
 
 
 def _is_in(path: str, folder: str) -> bool:
@@ -232,7 +232,7 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def _spec(folder: str, place: str, user: int, shown: _Reach, limits: Limits) -> dict[str, Any]:
-    bounds = {"CPU": cpu_seconds(limits), "FSIZE": limits.file_size_mb << 20, "NOFILE": OPEN_FILES}
+    bounds = {"CPU": cpu_seconds(limits), "FSIZE": limits.file_size_mb << 20, "NOFILE": _OPEN_FILES}
     if limits.memory_mb:
         bounds["AS"] = limits.memory_mb << 20
     if limits.processes:
@@ -251,7 +251,7 @@ def _spec(folder: str, place: str, user: int, shown: _Reach, limits: Limits) -> 
         "limits": bounds,
         "filter": call_filter(os.uname().machine).hex(),
         "disk_bytes": limits.disk_mb * 1_000_000,
-        "shm_bytes": SHM_BYTES,
+        "shm_bytes": _SHM_BYTES,
     }
 
 
@@ -276,7 +276,7 @@ def _bwrap(spec: Mapping[str, Any], shown: _Reach) -> list[str]:
         *(shutil.which("bwrap") or "bwrap", *rights),
         *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *("--die-with-parent", "--new-session", "--as-pid-1", "--proc", "/proc", "--dev", "/dev"),
-        *("--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
+        *("--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108
         *(*own, *folders, *_read_only(outer), *links, "--bind", spec["cwd"], place, *_read_only(inner)),
         *("--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--"),
     ]

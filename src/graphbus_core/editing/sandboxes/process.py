@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.isolation import end_marked
 
-LOOK_S = 0.05
+_LOOK_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BUSY = ("R", "D")
 """States in which a thread runs, or waits for a processor or a disk."""
@@ -38,7 +38,7 @@ _INODE = 1024
 _MOST_FILES = 4096
 _RESIDENT = re.compile(rb"^Vm(?:RSS|Swap):\s+(\d+) kB", re.MULTILINE)
 _PROPORTIONAL = re.compile(rb"^(?:Pss|SwapPss):\s+(\d+) kB", re.MULTILINE)
-PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MARK = "INVOCATION_ID"
 """As services of systemd have it: code cannot tell from it that it is tried."""
 _MOST_LEFT = 64
@@ -268,7 +268,7 @@ def remove_tree(folder: Path) -> None:
 def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     """Give the whole environment of a tried command: an allow list, its home, and the mark by which it is found."""
     return {
-        **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+        **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
         "HOME": str(home),
         "PYTHONHASHSEED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -286,8 +286,8 @@ def _listen(child: subprocess.Popen[bytes], is_over: Callable[[], bool], cap: in
             os.set_blocking(stream.fileno(), False)
             selector.register(stream, selectors.EVENT_READ, part)
         while not is_over():
-            if not _read_ready(selector, LOOK_S, cap):
-                time.sleep(0 if selector.get_map() else LOOK_S)
+            if not _read_ready(selector, _LOOK_S, cap):
+                time.sleep(0 if selector.get_map() else _LOOK_S)
         for _ in range(_MOST_LEFT):  # whoever still holds the pipes will be ended with the rest
             if not _read_ready(selector, 0, cap):
                 break
@@ -335,7 +335,7 @@ class _Usage:
         self.cpu_s = self.asleep_s = 0.0
         self._child = child
         self._looked_s = time.monotonic()
-        self._pause_s = LOOK_S
+        self._pause_s = _LOOK_S
 
     @property
     def used_s(self) -> float:
@@ -365,7 +365,7 @@ class _Usage:
         if found and all(is_asleep for _, is_asleep in found):
             self.asleep_s += min(passed_s, 2 * self._pause_s)  # if it was longer, it was we who could not look
         self._looked_s = begun
-        self._pause_s = max(LOOK_S, 10 * (time.monotonic() - begun))
+        self._pause_s = max(_LOOK_S, 10 * (time.monotonic() - begun))
         return self.used_s
 
 

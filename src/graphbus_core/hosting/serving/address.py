@@ -69,11 +69,11 @@ def may_read_without_token(listens_at: str, host: str) -> bool:
 
 def _names_one_of(host: str, names: Container[str]) -> bool:
     """True when the Host is one of the names, or an address: no page can make an address point elsewhere."""
-    name = host_name(host)
+    name = _host_name(host)
     return name in names or _is_address(name)
 
 
-def host_name(host: str) -> str:
+def _host_name(host: str) -> str:
     """The host without its port, in small letters; empty for what is none."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2]).lower() if found else ""

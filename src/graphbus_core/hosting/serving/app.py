@@ -1,12 +1,15 @@
-"""starlette: the only module that knows it. Routes, bodies and responses; what they mean is in `site`."""
+"""The ASGI application of a served graph, and the only module that knows starlette: routes, bodies, threads and responses."""
 
 from __future__ import annotations
 
 import logging
-from asyncio import Event, get_running_loop, timeout
-from collections.abc import Callable
-from contextlib import suppress
+from asyncio import Event, Future, Semaphore, get_running_loop, timeout
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from secrets import token_hex
+from threading import Thread
 from time import perf_counter
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -19,11 +22,23 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphbus_core.bus.receipts import Receipt
-from graphbus_core.errors import RunError
-from graphbus_core.hosting.metrics import CONTENT_TYPE
-from graphbus_core.hosting.serving.address import PROBES
-from graphbus_core.hosting.serving.problems import MEDIA_TYPE, Problem, problem
-from graphbus_core.hosting.serving.site import Site, outcome
+from graphbus_core.errors import GraphBusError, RunError
+from graphbus_core.hosting.graph import LiveGraph
+from graphbus_core.hosting.imports import describe_exception
+from graphbus_core.hosting.metrics import CONTENT_TYPE, Meter, exposition
+from graphbus_core.hosting.serving import openapi
+from graphbus_core.hosting.serving.address import PROBES, Guard
+from graphbus_core.hosting.serving.probes import Status
+from graphbus_core.hosting.serving.problems import MEDIA_TYPE, Problem, is_of_the_client, problem, problem_of
+from graphbus_core.isolation import attempt
+from graphbus_core.model.artifacts import AgentsArtifact, ProjectInfo
+from graphbus_core.model.config import ServeConfig
+from graphbus_core.schema.json import Json, plain_model
+from graphbus_core.schema.values import has_no_number
+from graphbus_core.strict_json import loads
+
+R = TypeVar("R")
+_Outcome = tuple[R | None, Exception | None]
 
 _log = logging.getLogger("graphbus.http")
 
@@ -38,23 +53,211 @@ _HEADERS = {401: {"www-authenticate": 'Bearer realm="graphbus"'}, 503: {"retry-a
 _DETAILS = {404: "There is nothing at this address. `GET /` lists what there is.", 405: "This address takes {allow}."}
 
 
-def make_app(site: Site) -> ASGIApp:
-    """Make the ASGI application for one site."""
-    pages = _Pages(site)
-    routes: list[BaseRoute] = [
-        Route("/", pages.index),
-        Route("/openapi.json", pages.openapi),
-        Route("/metrics", pages.metrics),
-        *(Route(path, pages.probe) for path in sorted(PROBES)),
-        Route("/call/{agent}/{method}", pages.call, methods=["POST"]),
-        Route("/publish/{topic:path}", pages.publish, methods=["POST"]),
-    ]
-    handlers = {HTTPException: _answer_http_exception, Exception: pages.answer_failure}
-    app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(_Door, site=site)])
-    app.router.redirect_slashes = False
-    origins = list(site.config.allowed_origins)
-    headers = ["authorization", "content-type", "traceparent"]
-    return CORSMiddleware(app, allow_origins=origins, allow_headers=headers) if origins else app
+class Workers:
+    """Does blocking work for a loop, each piece on a daemon thread: a pool of the library would wait for a handler that hangs.
+
+    Args:
+        size: Pieces of work at the same time.
+        backlog: How many more may wait.
+    """
+
+    def __init__(self, size: int, backlog: int) -> None:
+        self._size = size
+        self._backlog = backlog
+        self._free = Semaphore(size)
+        self._waiting = 0
+
+    async def do(self, work: Callable[[], R], timeout_s: float) -> _Outcome[R]:
+        """Have the work done, and give its result and None, or None and the Exception that it raised.
+
+        Raises:
+            RunError: GBE678 when too much waits, GBE679 when the time is up; what has not begun then never does.
+        """
+        if self._free.locked() and self._waiting >= self._backlog:
+            raise RunError("GBE678", count=self._size + self._waiting)
+        try:
+            async with timeout(timeout_s):
+                self._waiting += 1
+                try:
+                    await self._free.acquire()
+                finally:
+                    self._waiting -= 1
+                return await self._begin(work)
+        except TimeoutError:
+            raise RunError("GBE679", timeout_s=timeout_s) from None
+
+    def _begin(self, work: Callable[[], R]) -> Future[_Outcome[R]]:
+        loop = get_running_loop()
+        future: Future[_Outcome[R]] = loop.create_future()
+
+        def end(outcome: _Outcome[R]) -> None:
+            self._free.release()
+            if not future.done():
+                future.set_result(outcome)
+
+        def perform() -> None:
+            outcome: _Outcome[R] = None, RunError("GBE618")  # for what ends the thread
+            try:
+                outcome = attempt(work)
+            finally:
+                with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
+                    loop.call_soon_threadsafe(end, outcome)
+
+        try:
+            Thread(target=perform, name="graphbus-http-worker", daemon=True).start()
+        except RuntimeError:  # the system gives no more threads
+            self._free.release()
+            raise RunError("GBE678", count=self._size + self._waiting) from None
+        return future
+
+
+class Site:
+    """One graph, for all requests; a method for each route.
+
+    Attributes:
+        in_flight: Requests that were let in and are not answered yet.
+    """
+
+    def __init__(
+        self, graph: LiveGraph, config: ServeConfig, *, token: str, meter: Meter, status: Status, info: ProjectInfo
+    ) -> None:
+        if graph.origin is None:
+            raise TypeError("only a graph that was built can be served")
+        self.guard = Guard(config, token)
+        self.meter = meter
+        self.status = status
+        self.in_flight = 0
+        self._config = config
+        self._workers = Workers(config.concurrency, config.backlog)
+        self._graph = graph
+        self._going_on = _tracing_of(graph) if graph.origin.config.settings.tracing else nullcontext
+        # The agents that run in other processes are not described.
+        away = {name for name, why in graph.left_out.items() if why.code == "GBE696"}
+        artifacts = graph.origin.artifacts
+        here = tuple(agent for agent in artifacts.agents.agents if agent.name not in away)
+        present = msgspec.structs.replace(artifacts, agents=AgentsArtifact(here))
+        self._description = openapi.document(present, info, wait_limit_s=config.call_timeout_s)
+
+    def app(self) -> ASGIApp:
+        """Make the ASGI application."""
+        routes: list[BaseRoute] = [
+            Route("/", self._index),
+            Route("/openapi.json", self._openapi),
+            Route("/metrics", self._metrics),
+            *(Route(path, self._probe) for path in sorted(PROBES)),
+            Route("/call/{agent}/{method}", self._call, methods=["POST"]),
+            Route("/publish/{topic:path}", self._publish, methods=["POST"]),
+        ]
+        handlers = {HTTPException: _answer_http_exception, Exception: self._answer_failure}
+        app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(_Door, site=self)])
+        app.router.redirect_slashes = False
+        origins = list(self._config.allowed_origins)
+        headers = ["authorization", "content-type", "traceparent"]
+        return CORSMiddleware(app, allow_origins=origins, allow_headers=headers) if origins else app
+
+    async def _index(self, _request: Request) -> Response:
+        """What can be requested here."""
+        paths = self._description["paths"]
+        listed = {
+            "call": [f"POST {path}" for path in paths if path.startswith("/call/")],
+            "publish": [f"POST {path}" for path in paths if path.startswith("/publish/")],
+            "pages": [f"GET {path}" for path in (*sorted(PROBES), "/metrics", "/openapi.json")],
+        }
+        return _pretty(listed)
+
+    async def _openapi(self, _request: Request) -> Response:
+        return _pretty(self._description)
+
+    async def _metrics(self, _request: Request) -> Response:
+        page = exposition(self._graph.bus.statistics(), self.meter)
+        return Response(page, headers={"content-type": CONTENT_TYPE})
+
+    async def _probe(self, request: Request) -> Response:
+        return Response(*self.status.encoded(request.scope["path"]), media_type=_JSON)
+
+    async def _call(self, request: Request) -> Response:
+        agent, method = request.path_params["agent"], request.path_params["method"]
+
+        def work(body: bytes) -> Response:
+            return Response(self._call_method(agent, method, body, request.headers), media_type=_JSON)
+
+        return await self._answer(request, work, f"{agent}.{method}")
+
+    async def _publish(self, request: Request) -> Response:
+        topic = "/" + request.path_params["topic"]
+        limit_s = self._config.call_timeout_s
+        wait_s = _seconds(request.query_params.get("wait", ""), limit_s)
+        if wait_s is None:
+            return _refuse(problem(400, f"`wait` must be a number of seconds from 0 to {limit_s:g}."))
+        receipts: list[Receipt] = []
+
+        def work(body: bytes) -> Response:
+            receipts.append(self._publish_event(topic, body, request.headers))
+            return _outcome(receipts[0], has_waited=False)
+
+        answer = await self._answer(request, work, topic)
+        if wait_s and receipts:
+            await _wait_for(receipts[0], wait_s)
+            return _outcome(receipts[0], has_waited=True)
+        return answer
+
+    async def _answer_failure(self, _request: Request, error: Exception) -> Response:
+        """Whatever else has failed in here is logged and answered with 500."""
+        return _refuse(self.refusal("The request", error))
+
+    async def _answer(self, request: Request, work: Callable[[bytes], Response], what: str) -> Response:
+        """Read the body, have a thread do the work, and give its response, or a refusal."""
+        try:
+            body = await _read_body(request, self._config.max_body_bytes)
+            answer, error = await self._workers.do(lambda: work(body), self._config.call_timeout_s)
+        except RunError as refused:
+            answer, error = None, refused
+        return _refuse(self.refusal(what, error or RunError("GBE618"))) if answer is None else answer
+
+    def _call_method(self, agent: str, method: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+        """Call a method with the arguments in the body, and give its result as JSON.
+
+        Raises:
+            RunError: GBE670 for a body that is no JSON object, what the graph refuses, GBE625 when the method itself was refused
+                something, GBE623 for a result that JSON does not have.
+        """
+        arguments = _read_json(body) if body.strip() else {}
+        if not isinstance(arguments, dict):
+            raise RunError("GBE670", reason="it must be an object, `{...}`")
+        with self._going_on(headers):
+            result, error = attempt(lambda: self._graph.call(agent, method, **arguments))
+        if isinstance(error, GraphBusError) and is_of_the_client(error) and not _is_about(error, agent, method):
+            where, reason = self._graph.place_of(error), error.sentence.rstrip(".")
+            raise RunError("GBE625", where=where, agent=agent, method=method, reason=reason) from error
+        if error is not None:
+            raise error
+        return _encoded(result, agent, method)
+
+    def _publish_event(self, topic: str, body: bytes, headers: Mapping[str, str]) -> Receipt:
+        """Publish the payload in the body, and give the receipt of the event.
+
+        Raises:
+            RunError: GBE670 for a body that is no JSON, and what the graph refuses.
+        """
+        payload = _read_json(body) if body.strip() else None
+        with self._going_on(headers):
+            receipt = self._graph.publish(topic, payload)
+        if receipt is None:
+            raise TypeError("only a graph with a dispatcher can be served")
+        return receipt
+
+    def refusal(self, what: str, error: Exception) -> Problem:
+        """What the client may know; what it may not know is logged."""
+        known = problem_of(error)
+        if known is not None:
+            return known
+        request_id = token_hex(8)
+        if isinstance(error, GraphBusError):
+            _log.error("%s failed (request %s): %s", what, request_id, error)
+        else:
+            _log.error("%s failed (request %s)", what, request_id, exc_info=error)
+        hint = "The log of the server says more about this request."
+        return problem(500, f"{what} failed.", hint=hint, request_id=request_id)
 
 
 class _Door:
@@ -119,67 +322,6 @@ class _Door:
             _log.info("POST %s %d in %.1f ms", path, status, seconds * 1000)
 
 
-class _Pages:
-    """One method per route."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    async def index(self, _request: Request) -> Response:
-        return Response(self._site.index(), media_type=_JSON)
-
-    async def openapi(self, _request: Request) -> Response:
-        return Response(self._site.openapi(), media_type=_JSON)
-
-    async def metrics(self, _request: Request) -> Response:
-        return Response(self._site.metrics(), headers={"content-type": CONTENT_TYPE})
-
-    async def probe(self, request: Request) -> Response:
-        return Response(*self._site.status.encoded(request.scope["path"]), media_type=_JSON)
-
-    async def call(self, request: Request) -> Response:
-        agent, method = request.path_params["agent"], request.path_params["method"]
-
-        def work(body: bytes) -> Response:
-            return Response(self._site.call(agent, method, body, request.headers), media_type=_JSON)
-
-        return await self._answer(request, work, f"{agent}.{method}")
-
-    async def publish(self, request: Request) -> Response:
-        topic = "/" + request.path_params["topic"]
-        limit_s = self._site.config.call_timeout_s
-        wait_s = _seconds(request.query_params.get("wait", ""), limit_s)
-        if wait_s is None:
-            return _refuse(problem(400, f"`wait` must be a number of seconds from 0 to {limit_s:g}."))
-        receipts: list[Receipt] = []
-
-        def work(body: bytes) -> Response:
-            receipts.append(self._site.publish(topic, body, request.headers))
-            return _outcome(receipts[0], has_waited=False)
-
-        answer = await self._answer(request, work, topic)
-        if wait_s and receipts:
-            await _wait_for(receipts[0], wait_s)
-            return _outcome(receipts[0], has_waited=True)
-        return answer
-
-    async def answer_failure(self, _request: Request, error: Exception) -> Response:
-        """Whatever else has failed in here is logged and answered with 500."""
-        return _refuse(self._site.refusal("The request", error))
-
-    async def _answer(self, request: Request, work: Callable[[bytes], Response], what: str) -> Response:
-        """Read the body, have a thread do the work, and give its response, or a refusal."""
-        config = self._site.config
-        try:
-            body = await _read(request, config.max_body_bytes)
-            answer, error = await self._site.workers.do(lambda: work(body), config.call_timeout_s)
-        except RunError as refused:
-            answer, error = None, refused
-        if answer is None:
-            return _refuse(self._site.refusal(what, error or RunError("GBE618")))
-        return answer
-
-
 def _seconds(text: str, limit_s: float) -> float | None:
     """Read `?wait=SECONDS`; None for what is no number of seconds up to the limit."""
     try:
@@ -190,7 +332,11 @@ def _seconds(text: str, limit_s: float) -> float | None:
 
 
 def _outcome(receipt: Receipt, *, has_waited: bool) -> Response:
-    document = outcome(receipt, has_waited=has_waited)
+    """What became of an event, for one who has waited, if it is known by now."""
+    document: dict[str, Json] = {"event_id": receipt.event.event_id, "status": "accepted"}
+    if has_waited and receipt.is_done:
+        failed = sorted({each.handler for each in receipt.results if each.error is not None})
+        document |= {"status": "failed", "failed": failed} if failed else {"status": "delivered"}
     status = 202 if document["status"] == "accepted" else 200
     return Response(msgspec.json.encode(document), status, media_type=_JSON)
 
@@ -209,7 +355,7 @@ async def _wait_for(receipt: Receipt, wait_s: float) -> None:
             await is_done.wait()
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read_body(request: Request, limit: int) -> bytes:
     """The body, as far as it is JSON by its headers and not too long; of unknown length it is counted while it arrives.
 
     Raises:
@@ -252,3 +398,36 @@ async def _answer_http_exception(_request: Request, error: Exception) -> Respons
     status = getattr(error, "status_code", 500)
     detail = _DETAILS.get(status, "The request was refused.").format(allow=headers.get("Allow", ""))
     return _refuse(problem(status, detail), headers)
+
+
+def _tracing_of(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[Any]]:
+    from graphbus_core.hosting.telemetry import Tracing
+
+    return next(each for each in graph.bus.middleware if isinstance(each, Tracing)).going_on
+
+
+def _read_json(body: bytes) -> Json:
+    try:
+        return loads(body)
+    except ValueError as error:
+        raise RunError("GBE670", reason=str(error)) from None
+
+
+def _is_about(error: GraphBusError, agent: str, method: str) -> bool:
+    """True for a refusal of this call itself: its method can meet the same ones in what it calls and publishes."""
+    return error.data.get("agent") == agent and error.data.get("method", method) == method
+
+
+def _encoded(result: Any, agent: str, method: str) -> bytes:
+    encoded, error = attempt(lambda: msgspec.json.encode(result, enc_hook=plain_model))
+    if encoded is None:
+        reason = "" if error is None else describe_exception(error)
+        raise RunError("GBE623", agent=agent, method=method, reason=f"it is not JSON ({reason})") from error
+    if b"null" in encoded and has_no_number(msgspec.to_builtins(result, enc_hook=plain_model)):
+        reason = "it holds NaN or Infinity, which JSON does not have"
+        raise RunError("GBE623", agent=agent, method=method, reason=reason)
+    return encoded
+
+
+def _pretty(document: dict[str, Any]) -> Response:
+    return Response(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n", media_type=_JSON)

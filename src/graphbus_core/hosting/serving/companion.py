@@ -108,13 +108,12 @@ class Servers:
         return listener, find_token(self._config, self._root, Path(run.state_dir))
 
     def _serve(self, listener: socket.socket, graph: LiveGraph, status: Status) -> Callable[[], int]:
-        from graphbus_core.hosting.serving.app import make_app
+        from graphbus_core.hosting.serving.app import Site
         from graphbus_core.hosting.serving.server import HttpServer
-        from graphbus_core.hosting.serving.site import Site
 
         info, token = project_info(self._root), self._token
         site = Site(graph, self._config, token=token.text, meter=self.meter, status=status, info=info)
-        server = HttpServer(make_app(site), self._config, listener)
+        server = HttpServer(site.app(), self._config, listener)
         server.start()
         graph.at_end(server.stop)
         self._show(f"Listening at http://{_shown(self._config.host)}:{self.ports['serve']}/")

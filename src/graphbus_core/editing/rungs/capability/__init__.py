@@ -94,7 +94,7 @@ def check_growth(
         sign
         for key, found in fresh.items()
         for sign in found[len(known.get(key, [])) :]
-        if (sign.is_counted or key not in known) and not passes_over(sign) and not permits(powers, sign)
+        if (sign.is_counted or key not in known) and not passes_over(sign) and not _permits(powers, sign)
     ]
     lost = [
         sign
@@ -106,11 +106,11 @@ def check_growth(
         grown, lost = [sign for sign in grown if sign.code not in table.GUARDED.values()], []
     first = min(grown, key=lambda sign: (sign.line, sign.code), default=None)
     if first:
-        return Problem(first.code, f"New here: {first.what}. {way_out(first.code)}", path, first.line)
+        return Problem(first.code, f"New here: {first.what}. {_way_out(first.code)}", path, first.line)
     return Problem(lost[0].code, f"No longer here: {lost[0].what}.", path) if lost else None
 
 
-def permits(powers: Powers, sign: Sign) -> bool:
+def _permits(powers: Powers, sign: Sign) -> bool:
     """Tell whether a person has declared the power that a sign stands for; a confined run holds it to its limits."""
     if sign.code == "G3.url":
         host = _HOST.search(sign.what)
@@ -132,7 +132,7 @@ def _is_one_of(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def way_out(code: str) -> str:
+def _way_out(code: str) -> str:
     """Say how a person allows what a rung has refused."""
     if code in _WAYS_OUT:
         return f"If agents shall do that, declare it: {_WAYS_OUT[code]} in [tool.graphbus.powers]."
@@ -357,4 +357,4 @@ def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 yield key.value, value
 
 
-__all__ = ["POWERS", "ProjectPowers", "Side", "Sign", "SourceFiles", "check_growth", "guarded", "permits", "way_out"]
+__all__ = ["POWERS", "ProjectPowers", "Side", "Sign", "SourceFiles", "check_growth", "guarded"]

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.editing.text.source_text import Definition
 
-Kind = Literal["module", "class", "function", "comprehension"]
+_Kind = Literal["module", "class", "function", "comprehension"]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -56,7 +56,7 @@ class Scope:
         stars: Modules of which everything is imported.
     """
 
-    def __init__(self, kind: Kind, node: ast.AST, parent: Scope | None) -> None:
+    def __init__(self, kind: _Kind, node: ast.AST, parent: Scope | None) -> None:
         self.kind = kind
         self.node = node
         self.parent = parent
@@ -133,7 +133,7 @@ class Scopes:
         self._collect_all([child for child in ast.iter_child_nodes(node) if child not in node.body], scope)
         self._inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
 
-    def _inner(self, kind: Kind, node: ast.AST, body: Sequence[ast.AST], scope: Scope) -> None:
+    def _inner(self, kind: _Kind, node: ast.AST, body: Sequence[ast.AST], scope: Scope) -> None:
         inner = self.of[id(node)] = Scope(kind, node, scope)
         for parameter in getattr(node, "type_params", ()):
             inner.bind(parameter.name, None)

@@ -55,10 +55,10 @@ _WITHOUT_OBJECT = frozenset({"classmethod", "staticmethod", "property", "cached_
 _OF_CLASSES = frozenset({"classmethod", "__init_subclass__", "__new__", "__class_getitem__"})
 
 
-MOST_STEPS = 100_000
+_MOST_STEPS = 100_000
 """How many expressions of a file are looked into: ten times what 100 kB of ordinary code take, about a second."""
 
-ValueKind = Literal["data", "shared", "outside", "module", "symbol", "object", "self", "super", "class"]
+_ValueKind = Literal["data", "shared", "outside", "module", "symbol", "object", "self", "super", "class"]
 
 
 class TooMuchToJudge(Exception):  # noqa: N818 - it ends the judging, and becomes a refusal
@@ -74,7 +74,7 @@ class Value(NamedTuple):
         node: The function or class; for `self`, `super`, `class` and `object` the class.
     """
 
-    kind: ValueKind
+    kind: _ValueKind
     name: str = ""
     home: SourceFile | None = None
     node: ast.AST | None = None
@@ -84,12 +84,12 @@ Values = tuple[Value, ...]
 DATA = Value("data")
 
 
-def union(*several: Values) -> Values:
+def _union(*several: Values) -> Values:
     """Join what may be one or the other."""
     return tuple(dict.fromkeys(value for values in several for value in values)) or (DATA,)
 
 
-Field = tuple["SourceFile", "ast.ClassDef | None", "ast.AST | None"]
+_Field = tuple["SourceFile", "ast.ClassDef | None", "ast.AST | None"]
 """A class that has an attribute, its file, and the method if the attribute is one."""
 
 
@@ -118,7 +118,7 @@ class SourceFile:
             TooMuchToJudge: They are too many. A limit in seconds would depend on the machine.
         """
         self._steps += 1
-        if self._steps > MOST_STEPS:
+        if self._steps > _MOST_STEPS:
             raise TooMuchToJudge
 
     @cached_property
@@ -162,23 +162,23 @@ class SourceFile:
         if isinstance(node, ast.Name):
             return self.values_of_name(node.id, scope)
         if isinstance(node, ast.Attribute):
-            return union(*(self.attribute(value, node.attr) for value in self.values(node.value, scope)))
+            return _union(*(self.attribute(value, node.attr) for value in self.values(node.value, scope)))
         if isinstance(node, ast.Call):
             return self._values_of_call(node, scope)
         if isinstance(node, _COMPREHENSIONS):
             inner = self.scopes.of[id(node)]
             return self.values(node.value if isinstance(node, ast.DictComp) else node.elt, inner)
-        found = union(*(self.values(part, scope) for part in _parts_of(node)))
-        return union(found, (DATA,)) if any(_gives_others(node, value) for value in found) else found
+        found = _union(*(self.values(part, scope) for part in _parts_of(node)))
+        return _union(found, (DATA,)) if any(_gives_others(node, value) for value in found) else found
 
     def values_of_name(self, name: str, scope: Scope) -> Values:
         """Give everything that a name may stand for."""
         bound = scope.find(name)
         if bound is None:
             return self._from_stars(name)
-        found = union(*(self.values_of_binding(one) for one in bound))
+        found = _union(*(self.values_of_binding(one) for one in bound))
         is_of_module = any(one.source is None for one in bound) and name in self.scopes.module.bindings
-        return union(found, (Value("outside", f"builtins.{name}"),)) if is_of_module and name in BUILTINS else found
+        return _union(found, (Value("outside", f"builtins.{name}"),)) if is_of_module and name in BUILTINS else found
 
     def _from_stars(self, name: str) -> Values:
         for module in self.scopes.module.stars:
@@ -232,10 +232,10 @@ class SourceFile:
             if first == [parameter] and "staticmethod" not in kinds:
                 return (Value("class" if kinds & _OF_CLASSES else "self", home=self, node=owner.node),)
         default = defaults_of(function.args).get(parameter.arg)
-        return union((DATA,), self.values(default, scope.parent or scope)) if default is not None else (DATA,)
+        return _union((DATA,), self.values(default, scope.parent or scope)) if default is not None else (DATA,)
 
     def _values_of_call(self, node: ast.Call, scope: Scope) -> Values:
-        return union(*(self._result_of(value, node, scope) for value in self.values(node.func, scope)))
+        return _union(*(self._result_of(value, node, scope) for value in self.values(node.func, scope)))
 
     def _result_of(self, function: Value, node: ast.Call, scope: Scope) -> Values:
         if isinstance(function.node, ast.ClassDef) and function.kind in ("symbol", "class"):
@@ -248,7 +248,7 @@ class SourceFile:
         if function.kind != "outside":
             return (DATA,)
         given = [self.values(argument, scope) for argument in node.args] if function.name in table.MADE_BY else []
-        return union((Value("object", function.name),), *given)
+        return _union((Value("object", function.name),), *given)
 
     def attribute(self, value: Value, name: str) -> Values:
         """Give what an attribute of something may stand for."""
@@ -271,7 +271,7 @@ class SourceFile:
         if name == "state" and value.kind == "self":
             return (Value("object", "graphbus_core.State"),)
         bound = self.bound(value.node, name, skip_first=value.kind == "super")
-        return union(*(home.values_of_binding(one) for home, _, found in bound for one in found))
+        return _union(*(home.values_of_binding(one) for home, _, found in bound for one in found))
 
     def bound(
         self, node: ast.AST | None, name: str, *, skip_first: bool = False
@@ -445,7 +445,7 @@ class SourceFiles:
         self._index = index
         self._library = Library(index, read)
         self._files: dict[str, SourceFile] = {}
-        self._fields: dict[str, list[Field]] | None = None
+        self._fields: dict[str, list[_Field]] | None = None
 
     def module(self, name: str) -> SourceFile | None:
         """Give a module of the project by its dotted name."""
@@ -463,10 +463,10 @@ class SourceFiles:
             self._files[path] = SourceFile(path, name or self._library.module_name(path), tree, self)
         return self._files[path]
 
-    def fields(self, name: str) -> list[Field]:
+    def fields(self, name: str) -> list[_Field]:
         """Give the classes of the project that have an attribute of this name, with the method if it is one."""
         if self._fields is None:
-            found: dict[str, list[Field]] = {}
+            found: dict[str, list[_Field]] = {}
             paths = dict.fromkeys([*self._files, *(file.path for file in self._index.files)])
             for path in list(paths):
                 file = self.file(path)

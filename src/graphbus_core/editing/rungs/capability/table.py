@@ -30,7 +30,7 @@ def _by_name(table: dict[str, str]) -> dict[str, str]:
 _ERRORS = frozenset(
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, Exception)
 )
-BUILTINS = _ERRORS | _words(
+_BUILTINS = _ERRORS | _words(
     "abs aiter all anext any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate "
     "filter float format frozenset hash hex id int isinstance issubclass iter len list map max memoryview min next "
     "object oct ord pow print property range repr reversed round set slice sorted staticmethod str sum tuple zip True "
@@ -133,7 +133,7 @@ _MORE_ATTRIBUTES = _words(
 )
 _NOT_PLAIN = _words("close obj findCaller scanner buffer_info format format_map filter re")
 
-OF_INSTANCES: Mapping[str, frozenset[str]] = {
+_OF_INSTANCES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(
         ("io.StringIO", "io.BytesIO", "builtins.open"),
         _words("write writelines read readline readlines getvalue getbuffer seek tell truncate close closed flush"),
@@ -257,7 +257,7 @@ BOUND_FREELY = _words("__all__ __version__ __author__ __slots__ __doc__ __match_
 
 # --- what acts ---------------------------------------------------------------------------------
 
-USES: Mapping[str, str] = _by_name(
+_USES: Mapping[str, str] = _by_name(
     {
         "": "http.HTTPStatus http.HTTPMethod urllib.parse",
         "G3.exec": "importlib imp runpy pkgutil zipimport code codeop builtins marshal pickle shelve dill cloudpickle "
@@ -378,7 +378,7 @@ def _members(module: str) -> frozenset[str]:
         return _words(_IN_PART.get(module, "")) | (_members("typing") if module == "typing_extensions" else frozenset())
     loaded = importlib.import_module(module)
     exported = getattr(loaded, "__all__", None) or [name for name in vars(loaded) if not name.startswith("_")]
-    members = {name: getattr(loaded, name) for name in exported if not USES.get(f"{module}.{name}")}
+    members = {name: getattr(loaded, name) for name in exported if not _USES.get(f"{module}.{name}")}
     return frozenset(name for name, value in members.items() if not isinstance(value, ModuleType))
 
 
@@ -386,7 +386,7 @@ def is_harmless(dotted: str) -> bool:
     """Tell whether a member of a module, or an attribute of such a member, is on the table."""
     parts = dotted.split(".")
     if parts[0] == "builtins":
-        return len(parts) > 1 and parts[1] in BUILTINS and all(_is_plain(part, "") for part in parts[2:])
+        return len(parts) > 1 and parts[1] in _BUILTINS and all(_is_plain(part, "") for part in parts[2:])
     for count in range(len(parts) - 1, 0, -1):
         module = ".".join(parts[:count])
         if is_module(module):
@@ -419,7 +419,7 @@ def attributes() -> frozenset[str]:
 
 def is_of_instance(made: str, name: str) -> bool:
     """Tell whether an object that a call of `made` gives may be asked for an attribute."""
-    if name in OF_INSTANCES.get(made, ()):
+    if name in _OF_INSTANCES.get(made, ()):
         return True
     if name in ACTING or name.lstrip("_") in MODULES_INSIDE:
         return False
@@ -462,7 +462,7 @@ def code_of(dotted: str) -> str:
     else:
         parts[0] = parts[0].lstrip("_") or parts[0]
     for count in range(len(parts), 0, -1):
-        found = USES.get(".".join(parts[:count]))
+        found = _USES.get(".".join(parts[:count]))
         if found is not None:
             return found
     return ""

@@ -28,7 +28,7 @@ from graphbus_core.editing.rungs.capability.sources import (
 )
 from graphbus_core.editing.text.source_text import Definition
 
-Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _TYPED = ("typing.TypedDict", "typing.NamedTuple", "typing_extensions.TypedDict", "typing_extensions.NamedTuple")
 _PROGRAMS = (ast.Lambda, *_COMPREHENSIONS, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
@@ -172,7 +172,7 @@ class _Reader:
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         self._see(node.body, self._file.scopes.of[id(node)])
 
-    def _comprehension(self, node: Comprehension, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _comprehension(self, node: _Comprehension, scope: Scope, use: Use, call: ast.Call | None) -> None:
         inner = self._file.scopes.of[id(node)]
         for number, generator in enumerate(node.generators):
             self._see(generator.iter, inner if number else scope)
