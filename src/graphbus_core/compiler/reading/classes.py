@@ -296,10 +296,10 @@ class _Guards:
         if any(isinstance(node, _DECIDING) for node in nodes):
             self._learn(nodes)
             for node in nodes:
-                for test, parts in _decisions(node):
+                for test, parts in _decisions(node) if isinstance(node, _DECIDING) else ():
                     if self._mentions(test):
                         self._note(parts)
-                for field in _BODY_FIELDS:
+                for field in _BODY_FIELDS if hasattr(node, "body") else ():
                     self._note_rest(getattr(node, field, ()))
 
     def covers(self, node: ast.expr) -> bool:
