@@ -91,14 +91,17 @@ class _Walk:
                 self._entry(entry)
 
     def _entry(self, entry: os.DirEntry[str]) -> None:
-        is_source = entry.name.endswith(".py")
+        name = entry.name
+        is_source = name.endswith(".py")
         if entry.is_symlink():
             self._link(entry, is_source)
         elif is_source:
-            if not _is_test(entry.name):
+            if not (name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py")):
                 self._file(entry.path, is_regular=entry.is_file(follow_symlinks=False))
-        elif entry.is_dir(follow_symlinks=False) and _is_walked(entry.path):
-            self._folder(entry.path)
+        elif entry.is_dir(follow_symlinks=False):
+            is_environment = os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
+            if not is_environment and name not in SKIPPED_FOLDERS:
+                self._folder(entry.path)
 
     def _link(self, entry: os.DirEntry[str], is_source: bool) -> None:
         """Follow a link to a file or folder of the project; each is read once, at its real place."""
@@ -169,14 +172,6 @@ def module_name(path: str, import_root: str) -> str:
     if parts[-1] == "__init__" and len(parts) > 1:
         parts.pop()
     return ".".join(parts)
-
-
-def _is_test(name: str) -> bool:
-    return name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py")
-
-
-def _is_walked(path: str) -> bool:
-    return os.path.basename(path) not in SKIPPED_FOLDERS and not os.path.exists(os.path.join(path, "pyvenv.cfg"))
 
 
 def _reason(error: OSError) -> str:

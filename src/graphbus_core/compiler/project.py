@@ -300,13 +300,11 @@ class Project:
         known = {file.path for file in self.index.files}
         fresh: list[ModuleFile] = []
         for path in changed:
-            if path not in known and path.endswith(".py") and self._is_below_roots(path):
+            is_below_roots = any(root in (".", path) or path.startswith(f"{root}/") for root in self.index.roots)
+            if path not in known and path.endswith(".py") and is_below_roots:
                 import_root = find_import_root(self.index.root, os.path.dirname(path))
                 fresh.append(ModuleFile(path, module_name(path, import_root)))
         return self.index._replace(files=tuple(sorted([*self.index.files, *fresh]))) if fresh else self.index
-
-    def _is_below_roots(self, path: str) -> bool:
-        return any(root in (".", path) or path.startswith(f"{root}/") for root in self.index.roots)
 
     # --- agents -------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.errors import UsageError
 from graphbus_core.model.config import Settings
 from tests.project_files import write_project
@@ -68,19 +67,6 @@ def test_a_bad_file_that_can_hold_no_agent_is_reported_too(tmp_path: Path, data:
         assert [agent.name for agent in project.definitions] == ["Good"]
 
 
-def test_a_file_without_an_agent_is_parsed_once_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_project(tmp_path, {"good.py": GOOD, "conf.py": "LIMIT = 3\n"})
-    read_folder(tmp_path, cache=True)
-    parsed: list[str] = []
-    parse = SourceFile.parse
-    monkeypatch.setattr(SourceFile, "parse", lambda source: parsed.append(source.path) or parse(source))
-    read_folder(tmp_path, cache=True)
-    assert parsed == []
-    (tmp_path / "conf.py").write_text("LIMIT = 4\n")
-    read_folder(tmp_path, cache=True)
-    assert parsed == ["conf.py"]
-
-
 def test_all_errors_are_collected_in_the_order_of_their_places(tmp_path: Path) -> None:
     project = read_files(
         tmp_path,
@@ -101,11 +87,6 @@ def test_all_errors_are_collected_in_the_order_of_their_places(tmp_path: Path) -
     assert [agent.name for agent in project.definitions] == ["A", "Good"]
 
 
-def test_a_warning_of_the_parser_is_no_error(tmp_path: Path) -> None:
-    project = read_files(tmp_path, {"a.py": HEAD + "class A(GraphBusNode):\n    x = '\\d'\n    y = 1 is 1\n"})
-    assert project.errors == ()
-
-
 def test_a_file_that_vanishes_is_reported(tmp_path: Path) -> None:
     project = read_files(tmp_path, {"a.py": GOOD})
     (tmp_path / "a.py").unlink()
@@ -113,16 +94,6 @@ def test_a_file_that_vanishes_is_reported(tmp_path: Path) -> None:
         read_folder(tmp_path).source("a.py")
     assert not isinstance(caught.value, UsageError)
     assert project.definitions[0].name == "Good"
-
-
-def test_an_expression_of_a_thousand_parts_is_read(tmp_path: Path) -> None:
-    rows = ", ".join(f"'k{number}': {number}" for number in range(2_000))
-    project = read_files(
-        tmp_path, {"a.py": HEAD + f"class A(GraphBusNode):\n    def f(self): self.publish('/T', {{{rows}}})\n"}
-    )
-    payload = project.definitions[0].publications[0].payload
-    assert payload is not None
-    assert len(payload.fields) == 2_000
 
 
 @pytest.mark.parametrize(

@@ -129,11 +129,6 @@ def test_links_within_the_project_lead_to_each_file_once(tmp_path: Path) -> None
     assert index.errors == ()
 
 
-def test_paths_within_each_other_are_read_once(tmp_path: Path) -> None:
-    index = _discover(write_project(tmp_path, {"agents/deep/a.py": ""}), "agents/deep", "agents", "agents/deep/a.py")
-    assert _paths(index) == ["agents/deep/a.py"]
-
-
 @contextmanager
 def _unreadable(folder: Path) -> Iterator[None]:
     """Nobody may list the folder: not even this process, which is not root meanwhile."""
@@ -170,10 +165,3 @@ def test_what_is_no_regular_file_is_refused_without_opening_it(tmp_path: Path) -
         ("GBE204", "agents/folder.py", "it is a folder"),
         ("GBE204", "agents/pipe.py", "it is no regular file"),
     ]
-
-
-def test_a_folder_that_vanishes_while_it_is_read_is_an_error_of_its_own(tmp_path: Path) -> None:
-    root = write_project(tmp_path, {"agents/a.py": ""})
-    index = discover_modules(ResolvedBuild(root=str(root), paths=(str(root / "agents"), str(root / "gone"))))
-    assert _paths(index) == ["agents/a.py"]
-    assert [error.code for error in index.errors] == ["GBE204"]

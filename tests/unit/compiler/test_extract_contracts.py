@@ -88,12 +88,10 @@ def _input(tmp_path: Path, schema: str) -> str:
     ("written", "read"),
     [
         ("str", "str"),
-        ("'str'", "str"),
         ("'string'", "str"),
         ("'list[int]'", "list[int]"),
         ("list", "list"),
         ("list[str]", "list[str]"),
-        ("List[str]", "list[str]"),
         ("t.List[int]", "list[int]"),
         ("[str]", "list[str]"),
         ("dict[str, int]", "dict[str, int]"),
@@ -101,9 +99,7 @@ def _input(tmp_path: Path, schema: str) -> str:
         ("collections.abc.Mapping[str, int]", "dict[str, int]"),
         ("tuple[int, str]", "tuple[int, str]"),
         ("tuple[int, ...]", "tuple[int, ...]"),
-        ("collections.abc.Sequence[int]", "list[int]"),
         ("set[int]", "set[int]"),
-        ("None", "None"),
         ("Optional[str]", "str | None"),
         ("Union[int, str, None]", "int | str | None"),
         ("int | str | int", "int | str"),
@@ -118,19 +114,11 @@ def _input(tmp_path: Path, schema: str) -> str:
         ("list[Foreign]", "list[Foreign]"),
         ("int | Foreign", "int | Foreign"),
         ("compute()", "compute()"),
-        ("lambda: 1", "lambda: 1"),
         ("'not a type!'", "not a type!"),
         ("Color", "Literal['red']"),
         ("list[Color | None]", "list[Literal['red'] | None]"),
-        ("Plain", "Plain"),
-        ("1", "1"),
-        ("helper", "helper"),
-        ("Made", "Made"),
-        ("Shown", "Shown"),
         ("Plain[int]", "Plain[int]"),
         ("type[int]", "type[int]"),
-        ("int | Any", "Any"),
-        ("1 + 1", "1 + 1"),
         ("Literal[compute()]", "Literal[compute()]"),
         ("Literal[-1]", "Literal[-1]"),
         ("dict[str]", "dict"),
@@ -175,11 +163,8 @@ def test_what_cannot_be_known_is_unknown(tmp_path: Path, written: str) -> None:
         ("Renamed", "None"),
         ("OfForeign", "None"),
         ("make()", "None"),
-        ("None", "None"),
-        ("{}", "{}"),
         ("LOOP", "{...}"),
         ("Sealed", "{x: int}"),
-        ("Made", "None"),
         ("{'n': 'NotRequired[int]'}", "{n?: int}"),
         ("{'n': 'not a type!'}", "{n: not a type!}"),
     ],
@@ -416,23 +401,3 @@ def test_every_way_in_which_a_body_ends(tmp_path: Path, body: str, returned: lis
 def test_a_decorator_that_may_change_the_result_makes_it_unknown(tmp_path: Path, decorator: str) -> None:
     spec = _method(tmp_path, "return {'a': 1}", f"{decorator}\n    def f(self):")
     assert [item.type.kind for item in spec.returned] == ["unknown"]
-
-
-def test_properties_are_no_methods(tmp_path: Path) -> None:
-    agent = read_agent(
-        tmp_path,
-        """
-        class A(GraphBusNode):
-            @property
-            def size(self): return 1
-            @size.setter
-            def size(self, value): pass
-            def real(self): return 1
-        """,
-    )
-    assert [spec.name for spec in agent.methods] == ["real"]
-
-
-def test_of_two_methods_with_one_name_the_last_counts(tmp_path: Path) -> None:
-    agent = read_agent(tmp_path, "class A(GraphBusNode):\n    def f(self): return 1\n    def f(self): return ''\n")
-    assert [str(spec.returned[0].type) for spec in agent.methods] == ["str"]

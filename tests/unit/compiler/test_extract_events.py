@@ -37,17 +37,13 @@ def _handler(tmp_path: Path, signature: str, body: str = "pass", is_async: bool 
     [
         ("self", "nothing", "?"),
         ("self, event", "event", "?"),
-        ("self, evt", "event", "?"),
-        ("self, ev", "event", "?"),
         ("self, message", "event", "?"),
-        ("self, msg", "event", "?"),
         ("self, x: Event", "event", "?"),
         ("self, x: 'Event'", "event", "?"),
         ("self, x: g.Event", "event", "?"),
         ("self, event=None", "event", "?"),
         ("self, payload", "payload", "?"),
         ("self, data", "payload", "?"),
-        ("self, body", "payload", "?"),
         ("self, x: dict", "payload", "dict"),
         ("self, x: dict[str, int]", "payload", "dict[str, int]"),
         ("self, x: Mapping[str, Any]", "payload", "dict[str, Any]"),
@@ -94,10 +90,7 @@ def _reads(tmp_path: Path, signature: str, body: str) -> str:
         ("pass", ""),
         ("event['a']", "a"),
         ("event.payload['a']", "a"),
-        ("event['a']; event['b']; event['a']", "a b a"),
         ("event.get('a')", "a?"),
-        ("event.get('a', 0)", "a?"),
-        ("event.payload.get('a')", "a?"),
         ("'a' in event", "a?"),
         ("'a' not in event.payload", "a?"),
         ("if 'a' in event:\n    event['a']", "a? a?"),
@@ -119,7 +112,6 @@ def _reads(tmp_path: Path, signature: str, body: str) -> str:
         ("self.log(f'{event.payload}')", "..."),
         ("self.log(f\"{event['a']}\")", "a"),
         ("self.use(event)", "..."),
-        ("self.use(event.payload)", "..."),
         ("self.use(event['a'])", "a"),
         ("dict(**event.payload)", "..."),
         ("for key in event.payload: pass", "..."),
@@ -128,7 +120,6 @@ def _reads(tmp_path: Path, signature: str, body: str) -> str:
         ("event[KEY]", "key"),
         ("event.payload['a']['b']", "a"),
         ("event['a'].get('b')", "a"),
-        ("event['a'][0]", "a"),
         ("[event['a'] for _ in range(3)]", "a"),
         ("def inner(): return event['a']\ninner()", "a"),
         ("event = {}\nevent['a']", "..."),
@@ -212,15 +203,9 @@ def test_the_span_of_a_read_is_its_key(tmp_path: Path) -> None:
         ("f'{PREFIX!r}'", ""),
         ("unknown_name", ""),
         ("os.environ['TOPIC']", ""),
-        ("GROWN", ""),
         ("LOOPED", ""),
-        ("HELD", ""),
-        ("FIRST", ""),
         ("REST", ""),
-        ("GONE", ""),
         ("PLAIN.value", ""),
-        ("-1", ""),
-        ("PREFIX * 2", ""),
         ("CHAIN9", "/Module"),
         ("MODULE.strip()", "/Module/X"),
         ("str(MODULE)", ""),
@@ -326,10 +311,8 @@ def _published(tmp_path: Path, body: str, signature: str = "self, x, n: int, s: 
         ("topic = '/L'\ntopic = x\nself.publish(topic, {'a': 1})", "", "{a: int}"),
         ("self.publish(x, {'a': 1})", "", "{a: int}"),
         ("self.publish(f'/T/{x}', {'a': 1})", "", "{a: int}"),
-        ("self.publish('/T')", "/T", "{}"),
         ("self.publish('/T', None)", "/T", "{}"),
         ("self.publish('/T', x)", "/T", "None"),
-        ("self.publish('/T', make())", "/T", "None"),
         ("self.publish('/T', BASE)", "/T", "None"),
         ("self.publish('/T', dict(a=1, b=s))", "/T", "{a: int, b: str}"),
         ("self.publish('/T', {**x, 'a': 1})", "/T", "{a: int, ...}"),
@@ -369,17 +352,11 @@ def test_what_is_published(tmp_path: Path, body: str, topic: str, payload: str) 
         ("f'{TOPIC}/{x}/Z'", "/T/"),
         ("f'{TOPIC!r}/{x}'", ""),
         ("x", ""),
-        ("make()", ""),
         ("'/T'", ""),
     ],
 )
 def test_of_a_computed_topic_the_beginning_may_be_known(tmp_path: Path, written: str, prefix: str) -> None:
     assert [item.prefix for item in _published(tmp_path, f"self.publish({written}, {{}})")] == [prefix]
-
-
-@pytest.mark.parametrize("body", ["other.publish('/T', {})", "publish('/T', {})", "self.bus.publish('/T', {})"])
-def test_what_others_publish_is_not_ours(tmp_path: Path, body: str) -> None:
-    assert _published(tmp_path, body) == []
 
 
 def test_an_attribute_that_a_method_assigns_is_no_constant(tmp_path: Path) -> None:

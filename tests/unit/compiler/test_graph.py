@@ -94,11 +94,6 @@ def test_every_kind_of_edge() -> None:
     assert graph.topics[-1] == Topic(name="/T", publishers=("A",), subscribers=("A", "B", "C"))
 
 
-def test_a_pattern_is_a_topic_of_its_own_only_while_it_matches_none() -> None:
-    graph = build_graph([_agent("A", hears="/A/* /Z/*"), _agent("B", says="/A/1")])
-    assert [(topic.name, topic.subscribers) for topic in graph.topics] == [("/A/1", ("A",)), ("/Z/*", ("A",))]
-
-
 def test_the_graph_is_a_networkx_graph_when_asked(tmp_path: Path) -> None:
     graph = build_graph([_agent("A"), _agent("B", needs="A", hears="/T"), _agent("C", says="/T")])
     assert sorted(graph.graph.nodes) == ["A", "B", "C"]
@@ -174,15 +169,6 @@ def test_a_topic_has_the_schema_that_is_declared_or_that_all_send(
         for number, (is_declared, payload) in enumerate(sent)
     ]
     assert build_graph(agents).topics[0].schema == schema
-
-
-def test_external_topics_are_known_although_nobody_in_the_graph_has_them() -> None:
-    graph = build_graph([_agent("A", says="/Out/X", hears="/In")], ("/Out/*", "/In", "/Named"))
-    assert [(topic.name, topic.is_external) for topic in graph.topics] == [
-        ("/In", True),
-        ("/Named", True),
-        ("/Out/X", True),
-    ]
 
 
 def test_a_chain_of_thousands_needs_no_recursion() -> None:

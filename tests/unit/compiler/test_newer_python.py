@@ -6,7 +6,6 @@ import ast
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -124,12 +123,6 @@ def test_the_fields_of_a_class_with_type_parameters_are_those_of_its_own(agent: 
         assert [(field.name, told(field.type)) for field in box.fields] == [("inside", "unknown T"), ("order", ORDER)]
 
 
-def test_texts_inside_of_texts_are_read_as_texts(agent: AgentDefinition | None) -> None:
-    if agent is not None:
-        placed = {item.topic: item.payload for item in agent.publications}["/Shop/Placed"]
-        assert [(field.name, told(field.type)) for field in placed.fields] == [("text", "str")]
-
-
 def test_the_name_of_a_type_is_not_taken_for_its_value(agent: AgentDefinition | None) -> None:
     if agent is not None:
         assert sorted({item.topic for item in agent.publications}) == ["", "/Shop/Placed"]
@@ -175,18 +168,3 @@ def noting(parsed: list[str], parse: Callable[..., ast.AST]) -> Callable[..., as
         return parse(*args, **options)
 
     return note
-
-
-def test_type_aliases_may_be_written_in_a_class_too(tmp_path: Path) -> None:
-    text = """
-        class A(GraphBusNode):
-            type Amount = int
-            def f(self, it: Amount): ...
-    """
-    project = read_files(tmp_path, {"module.py": HEAD + dedent(text)})
-    if IS_312:
-        found = project.agent("A")
-        assert found is not None
-        assert told(found.methods[0].parameters[0].type) == "int"
-    else:
-        assert project.errors[0].code == "GBE201"

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from graphbus_core.compiler import project as reading
@@ -15,7 +14,6 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import facts
 from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.errors import BuildError
-from graphbus_core.model.config import ResolvedBuild
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 from tests.reading import HEAD, read_folder
@@ -187,35 +185,12 @@ def test_a_file_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     assert _same(read_folder(root, "agents", cache=True), read_folder(root, "agents"))
 
 
-def test_errors_are_reported_again_from_the_cache(tmp_path: Path) -> None:
-    root = write_project(tmp_path, {**SHOP, "agents/bad.py": HEAD + "class (\n", "agents/large.py": b"#" * 5_000_000})
-    _age(root)
-    first = read_folder(root, "agents", cache=True)
-    assert [error.code for error in first.errors] == ["GBE201", "GBE203"]
-    assert _same(read_folder(root, "agents", cache=True), first)
-    write_project(root, {"agents/bad.py": "", "agents/large.py": ""})
-    assert read_folder(root, "agents", cache=True).errors == ()
-
-
-def test_another_part_of_the_project_does_not_confuse_the_cache(tmp_path: Path) -> None:
-    root = write_project(tmp_path, {**SHOP, "agents/sub.py": "from agents.two import A\nclass Sub(A): pass\n"})
-    _age(root)
-    for paths in (("agents/plain.py",), ("agents",), ("agents/sub.py", "agents/plain.py"), ("kit", "agents")):
-        assert _same(read_folder(root, *paths, cache=True), read_folder(root, *paths))
-
-
 @pytest.mark.parametrize("damage", [b"", b"\x93\x01\x02", b"nonsense"])
 def test_a_damaged_cache_costs_only_time(tmp_path: Path, damage: bytes) -> None:
     root = write_project(tmp_path, SHOP)
     read_folder(root, "agents", cache=True)
     (root / ".graphbus/cache/facts").write_bytes(damage)
     assert _same(read_folder(root, "agents", cache=True), read_folder(root, "agents"))
-
-
-def test_without_a_cache_nothing_is_written(tmp_path: Path) -> None:
-    root = write_project(tmp_path, SHOP)
-    read_folder(root, "agents")
-    assert not (root / ".graphbus").exists()
 
 
 def test_a_fingerprint_tells_whether_the_project_is_still_the_one_on_disk(tmp_path: Path) -> None:
@@ -246,17 +221,6 @@ def test_reading_a_project_loads_nothing_heavy_and_runs_no_user_code(tmp_path: P
         check=True,
     )
     assert done.stdout == "1 []\n"
-
-
-def test_definitions_survive_being_written(tmp_path: Path) -> None:
-    project = read_folder(write_project(tmp_path, SHOP), "agents")
-    for agent in project.definitions:
-        assert msgspec.json.decode(msgspec.json.encode(agent), type=type(agent)) == agent
-
-
-def test_a_project_without_agents_has_none(tmp_path: Path) -> None:
-    project = Project.read(ResolvedBuild(root=str(tmp_path), paths=(str(tmp_path),)), cache=False)
-    assert (project.definitions, project.errors, project.agent_files) == ((), (), ())
 
 
 @pytest.mark.parametrize("place", ["new.py", "rules/new.py", "rules/fixes/new.py", "reading/deeper/new.py"])

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from tests.checking import mended, only_finding, read, text_of
 
@@ -38,14 +37,6 @@ MENDED = {
         *("GB201", '{"x": Item}'),
         *("f[T](self, x)", "f[T](self, x: Item)"),
     ),
-    "a field of the schema": (
-        *("GB102", '{"y": int}'),
-        *("f[T: (int, str)](self, y: int, x: Item)", "f[T: (int, str)](self, y: int, x: Item)"),
-    ),
-    "a parameter of another name": (
-        *("GB101", '{"quantity": int}'),
-        *("f[T: (int, str)](self, quantiti: int)", "f[T: (int, str)](self, quantity: int)"),
-    ),
 }
 
 
@@ -74,9 +65,3 @@ def test_nothing_is_written_that_would_name_another_type(
     body = "return {'x': 1}" if code == "GB202" else "..."
     if project := readable(tmp_path, method(schemas, signature, body)):
         assert not only_finding(project, code).is_fixable
-
-
-def test_the_type_parameters_of_a_class_hide_types_too(tmp_path: Path) -> None:
-    text = method('{"x": Item}', "f(self, x)", head="class A[Item](GraphBusNode):")
-    if project := readable(tmp_path, text):
-        assert not any(each.is_fixable for each in rules.check(project, select=["GB201"]))

@@ -23,11 +23,6 @@ class Orders(GraphBusNode):
     @schema_method(input_schema={"order_id": str})
     def order(self, order_id, items): ...  #! GB102
 """,
-    "a keyword-only parameter that the schema leaves out": """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str})
-    def order(self, order_id, *, items): ...  #! GB102
-""",
     "one thing under two names is said once": """
 class Orders(GraphBusNode):
     @schema_method(input_schema={"order_id": str})  #! GB101
@@ -45,16 +40,6 @@ class Two(BaseOrders): ...
 }
 
 INPUT_RIGHT = {
-    "the same names": """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str, "items": list})
-    def order(self, items, order_id): ...
-""",
-    "a default": """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str})
-    def order(self, order_id, items=(), *, note=""): ...
-""",
     "**kwargs takes the rest": """
 class Orders(GraphBusNode):
     @schema_method(input_schema={"order_id": str, "items": list})
@@ -71,36 +56,11 @@ class Orders(GraphBusNode):
     @schema_method()
     def third(self, order_id): ...
 """,
-    "a schema with unknown parts": """
-MORE = load()
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str, **MORE})
-    def order(self, order_id, items): ...
-""",
     "a handler gets its event": """
 class Orders(GraphBusNode):
     @subscribe("/Order/Placed")
     @schema_method(input_schema={"order_id": str})
     def on_order(self, event): ...
-""",
-    "parameters by position": """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str})
-    def order(self, order_id, items, /): ...
-""",
-    "a static method": """
-class Orders(GraphBusNode):
-    @staticmethod
-    @schema_method(input_schema={"order_id": str})
-    def order(order_id): ...
-""",
-    "an overridden method": """
-class BaseOrders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str})
-    def order(self): ...
-class Orders(BaseOrders):
-    @schema_method(input_schema={"order_id": str})
-    def order(self, order_id): ...
 """,
 }
 
@@ -123,26 +83,6 @@ OUTPUT_WRONG = {
     + """
         return {"status": "ok", "total": "1.0"}  #! GB103
 """,
-    "None where a value is declared": OUTPUT
-    + """
-        return {"status": None, "total": 1}  #! GB103
-""",
-    "one of several paths": OUTPUT
-    + """
-        if self.busy():
-            return {"status": "busy"}  #! GB103
-        return {"status": "ok", "total": 1.0}
-    def busy(self): ...
-""",
-    "by way of a name": OUTPUT
-    + """
-        result = {"status": "ok"}
-        return result  #! GB103
-""",
-    "a list": OUTPUT
-    + """
-        return ["ok", 1.0]  #! GB104
-""",
     "a text": OUTPUT
     + """
         return "ok"  #! GB104
@@ -151,92 +91,21 @@ OUTPUT_WRONG = {
     + """
         return  #! GB105
 """,
-    "None": OUTPUT
-    + """
-        if self.busy():
-            return None  #! GB105
-        return {"status": "ok", "total": 1.0}
-    def busy(self): ...
-""",
     "the end of the body": OUTPUT
     + """
         if self.busy():  #! GB105
             return {"status": "ok", "total": 1.0}
     def busy(self): ...
 """,
-    "either of two": OUTPUT
-    + """
-        return {"status": "ok", "total": 1.0} if self.busy() else None  #! GB105
-    def busy(self): ...
-""",
 }
 
 OUTPUT_RIGHT = {
-    "what is declared": OUTPUT
-    + """
-        return {"status": "ok", "total": 1}
-""",
-    "a key that is set later": OUTPUT
-    + """
-        result = {"status": "ok"}
-        result["total"] = 1.0
-        return result
-""",
-    "a key that is set on one path": OUTPUT
-    + """
-        result = {"status": "ok"}
-        if self.busy():
-            result["total"] = 1.0
-        return result
-    def busy(self): ...
-""",
-    "further keys from elsewhere": OUTPUT
-    + """
-        return {"status": "ok", **self.rest()}
-    def rest(self): ...
-""",
-    "the result of another method": OUTPUT
-    + """
-        return self.rest()
-    def rest(self): ...
-""",
     "a result that others change": OUTPUT
     + """
         result = {"status": "ok"}
         self.complete(result)
         return result
     def complete(self, result): ...
-""",
-    "raise at the end": OUTPUT
-    + """
-        for attempt in range(3):
-            if attempt:
-                return {"status": "ok", "total": 1.0}
-        raise RuntimeError("gave up")
-""",
-    "a loop without end": OUTPUT
-    + """
-        while True:
-            if self.busy():
-                return {"status": "ok", "total": 1.0}
-    def busy(self): ...
-""",
-    "every case": OUTPUT
-    + """
-        match self.busy():
-            case True:
-                return {"status": "ok", "total": 1.0}
-            case _:
-                return {"status": "no", "total": 0}
-    def busy(self): ...
-""",
-    "try and except": OUTPUT
-    + """
-        try:
-            return {"status": "ok", "total": self.busy()}
-        except ValueError:
-            return {"status": "failed", "total": 0}
-    def busy(self): ...
 """,
     "a helper that always raises": OUTPUT
     + """
@@ -246,14 +115,6 @@ OUTPUT_RIGHT = {
     def fail(self):
         raise RuntimeError("no")
     def busy(self): ...
-""",
-    "not written yet": OUTPUT
-    + """
-        raise NotImplementedError
-""",
-    "a generator": OUTPUT
-    + """
-        yield {"status": "ok"}
 """,
     "an unknown decorator": OUTPUT.replace("    @schema", "    @wrapped\n    @schema")
     + """
@@ -266,12 +127,6 @@ class Orders(GraphBusNode):
     def order(self):
         return {"status": "ok"}
 """,
-    "a declared choice": """
-class Orders(GraphBusNode):
-    @schema_method({}, {"status": str, "error": str | None})
-    def order(self):
-        return {"status": "ok", "error": None}
-""",
     "a choice that is narrowed": """
 class Orders(GraphBusNode):
     @schema_method({"note": str | None}, {"note": str})
@@ -279,20 +134,6 @@ class Orders(GraphBusNode):
         if note is None:
             raise ValueError
         return {"note": note}
-""",
-    "no output schema": """
-class Orders(GraphBusNode):
-    @schema_method({})
-    def order(self):
-        return None
-    @schema_method({}, {})
-    def other(self): ...
-""",
-    "async": """
-class Orders(GraphBusNode):
-    @schema_method({}, {"status": str})
-    async def order(self):
-        return {"status": "ok"}
 """,
     "a typed class as schema": """
 from typing import TypedDict
@@ -379,19 +220,6 @@ class Orders(GraphBusNode):
     def order(self, order_id: str, items: list[str]): ...
 """,
     ),
-    "GB102 into nothing": (
-        "GB102",
-        """
-class Orders(GraphBusNode):
-    @schema_method({})
-    def order(self, order_id: str): ...
-""",
-        """
-class Orders(GraphBusNode):
-    @schema_method({"order_id": str})
-    def order(self, order_id: str): ...
-""",
-    ),
     "GB103": (
         "GB103",
         OUTPUT + '        return {"status": "ok", "totl": 1.0}  # totl\n',
@@ -439,37 +267,6 @@ def test_a_returned_key_is_kept_where_the_own_class_may_look_at_the_result(tmp_p
 
 
 NOT_MENDED = {
-    "the annotation is a text": (
-        "GB102",
-        """
-class Orders(GraphBusNode):
-    @schema_method({})
-    def order(self, order_id: "str"): ...
-""",
-    ),
-    "the name is global": (
-        "GB101",
-        """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str})
-    def order(self, orderid: str):
-        def inner():
-            global order_id
-            order_id = 1
-""",
-    ),
-    "the name is caught": (
-        "GB101",
-        """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str})
-    def order(self, orderid: str):
-        try:
-            return orderid
-        except ValueError as orderid:
-            pass
-""",
-    ),
     "the new name is taken": (
         "GB101",
         """
@@ -490,16 +287,6 @@ class Orders(GraphBusNode):
         self.order(orderid="1")
 """,
     ),
-    "an inner function has the name": (
-        "GB101",
-        """
-class Orders(GraphBusNode):
-    @schema_method(input_schema={"order_id": str})
-    def order(self, orderid: str):
-        def inner(orderid): return orderid
-        return inner(orderid)
-""",
-    ),
     "names are looked up as text": (
         "GB101",
         """
@@ -509,22 +296,8 @@ class Orders(GraphBusNode):
         return "{orderid}".format(**locals())
 """,
     ),
-    "the schema stands elsewhere": (
-        "GB102",
-        """
-SCHEMA = {"order_id": str}
-class Orders(GraphBusNode):
-    @schema_method(SCHEMA)
-    def order(self, order_id: str, items): ...
-""",
-    ),
     "no key is near": ("GB103", OUTPUT + '        return {"status": "ok", "sum": 1.0}\n'),
 }
-
-
-def test_further_keys_are_a_note_since_a_running_graph_lets_them_pass(tmp_path: Path) -> None:
-    finding = only_finding(read(tmp_path, OUTPUT_WRONG["a further key"]), "GB103")
-    assert (finding.severity, finding.is_fixable) == ("info", False)
 
 
 def test_a_parameter_is_not_renamed_while_a_file_that_may_pass_it_cannot_be_read(tmp_path: Path) -> None:
@@ -543,3 +316,9 @@ def test_a_contract_is_not_mended_on_a_guess(tmp_path: Path, code: str, text: st
     findings = [finding for finding in rules.check(project, select=[code]) if finding.code == code]
     assert findings
     assert not any(finding.is_fixable for finding in findings)
+
+
+@pytest.mark.parametrize("call", ["self.order()", "await self.order()"])
+def test_a_returned_key_is_mended_where_nobody_looks_at_the_result(tmp_path: Path, call: str) -> None:
+    handler = f'    @subscribe("/Order/Placed")\n    async def on_order(self, event):\n        {call}\n'
+    assert only_finding(read(tmp_path, MISNAMED + handler), "GB103").is_fixable

@@ -41,14 +41,6 @@ class Listener(GraphBusNode):
     @subscribe("/Stock/Changed")  #! GB110
     def on_change(self, change: Changed): ...
 """,
-    "None for a text": """
-class Stock(GraphBusNode):
-    def change(self):
-        self.publish("/Stock/Changed", {"sku": None})
-class Listener(GraphBusNode):
-    @subscribe("/Stock/Changed")
-    def on_change(self, sku: str): ...  #! GB110
-""",
 }
 
 EVENTS_RIGHT = {
@@ -56,18 +48,6 @@ EVENTS_RIGHT = {
 from pydantic import BaseModel, Field
 class Changed(BaseModel):
     stock_code: str = Field(alias="sku")
-"""
-    + STOCK
-    + """
-class Listener(GraphBusNode):
-    @subscribe("/Stock/Changed")
-    def on_change(self, change: Changed): ...
-""",
-    "a pydantic alias generator": """
-from pydantic import BaseModel, ConfigDict
-class Changed(BaseModel):
-    model_config = ConfigDict(alias_generator=shorten)
-    stock_code: str
 """
     + STOCK
     + """
@@ -86,45 +66,6 @@ class Listener(GraphBusNode):
     @subscribe("/Stock/Changed")
     def on_change(self, change: Changed): ...
 """,
-    "a msgspec rename": """
-import msgspec
-class Changed(msgspec.Struct, rename={"stock_code": "sku"}):
-    stock_code: str
-"""
-    + STOCK
-    + """
-class Listener(GraphBusNode):
-    @subscribe("/Stock/Changed")
-    def on_change(self, change: Changed): ...
-""",
-    "a choice that is narrowed": """
-class Stock(GraphBusNode):
-    def change(self, sku: str | None, counts: list[int | None]):
-        if sku is None or None in counts:
-            return
-        self.publish("/Stock/Changed", {"sku": sku, "counts": counts})
-class Listener(GraphBusNode):
-    @subscribe("/Stock/Changed")
-    def on_change(self, sku: str, counts: list[int]): ...
-""",
-    "what is sent": STOCK
-    + """
-class Listener(GraphBusNode):
-    @subscribe("/Stock/Changed")
-    def on_change(self, count: float, sku): ...
-""",
-    "less than is sent": STOCK
-    + """
-class Listener(GraphBusNode):
-    @subscribe("/Stock/Changed")
-    def on_change(self, sku: str): ...
-""",
-    "a default for what is not sent": STOCK
-    + """
-class Listener(GraphBusNode):
-    @subscribe("/Stock/Changed")
-    def on_change(self, sku, note: str = "", **more): ...
-""",
     "a typed payload with an optional field": """
 from typing import NotRequired, TypedDict
 class Changed(TypedDict):
@@ -137,14 +78,6 @@ class Listener(GraphBusNode):
     @subscribe("/Stock/Changed")
     def on_change(self, change: Changed):
         return change["sku"]
-""",
-    "an unknown payload": """
-class Stock(GraphBusNode):
-    def change(self, payload):
-        self.publish("/Stock/Changed", payload)
-class Listener(GraphBusNode):
-    @subscribe("/Stock/Changed")
-    def on_change(self, skuu: int): ...
 """,
     "a class of another package": STOCK
     + """
@@ -223,20 +156,6 @@ HANDED_ON_RIGHT = {
     "names that are not near": HELLO + QUIET.replace("msg", "text"),
     "other types": HELLO + QUIET.replace("msg: str", "msg: int").replace('"msg": str', '"msg": int'),
     "more fields": HELLO.replace('"message": str', '"message": str, "at": float') + QUIET,
-    "two methods in question": HELLO
-    + """
-    @schema_method(input_schema={}, output_schema={"msgs": str})
-    def other(self) -> dict:
-        return {"msgs": "x"}
-"""
-    + QUIET,
-    "another method gives exactly this": HELLO
-    + """
-    @schema_method(input_schema={}, output_schema={"msg": str})
-    def other(self) -> dict:
-        return {"msg": "x"}
-"""
-    + QUIET,
     "a call shows where the input comes from": HELLO
     + QUIET
     + """
@@ -247,8 +166,6 @@ class Other(GraphBusNode):
 """,
     "an unknown type": HELLO.replace("str", "Any") + QUIET,
     "one and many": HELLO + QUIET.replace("msg", "messages"),
-    "many and one": HELLO.replace("message", "boxes") + QUIET.replace("msg", "box"),
-    "entry and entries": HELLO.replace("message", "entries") + QUIET.replace("msg", "entry"),
     "order and order_id": HELLO.replace("message", "order_id") + QUIET.replace("msg", "order"),
 }
 
@@ -297,11 +214,6 @@ def test_the_consumers_parameter_is_renamed_with_its_field_and_its_uses(tmp_path
     )  # fmt: skip
     fix = rules.fix_for(only_finding(before, "GB110"), before)
     assert (fix.is_safe, fix.affects) == (False, ("Hello",))
-
-
-def test_the_handlers_parameter_gets_the_name_that_is_sent(tmp_path: Path) -> None:
-    before = read(tmp_path, EVENTS_WRONG["a parameter that nobody sends"])
-    assert text_of(mended(before, "GB110")) == text_of(before).replace("skuu", "sku")
 
 
 def test_the_callee_is_renamed_when_nobody_uses_its_name(tmp_path: Path) -> None:

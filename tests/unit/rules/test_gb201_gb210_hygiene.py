@@ -22,35 +22,8 @@ class A(GraphBusNode):
     def f(self):
         return {"x": 1}
 """,
-    "a result of two paths": """
-class A(GraphBusNode):
-    @schema_method({}, {"x": int})  #! GB202
-    def f(self):
-        if self.log(1):
-            return {"x": 1}
-        return dict(x=2)
-""",
 }
 THERE = {
-    "annotated": """
-class A(GraphBusNode):
-    @schema_method({"x": int}, {"x": int})
-    def f(self, x: int) -> dict:
-        return {"x": 1}
-""",
-    "no schema": """
-class A(GraphBusNode):
-    @schema_method()
-    def f(self, x): ...
-    def g(self, x): ...
-    @schema_method({})
-    def h(self): ...
-""",
-    "a type that is not known": """
-class A(GraphBusNode):
-    @schema_method({"x": Foreign, "y": object})
-    def f(self, x, y): ...
-""",
     "a result that is not known": """
 class A(GraphBusNode):
     @schema_method({}, {"x": int})
@@ -164,13 +137,6 @@ def test_a_result_gets_its_annotation_and_any_is_imported(tmp_path: Path, before
 
 
 PLAIN = 'class A(GraphBusNode):\n    @schema_method({}, {"x": int})\n    def f(self):\n        return {"x": 1}\n'
-
-
-def test_any_is_not_imported_twice(tmp_path: Path) -> None:
-    text = f"from typing import Any\n{PLAIN}"
-    project = read(tmp_path, text)
-    fix = rules.fix_for(only_finding(project, "GB202"), project)
-    assert [change.operation for change in fix.changes] == ["replace_symbol"]
 
 
 def test_no_annotation_is_written_where_dict_means_something_else(tmp_path: Path) -> None:

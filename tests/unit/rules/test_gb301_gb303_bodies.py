@@ -49,17 +49,9 @@ def test_a_default_that_does_no_harm_is_left_alone(tmp_path: Path, signature: st
 
 
 MADE_ANEW = {
-    "plain": (
-        method("self, x=[]", "x.append(1)"),
-        method("self, x=None", "if x is None:\n    x = []\nx.append(1)"),
-    ),
     "annotated": (
         method("self, x: list[int] = [1]", "x.append(1)"),
         method("self, x: list[int] | None = None", "if x is None:\n    x = [1]\nx.append(1)"),
-    ),
-    "annotated with None already": (
-        method("self, x: list | None = []", "x.append(1)"),
-        method("self, x: list | None = None", "if x is None:\n    x = []\nx.append(1)"),
     ),
     "docstring and comment": (
         method("self, *, x={}", "'''Text.'''\n# first\nx['a'] = 1"),
@@ -91,6 +83,9 @@ MEMORIES = {
     "kept": ("self, item, x=[]", "x.append(item)\nself.x = x"),
     "handed on": ("self, item, x=[]", "x.append(item)\nself.g(*x)"),
     "iterated": ("self, item, x=[]", "for each in x:\n    self.log(each)\nx.append(item)"),
+    "a log of texts": ("self, text, x=[]", "x.append(text)\nreturn '\\n'.join(x)"),
+    "joined before": ("self, x=[]", "self.log(','.join(x))\nx.append('a')"),
+    "added on one path": ("self, x=[]", "if self.is_first:\n    x.append('a')\nreturn ','.join(x)"),
     "taken away": ("self, x=[1, 2]", "return x.pop()"),
     "removed": ("self, x={'a': 1}", "del x['a']"),
     "by reflection": ("self, x=[]", "x.append(1)\nreturn locals()"),
@@ -194,3 +189,23 @@ def test_a_bare_except_stays_where_exception_means_something_else(tmp_path: Path
     for line in ["Exception = OSError", "from mine import Exception", "from mine import *"]:
         project = read(tmp_path, f"{line}\n" + trying("except:", "self.log('x')"))
         assert not only_finding(project, "GB302").is_fixable
+
+
+LETTER = method(
+    "self, text, remarks=[]", 'remarks.append("Your shop")\nreturn "\\n".join(["Dear customer", text, *remarks])'
+)
+
+
+def test_two_calls_no_longer_share_the_default(tmp_path: Path) -> None:
+    names: dict[str, object] = {}
+    before = read(tmp_path, LETTER)
+    assert not only_finding(before, "GB301").is_fix_safe
+    exec(mended(before, "GB301").source("agents.py").text, names)
+    agent = names["A"]()  # type: ignore[operator]
+    letter = "Dear customer\n{}\nYour shop"
+    assert [agent.f("a"), agent.f("b")] == [letter.format("a"), letter.format("b")]
+
+
+def test_what_another_agent_may_call_gets_no_other_result(tmp_path: Path) -> None:
+    caller = "class B(GraphBusNode):\n    def go(self):\n        return self.call('A', 'f', text='a')\n"
+    assert not only_finding(read(tmp_path, LETTER + caller), "GB301").is_fixable

@@ -97,9 +97,3 @@ WORDS = st.text("abc_", max_size=6)
 def test_the_distance_is_symmetric_and_zero_only_for_the_same_word(one: str, other: str) -> None:
     assert distance(one, other) == distance(other, one)
     assert (distance(one, other) == 0) == (one == other)
-
-
-@given(WORDS, WORDS)
-def test_nearness_goes_both_ways(one: str, other: str) -> None:
-    assert are_near(one, other) == are_near(other, one)
-    assert are_near_topics(one, other) == are_near_topics(other, one)

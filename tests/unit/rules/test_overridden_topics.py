@@ -60,32 +60,6 @@ def test_an_attribute_that_may_be_something_else_is_not_known(tmp_path: Path, bo
     assert [item.topic for item in two.publications] == [""]
 
 
-@pytest.mark.parametrize(
-    "bases",
-    [
-        "class Two(Middle):\n    def on_start(self): pass\nclass Middle(Base):\n    def on_start(self): self.TOPIC = '/Two/Out'",
-        "class Two(Base): pass\nTwo.TOPIC = '/Two/Out'",
-        "class Two(Base): pass\nif CONFIG:\n    Two.TOPIC = '/Two/Out'",
-        "class Mixin:\n    def on_start(self): self.TOPIC = '/Two/Out'\nclass Two(Base, Mixin): pass",
-    ],
-)
-def test_it_does_not_matter_where_the_attribute_is_set(tmp_path: Path, bases: str) -> None:
-    project = read(tmp_path, f"{BASE}{bases}\n{SINK}")
-    assert [each for each in found(project, "GB001", "GB003") if each[1] > 8] == []
-    two = project.agent("Two")
-    assert two is not None
-    assert [item.topic for item in two.publications] == [""]
-
-
-def test_a_constant_of_the_subclass_is_what_an_inherited_method_publishes_to(tmp_path: Path) -> None:
-    three = 'class Three(Base):\n    TOPIC = "/Three/Out"\n'
-    project = read(tmp_path, BASE + three + SINK)
-    agents = [project.agent(name) for name in ("One", "Three")]
-    topics = [item.topic for agent in agents if agent for item in agent.publications]
-    assert topics == ["/One/Out", "/Three/Out"]
-    assert [code for _, _, code in found(project, "GB001", "GB002")] == ["GB002", "GB001"]
-
-
 def test_what_an_inherited_method_sends_is_known_for_each_subclass(tmp_path: Path) -> None:
     project = read(
         tmp_path,

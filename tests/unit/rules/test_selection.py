@@ -8,7 +8,6 @@ import pytest
 
 from graphbus_core.compiler import rules
 from graphbus_core.errors import UsageError
-from graphbus_core.model.config import Settings
 from tests.checking import HEAD, found, read
 from tests.reading import read_files
 
@@ -46,12 +45,6 @@ def test_the_longer_of_two_prefixes_wins(
 ) -> None:
     findings = rules.check(read(tmp_path, TEXT), select=select, ignore=ignore)
     assert {finding.code for finding in findings} == expected
-
-
-def test_the_command_line_comes_before_the_settings(tmp_path: Path) -> None:
-    project = read(tmp_path, TEXT, Settings(select=("GB3",), ignore=("GB001",)))
-    assert {code for _, _, code in found(project)} == {"GB301"}
-    assert {code for _, _, code in found(project, "GB0")} == {"GB002"}
 
 
 def test_what_can_be_mended_is_reported_although_it_is_off_by_default(tmp_path: Path) -> None:

@@ -198,21 +198,16 @@ def _sum(expression: ast.BinOp, scope: Scope, depth: int) -> object:
 
 def _dedented(expression: ast.Call, scope: Scope, depth: int) -> object:
     """`dedent("...")` and `"...".strip()`, as prompts are often written."""
-    function = expression.func
-    if isinstance(function, ast.Attribute) and function.attr == "strip" and not expression.args:
+    function, arguments = expression.func, [*expression.args, *expression.keywords]
+    if isinstance(function, ast.Attribute) and function.attr == "strip" and not arguments:
         value = evaluate(function.value, scope, depth)
         return value.strip() if isinstance(value, str) else NOT_CONSTANT
-    if len(expression.args) != 1 or expression.keywords:
-        return NOT_CONSTANT
-    target = resolve(function, scope)
-    if not isinstance(target, External) or target.dotted != "textwrap.dedent":
-        return NOT_CONSTANT
-    value = evaluate(expression.args[0], scope, depth)
-    if not isinstance(value, str):
+    if len(arguments) != 1 or not expression.args or _dotted(function, scope) != "textwrap.dedent":
         return NOT_CONSTANT
     import textwrap
 
-    return textwrap.dedent(value)
+    value = evaluate(expression.args[0], scope, depth)
+    return textwrap.dedent(value) if isinstance(value, str) else NOT_CONSTANT
 
 
 _EVALUATORS: dict[type, Callable[[Any, Scope, int], object]] = {

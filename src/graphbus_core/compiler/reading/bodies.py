@@ -28,7 +28,7 @@ def _goes_on(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue):
         return False
     if isinstance(statement, ast.Expr):
-        call = called_by(statement)
+        call = _called_by(statement)
         return call is None or getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NO_RETURN
     if isinstance(statement, ast.If | ast.While | ast.Assert) and isinstance(statement.test, ast.Constant):
         is_endless = isinstance(statement, ast.While) or not statement.test.value
@@ -51,7 +51,7 @@ def _ways(statement: ast.If | ast.Match | ast.Try | ast.TryStar) -> Iterator[Seq
         yield from (handler.body for handler in statement.handlers)
 
 
-def called_by(statement: ast.Expr) -> ast.Call | None:
+def _called_by(statement: ast.Expr) -> ast.Call | None:
     """Give the call that a statement consists of, awaited or not."""
     value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
     return value if isinstance(value, ast.Call) else None
@@ -61,7 +61,7 @@ def last_calls(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
     """Give the calls that stand alone as the last statement of a way through a body."""
     last = body[-1] if body else None
     if isinstance(last, ast.Expr):
-        yield from filter(None, [called_by(last)])
+        yield from filter(None, [_called_by(last)])
     elif isinstance(last, ast.With | ast.AsyncWith):
         yield from last_calls(last.body)
     elif isinstance(last, ast.If | ast.Match | ast.Try | ast.TryStar):

@@ -10,6 +10,7 @@ import ast
 import builtins
 import os
 import sys
+import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -25,14 +26,10 @@ _PUBLIC_NAMES = frozenset({"GraphBusNode", "schema_method", "subscribe", "publis
 _PUBLIC_HOMES = frozenset(
     {"graphbus_core", "graphbus_core.node", "graphbus_core.decorators", "graphbus_core.model.messages"}
 )
-_TYPING_NAMES = frozenset(
-    {
-        *("Annotated", "Any", "ClassVar", "Dict", "Final", "FrozenSet", "Generic", "List", "Literal", "Mapping"),
-        *("MutableMapping", "NamedTuple", "NewType", "NotRequired", "Optional", "Protocol", "ReadOnly", "Required"),
-        *("Set", "Tuple", "TypedDict", "TypeVar", "Union"),
-    }
-)
-_STARS = {**dict.fromkeys(_PUBLIC_HOMES, _PUBLIC_NAMES), "typing": _TYPING_NAMES, "typing_extensions": _TYPING_NAMES}
+_STARS = {
+    **dict.fromkeys(_PUBLIC_HOMES, _PUBLIC_NAMES),
+    **dict.fromkeys(("typing", "typing_extensions"), frozenset(typing.__all__)),
+}
 """What `from x import *` gives, as far as it matters here."""
 _MAX_STEPS = 30
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -198,7 +195,8 @@ class Module:
         package = source.module if is_package else source.module.rpartition(".")[0]
         self.bindings = Bindings(tree.body, package)
         if b"global " in source.data:
-            self.bindings.rebound.update(_global_names(tree))
+            statements = (node for node in ast.walk(tree) if isinstance(node, ast.Global))
+            self.bindings.rebound.update(name for node in statements for name in node.names)
         self._class_bindings: dict[int, Bindings] = {}
         self.known: dict[str, External | None] = {}
 
@@ -208,12 +206,6 @@ class Module:
         if found is None:
             found = self._class_bindings[id(node)] = Bindings(node.body)
         return found
-
-
-def _global_names(tree: ast.Module) -> Iterable[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Global):
-            yield from node.names
 
 
 Read = Callable[[str], bytes | None]
@@ -525,17 +517,13 @@ def family_of(library: Library, site: ClassSite) -> Family:
     family = kept.get(site.node.lineno)
     if family is None:
         asked = library.asked
-        family = _find_family(library, site)
+        external: set[str] = set()
+        found = list(_walk_bases(library, site, external, 0))
+        last = {(entry.module.path, entry.node.lineno): position for position, entry in enumerate(found)}
+        family = Family(tuple(found[position] for position in sorted(last.values())), frozenset(external))
         if asked == library.asked:  # no other file has a say in it
             kept[site.node.lineno] = family
     return family
-
-
-def _find_family(library: Library, site: ClassSite) -> Family:
-    external: set[str] = set()
-    found = list(_walk_bases(library, site, external, 0))
-    last = {(entry.module.path, entry.node.lineno): position for position, entry in enumerate(found)}
-    return Family(tuple(found[position] for position in sorted(last.values())), frozenset(external))
 
 
 def class_chain(library: Library, site: ClassSite) -> tuple[ClassSite, ...]:

@@ -34,16 +34,20 @@ def nodes_below(root: ast.AST) -> list[ast.AST]:
 
 
 def children_of(node: ast.AST) -> list[ast.AST]:
-    """Give the nodes right below a node."""
+    """Give the nodes right below a node, `ctx` left out."""
     found: list[ast.AST] = []
-    for value in node.__dict__.values():
-        if value.__class__ is list:
-            for item in value:
-                if isinstance(item, ast.AST):
-                    found.append(item)  # noqa: PERF401 - most lists are short: a comprehension costs a call
-        elif isinstance(value, ast.AST):
+    for field in node._fields:
+        value = getattr(node, field, None)
+        kind = value.__class__
+        if kind is list:
+            found += [item for item in value if isinstance(item, ast.AST)]  # type: ignore[union-attr]
+        elif kind not in _PLAIN and isinstance(value, ast.AST):
             found.append(value)
     return found
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None), ast.Load, ast.Store})
+"""What stands in most fields that hold no child: a look into this set is cheaper than `isinstance`."""
 
 
 if sys.version_info >= (3, 12):

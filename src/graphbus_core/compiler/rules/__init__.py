@@ -8,7 +8,8 @@ fixes/      findings -> changes, loaded when something is to be mended
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -26,29 +27,6 @@ from graphbus_core.compiler.rules.names import distance
 from graphbus_core.compiler.rules.wiring import Evidence, Wiring, WiringRule
 from graphbus_core.errors import UsageError
 from graphbus_core.model.findings import Finding, Fix, Severity
-
-
-def _not_ignored(findings: Iterable[Finding], evidence: Evidence) -> Iterator[Finding]:
-    """Leave out what a comment in the source silences."""
-    for finding in findings:
-        comments = evidence.ignores(finding.span.path)
-        if not comments or not _is_ignored(finding, comments, evidence):
-            yield finding
-
-
-def _is_ignored(finding: Finding, comments: Sequence[tuple[int, tuple[str, ...]]], evidence: Evidence) -> bool:
-    return any(
-        (not codes or any(finding.code.startswith(code) for code in codes))
-        and (line in (0, finding.span.line) or (line == finding.span.line - 1 and _stands_alone(finding, evidence)))
-        for line, codes in comments
-    )
-
-
-def _stands_alone(finding: Finding, evidence: Evidence) -> bool:
-    """True when the line above a finding holds a comment only: a comment behind code belongs to that code."""
-    source = evidence.source(finding.span.path)
-    start, end = source.line_starts[finding.span.line - 2 : finding.span.line]
-    return source.utf8[start:end].lstrip().startswith(b"#")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -119,15 +97,13 @@ def selected(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> frozense
         UsageError: Something fits no code.
     """
     wanted, unwanted = _known(select), _known(ignore)
-    return frozenset(code for code, rule in REGISTER.items() if _is_selected(rule, wanted, unwanted))
 
+    def is_selected(rule: Rule) -> bool:
+        chosen = max((len(prefix) for prefix in wanted if rule.code.startswith(prefix)), default=0)
+        left_out = max((len(prefix) for prefix in unwanted if rule.code.startswith(prefix)), default=0)
+        return (chosen or int(not wanted and rule.is_default)) > left_out
 
-def _is_selected(rule: Rule, wanted: tuple[str, ...], unwanted: tuple[str, ...]) -> bool:
-    chosen = max((len(prefix) for prefix in wanted if rule.code.startswith(prefix)), default=0)
-    if not wanted and rule.is_default:
-        chosen = 1
-    left_out = max((len(prefix) for prefix in unwanted if rule.code.startswith(prefix)), default=0)
-    return chosen > left_out
+    return frozenset(code for code, rule in REGISTER.items() if is_selected(rule))
 
 
 def _known(names: Iterable[str]) -> tuple[str, ...]:
@@ -180,15 +156,14 @@ def check(
     settings = project.config.settings
     wanted = selected(tuple(select) or settings.select, (*settings.ignore, *ignore))
     if all_fixable:
-        wanted |= selected(["ALL"], (*settings.ignore, *ignore)) & {
-            c for c, rule in REGISTER.items() if rule.is_fixable
-        }
+        every = selected(["ALL"], (*settings.ignore, *ignore))
+        wanted |= {code for code in every if REGISTER[code].is_fixable}
     found = {
         (finding.code, finding.span, finding.message): finding
         for finding in _findings(wiring or Wiring(project), wanted)
+        if not _is_ignored(finding, project)
     }
-    kept = _not_ignored(found.values(), project)
-    exact = (_with_exact_fix(finding, project) if has_text else finding for finding in kept)
+    exact = (_with_exact_fix(finding, project) if has_text else finding for finding in found.values())
     return tuple(sorted(exact, key=place_of))
 
 
@@ -199,16 +174,24 @@ def place_of(finding: Finding) -> tuple[str, int, int, str, str]:
 
 
 def _findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
-    for finding in _all_findings(wiring, wanted):
+    rules = (rule for codes, rule in _CHECKS if wanted & set(codes.split()))
+    for finding in (*chain.from_iterable(map(wiring.found, rules)), *wiring.evidence.local_findings):
         if finding.code in wanted and wiring.asks_about(finding.agent):
             yield finding
 
 
-def _all_findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
-    for codes, rule in _CHECKS:
-        if wanted & set(codes.split()):
-            yield from wiring.found(rule)
-    yield from wiring.evidence.local_findings
+def _is_ignored(finding: Finding, evidence: Evidence) -> bool:
+    """Tell whether a comment silences a finding: one on its line, one alone on the line above, or one for the whole file."""
+    above = finding.span.line - 1
+    for line, codes in evidence.ignores(finding.span.path):
+        if not codes or finding.code.startswith(codes):
+            source = evidence.source(finding.span.path)
+            is_alone = line == above != 0 and source.utf8[source.line_starts[line - 1] :].lstrip(b" \t").startswith(
+                b"#"
+            )
+            if line in (0, finding.span.line) or is_alone:
+                return True
+    return False
 
 
 def _with_exact_fix(finding: Finding, project: Evidence) -> Finding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from graphbus_core.compiler.reading.bodies import Body, Function
+from graphbus_core.compiler.reading.bodies import Body, Function, container_root
 from graphbus_core.compiler.reading.modules import Bindings, Import
 from graphbus_core.compiler.reading.syntax import SourceFile, parse, span_of
 from graphbus_core.compiler.rules.wiring import Wiring, last_name, report
@@ -110,96 +110,67 @@ def _check_event_use(
     method: Function, definition: AgentDefinition, subscription: Subscription, body: Body
 ) -> Iterator[Finding]:
     """Look at every use of the event and the payload in the body of a handler."""
+    name = f"{definition.name}.{method.name}"
     if body.is_generator:
-        problem = ("is a generator: it does nothing when it is called", "Do the work in the body, without `yield`.")
-        yield _finding(definition, method, subscription.span, problem)
+        message = f"{name} is a generator: it does nothing when it is called"
+        yield report("GB310", definition.name, subscription.span, message, "Do the work in the body, without `yield`.")
         return
-    event, payload = (name if name not in body.bound else "" for name in _names(method, subscription))
-    if event or payload:
-        for node in [*body.attributes, *body.changes, *[access.node for access in body.accesses]]:
-            found = _misuse(node, event, payload)
-            if found:
-                yield _finding(definition, method, span_of(definition.path, node), found)
+    event, payload = (each if each not in body.bound else "" for each in _names(method, subscription))
+    for node in (
+        [*body.attributes, *body.changes, *[access.node for access in body.accesses]] if event or payload else ()
+    ):
+        what, hint = (
+            _attribute(node, event, payload) if isinstance(node, ast.Attribute) else _change(node, event, payload)
+        )
+        if what:
+            yield report("GB310", definition.name, span_of(definition.path, node), f"{name} {what}", hint)
 
 
 def _names(method: Function, subscription: Subscription) -> tuple[str, str]:
-    """The names of the event and of the payload, empty for what the handler does not get."""
+    """The names of the event and of the payload, empty for what the handler does not get or gives a type of its own."""
     given = [*method.args.posonlyargs, *method.args.args][1:]
-    if not given or any(_is_static(decorator) for decorator in method.decorator_list):
+    if not given or any(last_name(decorator) == "staticmethod" for decorator in method.decorator_list):
         return "", ""
     shape = subscription.shape
-    event = given[0] if shape in ("event", "event_payload") else None
-    payload = given[-1] if shape in ("payload", "event_payload", "topic_payload") else None
+    has_event, has_payload = shape in ("event", "event_payload"), shape in ("payload", "event_payload", "topic_payload")
     return (
-        event.arg if event and _is_plain(event.annotation, "Event") else "",
-        payload.arg if payload and _is_plain(payload.annotation, "dict") else "",
+        given[0].arg if has_event and _is_plain(given[0].annotation, "Event") else "",
+        given[-1].arg if has_payload and _is_plain(given[-1].annotation, "dict") else "",
     )
-
-
-def _is_static(decorator: ast.expr) -> bool:
-    return isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
 
 
 def _is_plain(annotation: ast.expr | None, name: str) -> bool:
     """Without annotation, or with this one: another one promises things that are not known here."""
-    if isinstance(annotation, ast.Subscript):
-        annotation = annotation.value
-    return annotation is None or getattr(annotation, "attr", getattr(annotation, "id", "")) == name
+    named = annotation.value if isinstance(annotation, ast.Subscript) else annotation
+    return named is None or last_name(named) == name
 
 
-def _misuse(node: ast.expr, event: str, payload: str) -> tuple[str, str] | None:
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        if node.value.id == event:
-            return _event_attribute(node, event)
-        if node.value.id == payload and node.attr in EVENT_FIELDS:
-            return f"reads {payload}.{node.attr}, but {payload} is the payload, a dict", (
-                f"Take the event: `def handler(self, event)`, then event.{node.attr}; or read {payload}[{node.attr!r}]."
-            )
-    if _is_change(node, event, payload):
-        return "changes what it was given", _READ_ONLY
-    return None
-
-
-def _event_attribute(node: ast.Attribute, event: str) -> tuple[str, str] | None:
+def _attribute(node: ast.Attribute, event: str, payload: str) -> tuple[str, str]:
+    """Say what is wrong with an attribute of the event or the payload; two empty texts for nothing."""
+    owner = getattr(node.value, "id", "")
+    if owner == payload != "" and node.attr in EVENT_FIELDS:
+        hint = f"Take the event: `def handler(self, event)`, then event.{node.attr}; or read {payload}[{node.attr!r}]."
+        return f"reads {payload}.{node.attr}, but {payload} is the payload, a dict", hint
+    if owner != event or not event:
+        return "", ""
     if not isinstance(node.ctx, ast.Load):
         return f"sets {event}.{node.attr}", _READ_ONLY
     from graphbus_core.model.messages import Event
 
     if node.attr.startswith("__") or hasattr(Event, node.attr):
-        return None
-    suggestion = did_you_mean(node.attr, EVENT_FIELDS).strip()
-    return f"reads {event}.{node.attr}, which no event has", suggestion or (
-        f"A field of the payload is {event}[{node.attr!r}]; an event has {', '.join(sorted(EVENT_FIELDS))}."
-    )
+        return "", ""
+    fields = f"A field of the payload is {event}[{node.attr!r}]; an event has {', '.join(sorted(EVENT_FIELDS))}."
+    return f"reads {event}.{node.attr}, which no event has", did_you_mean(node.attr, EVENT_FIELDS).strip() or fields
 
 
-def _is_change(node: ast.expr, event: str, payload: str) -> bool:
+def _change(node: ast.expr, event: str, payload: str) -> tuple[str, str]:
+    """The same for a key that is set or deleted, and for a call of a method that changes a dict."""
+    root, given = None, {(event, True), (payload, False)}
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-        return _is_given(node.value, event, payload)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING_A_DICT:
-        return _is_given(node.func.value, "", payload) or _is_payload_of(node.func.value, event)
-    return False
-
-
-def _is_given(expression: ast.expr, event: str, payload: str) -> bool:
-    is_name = isinstance(expression, ast.Name) and expression.id in {event, payload} - {""}
-    return is_name or _is_payload_of(expression, event)
-
-
-def _is_payload_of(expression: ast.expr, event: str) -> bool:
-    return (
-        bool(event)
-        and isinstance(expression, ast.Attribute)
-        and expression.attr == "payload"
-        and isinstance(expression.value, ast.Name)
-        and expression.value.id == event
-    )
-
-
-def _finding(definition: AgentDefinition, method: Function, span: SourceSpan, problem: tuple[str, str]) -> Finding:
-    what, hint = problem
-    message = f"{definition.name}.{method.name} {what}"
-    return report("GB310", definition.name, span, message, hint)
+        root, given = container_root(node.value), given | {(event, False)}
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING_A_DICT:
+        root = container_root(node.func.value)
+    return ("changes what it was given", _READ_ONLY) if root and root[0] and root in given else ("", "")
 
 
 def _check_exceptions(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
@@ -265,7 +236,8 @@ def _check_defaults(method: Function, definition: AgentDefinition) -> Iterator[F
     """Find mutable defaults that the body changes; one that is only read does no harm."""
     for argument, default in defaulted(method):
         name = argument.arg
-        if _is_mutable(default) and not _is_memory(name) and _is_changed(name, method):
+        is_memory = name.startswith("_") or any(word in name for word in ("cache", "memo"))  # meant to outlive the call
+        if _is_mutable(default) and not is_memory and _is_changed(name, method):
             message = f"{definition.name}.{method.name} changes the default value of {name!r}, which all calls share"
             hint = f"Write `{name}=None` and make a new value in the body."
             span = span_of(definition.path, default)
@@ -287,11 +259,6 @@ def _is_mutable(default: ast.expr) -> bool:
     if isinstance(default, ast.Call):
         return last_name(default.func) in _MAKERS
     return isinstance(default, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
-
-
-def _is_memory(name: str) -> bool:
-    """A default that is meant to outlive the call, by the usual names for it."""
-    return name.startswith("_") or any(word in name for word in ("cache", "memo"))
 
 
 def _is_changed(name: str, method: Function) -> bool:

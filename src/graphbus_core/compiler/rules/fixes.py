@@ -247,7 +247,7 @@ def _rename_key_returned(finding: Finding, evidence: Evidence) -> Fix:
     """GB103: return the key under the name that the output schema gives it, unless something may read the other one."""
     old, new = finding.data["old"], finding.data["new"]
     symbol = _Symbol(evidence, finding.span)
-    if any(True for _ in _calls_of(finding.data["method"], evidence)):
+    if any(True for _ in _calls_of(finding.data["method"], evidence, dropped=False)):
         raise _Refused("something may read the result")
     returned = (node.value for node in symbol.nodes_at(finding.span) if isinstance(node, ast.Return))
     _rename_key(symbol, returned, old, new)
@@ -334,14 +334,22 @@ def _names_bound_by(node: ast.AST) -> frozenset[str]:
     return frozenset(value for value in values if isinstance(value, str))
 
 
-def _calls_of(method: str, evidence: Evidence) -> Iterator[ast.Call | None]:
-    """Give every call in the project that is of a method of this name or is given the name; None for what may be one."""
+def _calls_of(method: str, evidence: Evidence, *, dropped: bool = True) -> Iterator[ast.Call | None]:
+    """Give every call in the project that is of a method of this name or is given the name; None for what may be one.
+
+    Without those whose result is `dropped`: a statement calls the method and does nothing with what it gives.
+    """
     for tree in trees_with([method], evidence):
         if tree is None:
             yield None
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call) and method in (last_name(node.func), *map(_constant, node.args)):
-                yield node
+        nodes = list(ast.walk(tree)) if tree else []
+        values = [node.value for node in nodes if isinstance(node, ast.Expr)]
+        alone = {value.value if isinstance(value, ast.Await) else value for value in values}
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                is_method = last_name(node.func) == method
+                if (is_method and (dropped or node not in alone)) or method in map(_constant, node.args):
+                    yield node
     yield from (None for agent in evidence.definitions for call in agent.calls if not call.method)
 
 
@@ -391,7 +399,7 @@ def _schema_display(function: _Function) -> ast.Dict:
     raise _Refused("the schema does not stand in the decorator")
 
 
-def _names(expression: ast.expr) -> set[str]:
+def _names(expression: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
 
 
@@ -459,11 +467,13 @@ _ENDING = frozenset(
 
 
 def _make_default_in_body(finding: Finding, evidence: Evidence) -> Fix:
-    """GB301: `items=[]` becomes `items=None`, and `[]` is made in the body; only where nothing ever looks at the value."""
+    """GB301: `items=[]` becomes `items=None`, and `[]` is made in the body; a safe fix where nothing ever looks at the value."""
     name = finding.data["parameter"]
     symbol = _Symbol(evidence, finding.span)
     default = {argument.arg: default for argument, default in defaulted(symbol.function)}[name]
-    if not _is_constant(default) or not _is_only_added_to(name, default, symbol.function):
+    added, looks = _uses(name, default, symbol.function)
+    is_called = bool(Wiring(evidence).callers(finding.agent, symbol.function.name))
+    if not _is_constant(default) or (looks and (is_called or not _is_joined(name, added, looks, symbol.function))):
         raise _Refused("somebody may rely on what is shared")
     heard = (each for definition in evidence.definitions for each in definition.subscriptions)
     if any((each.method, each.span.path) == (symbol.function.name, finding.span.path) for each in heard):
@@ -478,7 +488,7 @@ def _make_default_in_body(finding: Finding, evidence: Evidence) -> Fix:
     symbol.insert_first([f"if {name} is None:", f"\t{name} = {symbol.text_of(default)}"])
     symbol.replace(default, "None")
     title = f"Make the default of {name!r} anew in each call of {symbol.target}"
-    return Fix(title=title, intent="fix_default", changes=(symbol.change(),), is_safe=True)
+    return Fix(title=title, intent="fix_default", changes=(symbol.change(),), is_safe=not looks)
 
 
 def _is_constant(default: ast.expr) -> bool:
@@ -491,21 +501,34 @@ def _is_constant(default: ast.expr) -> bool:
     return default.lineno == default.end_lineno
 
 
-def _is_only_added_to(name: str, default: ast.expr, function: _Function) -> bool:
-    """True when each use of the name is a statement that adds to the value without a look at what is in it."""
+def _uses(name: str, default: ast.expr, function: _Function) -> tuple[list[ast.stmt], list[ast.Name]]:
+    """Give the statements that add to the value without a look at what is in it, and the other uses of the name."""
     nodes = [node for statement in function.body for node in ast.walk(statement)]
-    adding: list[ast.expr] = []
+    adding: dict[ast.AST, ast.stmt] = {}
     for node in nodes:
         if isinstance(node, ast.AugAssign):
-            adding.append(node.target)
+            adding[node.target] = node
         elif isinstance(node, ast.Assign) and isinstance(default, ast.Dict):
-            adding += [target.value for target in node.targets if isinstance(target, ast.Subscript)]
+            adding |= {target.value: node for target in node.targets if isinstance(target, ast.Subscript)}
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            function_called = node.value.func
-            if isinstance(function_called, ast.Attribute) and function_called.attr in _ADDING:
-                adding.append(function_called.value)
+            called = node.value.func
+            if isinstance(called, ast.Attribute) and called.attr in _ADDING:
+                adding[called.value] = node
     names = [node for node in nodes if isinstance(node, ast.Name)]
-    return all(node.id not in _REFLECTING and (node.id != name or node in adding) for node in names)
+    mine = [node for node in names if node.id == name]
+    looks = [node for node in mine if node not in adding] + [node for node in names if node.id in _REFLECTING]
+    return [adding[node] for node in mine if node in adding], looks
+
+
+def _is_joined(name: str, added: list[ast.stmt], looks: list[ast.Name], function: _Function) -> bool:
+    """True when every call adds the same constants first, and only a text is made of the value: surely no memory."""
+    first = next((statement for statement in function.body if statement in added), None)
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and last_name(node.func) == "join"]
+    parts = [part for call in calls for part in call.args]
+    parts += [each for part in parts if isinstance(part, ast.List | ast.Tuple) for each in part.elts]
+    joined = [part.value if isinstance(part, ast.Starred) else part for part in parts]
+    is_behind = first is not None and all(look.lineno > (first.end_lineno or 0) and look in joined for look in looks)
+    return is_behind and all(_names(statement) == {name} for statement in added)
 
 
 def _catch_exceptions_only(finding: Finding, evidence: Evidence) -> Fix:

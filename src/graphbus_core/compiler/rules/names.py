@@ -40,7 +40,7 @@ def are_near(one: str, other: str) -> bool:
     if _bare(one) == _bare(other):
         return True
     pair = _only_difference(one, other)
-    return pair is not None and _are_near_words(*pair)
+    return pair is not None and (_is_slip(*pair) or _is_abbreviation(*sorted(pair, key=len)))
 
 
 def are_near_topics(one: str, other: str) -> bool:
@@ -86,15 +86,11 @@ def _bare(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").replace("/", "")
 
 
-def _are_near_words(one: str, other: str) -> bool:
-    return _is_slip(one, other) or _is_abbreviation(*sorted((one, other), key=len))
-
-
 def _is_slip(one: str, other: str) -> bool:
     if _digits(one) != _digits(other):
         return False
-    if one[:1] != other[:1]:
-        return _is_swap_at_start(one, other)
+    if one[:1] != other[:1]:  # two letters swapped at the start
+        return len(one) == len(other) > 3 and one[:2] == other[1::-1] and one[2:] == other[2:]
     longest = max(len(one), len(other))
     allowed = 0 if longest < 3 else 1 if longest < 7 else 2
     return distance(one, other) <= allowed
@@ -104,19 +100,11 @@ def _digits(word: str) -> str:
     return "".join(filter(str.isdigit, word))
 
 
-def _is_swap_at_start(one: str, other: str) -> bool:
-    return len(one) == len(other) > 3 and one[:2] == other[1::-1] and one[2:] == other[2:]
-
-
 def _is_abbreviation(short: str, long: str) -> bool:
     """`msg` of `message`, `qty` of `quantity`, `desc` of `description`; not `order` of `order_id`."""
     if len(short) < 2 or len(long) < len(short) + 2 or short[0] != long[0] or not (short + long).isalpha():
         return False
     if long.startswith(short):
         return len(short) > 2
-    return not _VOWELS & set(short[1:-1]) and _is_subsequence(short, long)
-
-
-def _is_subsequence(short: str, long: str) -> bool:
     letters = iter(long)
-    return all(letter in letters for letter in short)
+    return not _VOWELS & set(short[1:-1]) and all(letter in letters for letter in short)
