@@ -1,8 +1,8 @@
 """One pass over a method's body: what it calls on `self`, how often it binds and reads each name, which keys it touches.
 
 Nested functions, lambdas and comprehensions are part of the pass; a name that they bind counts as bound again in the method, so
-that whatever is concluded from "bound once" holds. `reaches_end` tells whether a body can end without `return` or `raise`: in
-doubt it cannot, since GraphBus would rather miss an implicit None than report one that never happens.
+that whatever is concluded from "bound once" holds. `reaches_end` tells whether a body can end without `return` or `raise`; what
+conditions are worth at run time, it does not know.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail"
 
 
 def reaches_end(body: Sequence[ast.stmt]) -> bool:
-    """True when running these statements surely can go on after the last one; calls whose name does not say so return."""
-    return all(_goes_on(statement) for statement in body)
+    """True when running these statements can go on after the last one; calls whose name does not say so return."""
+    return all(map(_goes_on, body))
 
 
 def _goes_on(statement: ast.stmt) -> bool:
@@ -30,25 +30,53 @@ def _goes_on(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Expr):
         call = _called_by(statement)
         return call is None or getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NO_RETURN
-    if isinstance(statement, ast.If | ast.While | ast.Assert) and isinstance(statement.test, ast.Constant):
-        is_endless = isinstance(statement, ast.While) or not statement.test.value
-        return not is_endless and reaches_end(getattr(statement, "body", ()))
     if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
         return any(map(reaches_end, _ways(statement))) and reaches_end(getattr(statement, "finalbody", ()))
     if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-        return reaches_end(statement.orelse)
+        is_endless = isinstance(statement, ast.While) and _constant(statement.test) is True
+        return _can_break(statement.body) or (not is_endless and reaches_end(statement.orelse))
+    if isinstance(statement, ast.Assert):
+        return _constant(statement.test) is not False
     return reaches_end(statement.body) if isinstance(statement, ast.With | ast.AsyncWith) else True
+
+
+def _constant(test: ast.expr) -> bool | None:
+    """What a constant condition is worth; None for any other."""
+    return bool(test.value) if isinstance(test, ast.Constant) else None
 
 
 def _ways(statement: ast.If | ast.Match | ast.Try | ast.TryStar) -> Iterator[Sequence[ast.stmt]]:
     """The blocks of a statement of which one run takes one."""
     if isinstance(statement, ast.If):
-        yield from (statement.body, statement.orelse)
+        yield statement.body
+        if not _constant(statement.test):
+            yield statement.orelse
     elif isinstance(statement, ast.Match):
         yield from (case.body for case in statement.cases)
     else:
         yield [*statement.body, *statement.orelse]
         yield from (handler.body for handler in statement.handlers)
+
+
+def _can_break(body: Sequence[ast.stmt]) -> bool:
+    """True when a `break` of this loop, not of an inner one, can be reached in the statements."""
+    for statement in body:
+        if isinstance(statement, ast.Break) or any(map(_can_break, _within(statement))):
+            return True
+        if not _goes_on(statement):
+            break
+    return False
+
+
+def _within(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+    """The blocks of a statement whose `break` belongs to the loop around it."""
+    if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
+        yield from _ways(statement)
+        yield getattr(statement, "finalbody", ())
+    elif isinstance(statement, ast.With | ast.AsyncWith):
+        yield statement.body
+    elif isinstance(statement, ast.For | ast.AsyncFor | ast.While):
+        yield statement.orelse
 
 
 def _called_by(statement: ast.Expr) -> ast.Call | None:
