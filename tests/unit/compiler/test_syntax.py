@@ -78,3 +78,16 @@ def test_nobody_else_builds_trees_in_build_mode() -> None:
     allowed = {PACKAGE / path for path in ("compiler/reading/syntax.py", "schema/live.py")}
     places = {path for path in PACKAGE.rglob("*.py") if "ast.parse(" in path.read_text(encoding="utf-8")}
     assert {path for path in places - allowed if "inside" not in path.parts} == set()
+
+
+def test_a_walk_meets_what_the_walk_of_the_standard_library_meets() -> None:
+    """In sources of the standard library, which use every kind of node."""
+    plain = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
+    leaves = (ast.Name, ast.Constant, ast.Pass)
+    for path in sorted(Path(ast.__file__).parent.glob("*.py"))[:8]:
+        tree = ast.parse(path.read_bytes())
+        for node in ast.walk(tree):
+            wanted = [child for child in ast.iter_child_nodes(node) if not isinstance(child, plain)]
+            assert sorted(map(id, syntax.children_of(node))) == sorted(map(id, wanted)), ast.dump(node)
+        below = {id(node) for node in ast.walk(tree) if not isinstance(node, (*plain, *leaves))}
+        assert {id(node) for node in syntax.nodes_below(tree)} == below

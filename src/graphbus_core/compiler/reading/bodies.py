@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from graphbus_core.compiler.reading.syntax import children_of
+from graphbus_core.compiler.reading.syntax import children_of, fields_of
 
 _NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
 
@@ -181,7 +181,7 @@ class Body:
     def _drain(self, stack: list[ast.AST]) -> list[ast.AST]:
         """Visit these nodes and all below; while the own part is visited, the parts of inner functions are given back."""
         inner: list[ast.AST] = []
-        loads = self.loads
+        loads, push = self.loads, stack.append
         while stack:
             node = stack.pop()
             kind = node.__class__
@@ -193,8 +193,16 @@ class Body:
             children = visit(self, node) if visit is not None else None
             if self.is_own and kind in _SCOPES:
                 inner += children_of(node)
+            elif children is not None:
+                stack += children
             else:
-                stack += children_of(node) if children is None else children
+                singles, lists = fields_of(kind)
+                for field in singles:
+                    child = getattr(node, field)
+                    if child is not None:
+                        push(child)
+                for field in lists:
+                    stack += getattr(node, field)
         return inner
 
     def bind(self, name: str, value: ast.expr | None) -> None:
