@@ -108,7 +108,7 @@ class Report(msgspec.Struct, frozen=True):
 def as_text(report: Report) -> Iterator[str]:
     """Show each finding with its line, the other end of the edge with its own, and what to do; then a summary."""
     for finding in report.findings:
-        yield from finding_lines(finding, report)
+        yield from _finding_lines(finding, report)
         yield ""
     extent = f"{counted(report.agents, 'agent')} in {counted(report.files, 'file')}"
     if report.findings or report.errors:
@@ -121,7 +121,7 @@ def as_text(report: Report) -> Iterator[str]:
         yield f"{paint('✓', 'good')} {extent}: {verdict}."
 
 
-def finding_lines(finding: Finding, report: Report) -> Iterator[str]:
+def _finding_lines(finding: Finding, report: Report) -> Iterator[str]:
     """Show one finding as `as_text` does."""
     role = _ROLES[finding.severity]
     label = paint(finding.code, role) + (" note:" if finding.severity == "info" else "")

@@ -66,7 +66,7 @@ def land(config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace
         raise
     if accepted:
         settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
-    commit_session(config, negotiations.session, plan)
+    _commit_session(config, negotiations.session, plan)
     return Landed(files, diffs, Project.read(config))
 
 
@@ -175,7 +175,7 @@ def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> P
     return Plan(repository, steps)
 
 
-def commit_session(config: ResolvedBuild, session: str, plan: Plan) -> None:
+def _commit_session(config: ResolvedBuild, session: str, plan: Plan) -> None:
     """Make the commits of a session whose changes are written.
 
     Raises:
