@@ -42,6 +42,7 @@ def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = 
     worst = f"Worst case {dollars(planned.cost_usd)} and {planned.tokens:,} tokens"
     console.out(f"Never more than {planned.calls:,} questions. {worst}.")
     console.out(f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd.")
+    console.out("Nothing was asked and nothing was written.")
 
 
 def _plan_head(planned: Plan) -> Iterator[str]:
