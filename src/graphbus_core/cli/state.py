@@ -263,7 +263,9 @@ def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished
     if not is_all and not agent:
         raise UsageError("GBE178")
     found = _look(agent, artifacts, key)
-    wanted: dict[str, Texts] = {name: {} if key is None else {key: None} for name in found.agents}
+    wanted: dict[str, Texts] | None = None  # all agents that have a state when it is done
+    if not is_all:
+        wanted = {name: {} if key is None else {key: None} for name in found.agents}
     _change("reset", wanted, is_merge=key is not None, artifacts=artifacts, **wished)
 
 
@@ -310,7 +312,7 @@ def _reason(error: OSError) -> str:
 
 def _change(
     command: str,
-    wanted: Mapping[str, Texts],
+    wanted: Mapping[str, Texts] | None,
     *,
     is_merge: bool,
     artifacts: str,
@@ -323,8 +325,11 @@ def _change(
 
     Raises:
         UsageError: GBE177 there is no terminal to ask on.
+        ArtifactError: GBE501 there is no such project.
         RunError: GBE699 the backup cannot be written; GBE643-645. Nothing is changed then.
     """
+    if not Path(artifacts).is_dir():
+        raise ArtifactError("GBE501", where=Place(artifacts))
     path = path_of(artifacts, FILE)
     changes, backups = _preview(path, wanted, is_merge=is_merge), list[Path]()
     if not as_json:
@@ -354,12 +359,13 @@ def _change(
         console.say(f"To take that back: {plain(undo)}")
 
 
-def _preview(path: Path, wanted: Mapping[str, Texts], *, is_merge: bool) -> list[Change]:
+def _preview(path: Path, wanted: Mapping[str, Texts] | None, *, is_merge: bool) -> list[Change]:
     """Find what would change now; no file is made."""
     if not path.exists():
-        return plan(Snapshot(0, {}), wanted, is_merge=is_merge)
+        return plan(Snapshot(0, {}), wanted or {}, is_merge=is_merge)
     with closing(States(str(path))) as states:
-        return plan(states.snapshot(wanted), wanted, is_merge=is_merge)
+        found = states.snapshot(wanted)
+    return plan(found, {agent: {} for agent in found.agents} if wanted is None else wanted, is_merge=is_merge)
 
 
 def _backup(folder: Path, before: Snapshot) -> Path:

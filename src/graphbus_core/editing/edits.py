@@ -113,8 +113,9 @@ def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
     if line:
         nearest = f"There: {source.line(line).strip()!r}. Use replace_symbol to change it."
         raise EditError("GBE310", where=source.place(line), target=change.target, line=line, nearest=nearest)
-    if change.old_code or change.base_sha256:  # of the class that it goes into
-        _checked_span(source, replace(change, target=change.target.rpartition(".")[0]))
+    container = change.target.rpartition(".")[0]
+    if container and (change.old_code or change.base_sha256):  # of the class that it goes into
+        _checked_span(source, replace(change, target=container))
     code = place.indentation + _definition(source, change, place.indentation)
     return _Edit(placement.inserted(source, place, code.replace("\n", source.newline)), _keep, _drop(change))
 
@@ -200,9 +201,10 @@ def _region(source: SourceText, change: CodeChange) -> tuple[int, int]:
 
 
 def _check_digest(source: SourceText, change: CodeChange, start: int, end: int) -> None:
-    """The digest may have been taken with or without the first line's blanks, of the line ends as they are or as LF."""
+    """The digest may have been taken with or without the first line's blanks and the last line's end, as it is or as LF."""
     text, indentation = source.text[start:end], source.indentation_at(start) or ""
-    written = {before + each for before in ("", indentation) for each in (text, with_lf(text))}
+    texts = (text, with_lf(text))
+    written = {before + each + after for before in ("", indentation) for each in texts for after in ("", "\n")}
     if change.base_sha256 and change.base_sha256 not in {hashlib.sha256(each.encode()).hexdigest() for each in written}:
         raise _stale(source, change, start, "Its digest is another one: read the file again.")
 

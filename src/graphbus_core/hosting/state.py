@@ -155,7 +155,7 @@ class States:
 
     def change(
         self,
-        wanted: Mapping[str, Texts],
+        wanted: Mapping[str, Texts] | None,
         keep: Callable[[Snapshot], None],
         *,
         is_merge: bool,
@@ -164,13 +164,15 @@ class States:
         """Make the changes that `plan` finds, all or none, and give them.
 
         Args:
-            wanted: See `plan`.
+            wanted: See `plan`; None: nothing for any agent that has something.
             keep: Gets what these agents have, before the first change; what it raises stops everything.
             is_merge: See `plan`.
             after_version: The version of the changes is higher than that, and higher than every one before.
         """
         with self.open().change() as connection:
             before = self._read(connection, wanted)
+            if wanted is None:
+                wanted = {agent: {} for agent in before.agents}
             changes = plan(before, wanted, is_merge=is_merge)
             if changes:
                 keep(before)

@@ -1,6 +1,7 @@
 """A program as a model: it reads the prompt on stdin and prints the answer, for example a coding agent in headless mode.
 
-Prompt, answer and messages are unnamed temporary files: no pipe can fill up, and nobody is waited for who holds one open.
+The prompt is an unnamed temporary file. What the program prints is read as often as its end is looked for, and nobody is waited
+for who holds a pipe open after that.
 It gets PATH, HOME, the locale and what `pass_env` names, nothing else of the environment. Token counts are estimated by length;
 it costs nothing as far as GraphBus knows.
 """
@@ -35,6 +36,36 @@ _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 """Colours, movements and titles for a terminal: some programs print them into a pipe as well."""
 
 
+class _Said:
+    """What a program has printed so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.answer, self.messages = bytearray(), bytearray()
+        self._streams = [
+            (stream, kept) for stream, kept in zip(_outputs(process), (self.answer, self.messages), strict=True)
+        ]
+
+    def read(self) -> None:
+        """Take what is there now, up to a limit at a time."""
+        for stream, kept in self._streams:
+            most = len(kept) + MAX_ANSWER_BYTES
+            with suppress(BlockingIOError):  # there is no more for now
+                while len(kept) <= most and (piece := os.read(stream.fileno(), 65536)):
+                    kept.extend(piece)
+
+    def close(self) -> None:
+        """Read no more."""
+        for stream, _ in self._streams:
+            stream.close()
+
+
+def _outputs(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
+    streams = [stream for stream in (process.stdout, process.stderr) if stream]
+    for stream in streams:
+        os.set_blocking(stream.fileno(), False)
+    return streams
+
+
 class CommandClient:
     """Runs a program for each prompt, in a process group of its own, and takes what it prints as the answer.
 
@@ -67,19 +98,27 @@ class CommandClient:
             ModelError: GBE447, GBE448, GBE450, GBE452, GBE453.
         """
         asked = as_text(prompt)
-        with TemporaryFile() as given, TemporaryFile() as answer, TemporaryFile() as messages:
-            given.write(asked.encode("utf-8", "replace"))
-            given.seek(0)
-            process = self._start(given, answer, messages)
-            has_ended = False
-            try:
-                self._wait(process, answer, messages, progress or _ignore)
-                has_ended = not self._is_closed
-            finally:
-                self._end(process, is_orderly=has_ended)
-            said = self._judge(process.returncode, _last(answer, MAX_ANSWER_BYTES), _last(messages, _SHOWN_BYTES))
+        try:
+            said = self._run(asked, progress or _ignore)
+        except OSError as error:  # of the temporary files
+            reason = (error.strerror or str(error)).lower()
+            raise ModelError("GBE448", is_final=True, provider=self.model, reason=reason) from error
         usage = Usage(input_tokens=estimated(asked), output_tokens=estimated(said))
         return Completion(text=said, model=self.model, usage=usage, cost_usd=0.0)
+
+    def _run(self, asked: str, progress: Progress) -> str:
+        with TemporaryFile() as given:
+            given.write(asked.encode("utf-8", "replace"))
+            given.seek(0)
+            process = self._start(given)
+        said, has_ended = _Said(process), False
+        try:
+            self._wait(process, said, progress)
+            has_ended = not self._is_closed
+        finally:
+            self._end(process, is_orderly=has_ended)
+            said.close()
+        return self._judge(process.returncode, bytes(said.answer), bytes(said.messages[-_SHOWN_BYTES:]))
 
     def close(self) -> None:
         """Kill what still runs."""
@@ -89,7 +128,7 @@ class CommandClient:
                 _kill_group(process)
                 end_marked(_MARK, mark)
 
-    def _start(self, given: IO[bytes], answer: IO[bytes], messages: IO[bytes]) -> subprocess.Popen[bytes]:
+    def _start(self, given: IO[bytes]) -> subprocess.Popen[bytes]:
         mark = os.urandom(8).hex()
         with self._lock:
             if self._is_closed:
@@ -99,8 +138,8 @@ class CommandClient:
                 process = subprocess.Popen(
                     self._argv,
                     stdin=given,
-                    stdout=answer,
-                    stderr=messages,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
                     env={**self._environ, _MARK: mark},
                     start_new_session=True,
                 )
@@ -110,9 +149,7 @@ class CommandClient:
             self._running[process] = mark
             return process
 
-    def _wait(
-        self, process: subprocess.Popen[bytes], answer: IO[bytes], messages: IO[bytes], progress: Progress
-    ) -> None:
+    def _wait(self, process: subprocess.Popen[bytes], said: _Said, progress: Progress) -> None:
         """Wait for the end of the program, within a time and a size."""
         end_s = time.monotonic() + self._timeout_s
         has_ended = False
@@ -125,11 +162,11 @@ class CommandClient:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(min(left_s, _POLL_S))
                 has_ended = True
-            size = _size(answer)
-            if size > MAX_ANSWER_BYTES or _size(messages) > _MOST_MESSAGES_BYTES:
+            said.read()
+            if len(said.answer) > MAX_ANSWER_BYTES or len(said.messages) > _MOST_MESSAGES_BYTES:
                 raise ModelError("GBE450", may_be_billed=True, provider=self.model, limit_bytes=MAX_ANSWER_BYTES)
-            if size:
-                progress(size)
+            if said.answer:
+                progress(len(said.answer))
 
     def _end(self, process: subprocess.Popen[bytes], *, is_orderly: bool) -> None:
         """End the group of a program; after a failure also what has left it. A server that it started for later may stay."""
@@ -168,15 +205,6 @@ def as_text(prompt: Prompt) -> str:
 
 def _ignore(_characters: int) -> None:
     """Tell nobody."""
-
-
-def _size(file: IO[bytes]) -> int:
-    return os.fstat(file.fileno()).st_size
-
-
-def _last(file: IO[bytes], most: int) -> bytes:
-    file.seek(max(0, _size(file) - most))
-    return file.read(most)
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

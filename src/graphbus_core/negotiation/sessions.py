@@ -249,8 +249,11 @@ def _find_interrupted(config: ResolvedBuild) -> SessionStart:
         raise NegotiationError("GBE421", folder=config.artifacts_dir)
     session, place = begun[-1].parent.name, begun[-1].parent
     start = load_start(config.artifacts_dir, session)
-    data, seal = (read_plain(place / name) if (place / name).is_file() else b"" for name in (_START, _SEAL))
-    if seal != _seal_of(config, session, data):
+    try:
+        data, seal = read_plain(place / _START), read_plain(place / _SEAL)
+    except OSError:  # missing, a link, or far too large
+        data = seal = b""
+    if not seal or seal != _seal_of(config, session, data):
         raise NegotiationError("GBE427", session=session, where=Place(str(place)))
     return start
 

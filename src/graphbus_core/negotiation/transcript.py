@@ -6,6 +6,7 @@ record.json        the outcome: proposals, votes, commits, ending
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -110,7 +111,7 @@ def claim_session(artifacts_dir: str | Path, wanted: str = "", *, is_kept: bool 
         raise NegotiationError("GBE408", session=wanted)
     while True:
         taken = _names_in(folder)
-        if wanted in taken:
+        if wanted and os.path.lexists(folder / wanted):  # a disk may not tell capitals apart
             raise NegotiationError("GBE402", session=wanted, where=Place(str(folder / wanted)))
         numbers = [int(name[1:]) for name in taken if _SESSION.fullmatch(name)]
         name = wanted or f"S{max(numbers, default=0) + 1:03}"

@@ -103,6 +103,8 @@ class TrialTree:
             shutil.copyfile(source, target)
 
         shutil.copytree(self._root, fresh, symlinks=True, ignore=self._unwanted, copy_function=copy)
+        for folder, _, _ in os.walk(fresh):
+            os.chmod(folder, 0o755)  # noqa: S103 - the folders of a project may be read-only; changed files go into the copy
         fresh.rename(base)
 
     def _unwanted(self, folder: str, names: list[str]) -> set[str]:

@@ -6,7 +6,8 @@ Nothing can be called or changed here, so there is no token. Connections are few
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Thread
+from contextlib import suppress
+from threading import BoundedSemaphore, Thread, Timer
 from time import monotonic
 from typing import Any
 
@@ -18,6 +19,7 @@ from graphbus_core.hosting.serving.address import may_read_without_token, refuse
 
 Answer = tuple[int, dict[str, str | float]]
 """The status of a response, and its body as JSON will show it."""
+_MAX_CONNECTIONS = 32
 _TIMEOUT_S = 5.0
 
 
@@ -132,14 +134,38 @@ def _make_server(host: str, port: int) -> Any:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from socketserver import TCPServer
 
+    def hang_up(connection: socket.socket) -> None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
     class Server(ThreadingHTTPServer):
         block_on_close = False
         request_queue_size = 128
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        free = BoundedSemaphore(_MAX_CONNECTIONS)
 
         def server_bind(self) -> None:
             """Like that of a plain TCP server: the one for HTTP asks for the name of the address, which can take long."""
             TCPServer.server_bind(self)
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            if not self.free.acquire(blocking=False):
+                self.shutdown_request(request)
+                return
+            try:
+                super().process_request(request, client_address)
+            except RuntimeError:  # the system gives no more threads
+                self.free.release()
+                raise
+
+        def process_request_thread(self, request: Any, client_address: Any) -> None:
+            patience = Timer(_TIMEOUT_S, hang_up, (request,))
+            try:
+                patience.start()
+                super().process_request_thread(request, client_address)
+            finally:
+                patience.cancel()
+                self.free.release()
 
         def handle_error(self, *_given: object) -> None:
             """A connection that breaks, or gets no thread, is no news."""

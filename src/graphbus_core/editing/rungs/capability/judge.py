@@ -372,6 +372,8 @@ class Calls:
             "builtins.open": self._open,
             **dict.fromkeys(table.BY_NAME, self._by_name),
         }
+        self._imported: list[tuple[str, ast.AST, Scope]] = []
+        self._named: set[str] = set()
 
     def is_looked_at(self, value: Value) -> bool:
         """Tell whether calls of this function are looked at here, and the function itself need not be judged."""
@@ -398,8 +400,19 @@ class Calls:
 
     # --- attributes by their names ---------------------------------------------------------------
 
+    def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
+        """Remember the import of a member that is harmless only where it is called with names."""
+        self._imported.append((name, node, scope))
+
+    def finish(self) -> None:
+        """Give a sign for each such import whose member is not called so anywhere."""
+        for name, node, scope in self._imported:
+            if name not in self._named:
+                self._notes.sign("G3.reflection", f"the import of {name}", node, scope)
+
     def _by_name(self, value: Value, node: ast.Call, scope: Scope) -> None:
         """`attrgetter("order.total")`, `methodcaller("strip")`."""
+        self._named.add(value.name)
         names = [_literal(one) for one in node.args]
         names = names[:1] if value.name == "operator.methodcaller" else names
         if not all(names) or not names or node.keywords:

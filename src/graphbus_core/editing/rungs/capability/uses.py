@@ -76,6 +76,7 @@ class _Reader:
         for scope in self._file.scopes.of.values():
             self._internal_names(scope)
         self._see_all(self._file.tree.body, self._file.scopes.module)
+        self._calls.finish()
 
     def _see_all(self, nodes: Iterable[ast.AST | None], scope: Scope, use: Use = "value") -> None:
         for node in nodes:
@@ -252,7 +253,9 @@ class _Reader:
         for value in self._file.imported(Import(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
-            elif value.kind == "outside" and value.name not in table.BY_NAME:
+            elif value.name in table.BY_NAME:
+                self._calls.imported(value.name, node, scope)
+            elif value.kind == "outside":
                 self._judge.imported(value.name, node, scope)
 
     # --- annotations --------------------------------------------------------------------------
