@@ -273,7 +273,6 @@ def test_many_quick_saves_end_with_the_last_text(start: Start) -> None:
 def test_run_with_watch_keeps_its_other_options(start: Start) -> None:
     dev = start("run", "--watch", "--only", "Clerk", "--serve", "--port", "0", "--health", "0", builds=True)
     assert "only Clerk, of 2 agents" in dev.until("Watching shop")
-    dev.logged("token: ")
     dev.logged("Listening at")
     dev.edit("shop/clerk.py", "event['name']", "event['title']")
     told = dev.until("->")

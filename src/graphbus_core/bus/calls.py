@@ -106,7 +106,7 @@ class Calls:
         exact = [each for each in dispatch.subscriptions if each.topic == topic]
         found = [each for each in exact if each.answers] if len(exact) > 1 else exact
         if not found:
-            known = [each.topic for each in self._core.routes.subscriptions]
+            known = [each.topic for each in self._core.routes.subscriptions if each.topic != topic]
             raise RunError("GBE631", topic=topic, suggestion=did_you_mean(topic, known))
         if len(found) > 1:
             raise RunError("GBE632", topic=topic, count=len(found), names=", ".join(each.name for each in found))

@@ -241,7 +241,7 @@ def _as_text(judged: _Judged, words: Mapping[str, str]) -> Iterator[str]:
             yield f"  {paint('~', 'warn')} {plain(change.method)}: its contract changes, and no edge breaks."
     else:
         yield f"{paint('✓', 'good')} Nothing to judge: no Python file differs from {judged.base}."
-    if judged.others:
+    if judged.others and judged.report.passed:
         yield f"  {paint('-', 'dim')} not judged, and not there when it was tried: {plain(', '.join(judged.others))}"
     if judged.files:
         yield _summary(judged.report)

@@ -14,7 +14,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import Role, columns, counted, folded, one_line, paint, plain
 from graphbus_core.cli.report.story import Case, Story, diff_of, tell
 from graphbus_core.editing.rungs.codes import RUNGS
-from graphbus_core.errors import NegotiationError, did_you_mean
+from graphbus_core.errors import NegotiationError, UsageError, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import GateReport, ProposalEvaluation, ProposalRecord, RungResult, Status
 from graphbus_core.model.spending import dollars
@@ -62,7 +62,7 @@ def inspect_negotiation(
 ) -> None:
     """List the proposals of a session, or show one PROPOSAL whole: reasons, diff, gate, votes, arbitration and commit.
 
-    Exit status: 0 done; 5 there is no such session, proposal or agent.
+    Exit status: 0 done; 2 wrong usage; 5 there is no such session, proposal or agent.
 
     \b
     Examples:
@@ -72,6 +72,9 @@ def inspect_negotiation(
       graphbus inspect-negotiation --session S001 --json
       graphbus inspect-negotiation --sessions
     """
+    if (is_overview or is_transcript) and (proposal or any(wanted.values())):
+        option = "--sessions" if is_overview else "--transcript"
+        raise UsageError("GBE132", option=option, other="PROPOSAL or a filter", reason="it shows the whole of it")
     root = find_root([Path.cwd()])
     config = ResolvedBuild(root=str(root), paths=(), settings=load(root))
     if is_overview:

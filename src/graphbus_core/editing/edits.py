@@ -443,9 +443,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _matches(have: list[str], wanted: list[str]) -> list[_Match]:
-    """Give the matches of the first rung that has any; no line has trailing blanks."""
-    if not any(wanted):
-        return []
+    """Give the matches of the first rung that has any; no line has trailing blanks, and one is wanted that is not empty."""
     places = range(len(have) - len(wanted) + 1)
     exact = [_Match(at) for at in places if have[at : at + len(wanted)] == wanted]
     return exact or [match for at in places if (match := _shifted_match(have, wanted, at))]

@@ -273,10 +273,10 @@ RUN_REGISTER: dict[str, Entry] = {
     # Deployment: exit status 8
     "GBE701": Entry(
         "{count} would be overwritten, with other content: {names}.",
-        "Compare with --diff; write with --force, which shows what changes, or to another folder with --output.",
+        "Compare with --diff; write with --force, which shows what changes.",
     ),
     "GBE702": Entry(
-        "{path} cannot be written: {reason}.", "Nothing was written. Correct that, or give another --output."
+        "{path} cannot be written: {reason}.", "Nothing was written. Correct that and run the command again."
     ),
     "GBE703": Entry(
         "{value} is no {kind}: {reason}.",
@@ -302,7 +302,7 @@ RUN_REGISTER: dict[str, Entry] = {
     ),
     "GBE713": Entry(
         "There is no pinned base image for Python {version}.",
-        "There is one for {known}; another image is given with --base.",
+        "There is one for {known}. `graphbus docker build --base` takes another image.",
     ),
     "GBE714": Entry(
         "{path} cannot go into the image: {reason}.",

@@ -10,6 +10,7 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
+from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling
 
 
@@ -102,3 +103,10 @@ def test_what_waits_for_a_further_attempt_when_the_bus_is_closed_is_a_dead_lette
         bus.publish("/A/B")
     bus.close(grace_s=0)
     assert [(letter.reason, letter.subscription) for letter in bus.dead_letters()] == [("closed", "Agent.again")]
+
+
+def test_a_closed_bus_follows_no_further_delivery() -> None:
+    with MessageBus() as bus:
+        bus.publish("/A/B")
+    with pytest.raises(RunError, match="GBE615"):
+        bus.deliver_once_more(bus.history()[0], None)

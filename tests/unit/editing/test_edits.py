@@ -591,3 +591,29 @@ def test_a_diff_can_be_applied_by_git(before: bytes, after: bytes, tmp_path: Pat
     subprocess.run(["git", "apply", "--whitespace=nowarn", "-"], cwd=tmp_path, input=diff, check=True)
     assert (tmp_path / "f.py").read_bytes() == after
     assert unified_diff("f.py", after, after) == ""
+
+
+def test_a_diff_of_what_is_no_text_shows_what_can_be_shown() -> None:
+    assert "-\ufffd" in unified_diff("f.py", b"\xff\n", b"a\n")
+
+
+def test_lines_that_go_take_their_line_ends_along() -> None:
+    assert apply_change(b"a = 1  \nb = 2\n", change("", "", "a = 1\nb = 2", "search_replace")) == b""
+    assert apply_change(b"x\na = 1  \nb = 2\ny\n", change("", "", "a = 1\nb = 2", "search_replace")) == b"x\ny\n"
+
+
+def test_a_shifted_replacement_that_ends_a_string_moves_as_a_whole() -> None:
+    source = b'def f():\n    """One\n    two\n    """\n    return 1\n'
+    fresh = apply_change(source, change("", 'three\n"""', 'two\n"""', "search_replace"))
+    assert fresh == source.replace(b"two", b"three")
+
+
+def test_a_new_definition_may_come_with_what_its_author_saw() -> None:
+    added = change("h", "def h(): ...", "import os", "add_symbol")
+    assert b"def h(): ..." in apply_change(b"import os\n", added)
+
+
+def test_a_digest_may_be_one_of_whole_lines() -> None:
+    text = "def g():\n    return 2\n"
+    seen = change("g", "def g(): ...", base_sha256=hashlib.sha256(text.encode()).hexdigest())
+    assert apply_change(text.encode(), seen) == b"def g(): ...\n"

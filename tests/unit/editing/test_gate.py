@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.editing.gate import Gate
+from graphbus_core.editing.gate import Gate, check_source
 from graphbus_core.editing.rungs import ground
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFiles, check_growth
 from graphbus_core.editing.rungs.capability.sources import Allowed
@@ -214,6 +214,22 @@ def test_the_oldest_python_comes_from_the_settings_or_the_project(
     shop = Shop(tmp_path, gate=settings, more={"pyproject.toml": f'[project]\nname = "shop"\n{pyproject}\n'})
 
     assert shop.gate.minimum_python == minor
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("'\\d'", ""),
+        ("x = (", "G2.compile"),
+        ("x = 1\0", "G2.compile"),
+        ("x = " + "-" * 100_000 + "1", "G2.compile"),
+        ("match x:\n    case 1: pass", "G2.version"),
+    ],
+)
+def test_sources_are_compiled_but_not_run(text: str, code: str) -> None:
+    problem = check_source("f.py", text.encode(), 8)
+
+    assert (problem.code if problem else "") == code
 
 
 # --- what cannot be verified -------------------------------------------------------------------

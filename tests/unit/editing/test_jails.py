@@ -101,7 +101,7 @@ NETWORK = {
     "a server on this machine": "socket.create_connection(('127.0.0.1', {port}), 2)",
     "a server far away": "socket.create_connection(('192.0.2.1', 80), 2)",
     "a socket in a folder": "socket.socket(1).connect('{beside}/socket')",
-    "an abstract socket": "socket.socket(1).connect('\\0graphbus-test')",
+    "an abstract socket": "socket.socket(1).connect('\\0graphbus-{port}')",
 }
 CALLS = {
     "a socket to the host of this machine": "socket.socket(40, socket.SOCK_STREAM)",
@@ -288,10 +288,10 @@ def test_no_file_of_others_can_be_read_or_written_and_no_server_reached(
         socket.socket(socket.AF_UNIX) as unix,
         socket.socket(socket.AF_UNIX) as abstract,
     ):
-        for one, name in ((unix, str(beside / "socket")), (abstract, "\0graphbus-test")):
+        port = server.getsockname()[1]
+        for one, name in ((unix, str(beside / "socket")), (abstract, f"\0graphbus-{port}")):
             one.bind(name)
             one.listen()
-        port = server.getsockname()[1]
         ways = {name: line.format(home=home, beside=beside, port=port) for name, line in {**FILES, **NETWORK}.items()}
         assert got_out(tier, folder, ways) == {}
 

@@ -171,3 +171,11 @@ def test_who_left_the_session_does_not_outlive_a_timeout(tmp_path: Path) -> None
     code = RUNAWAY.format(code="import time; time.sleep(60)", mark=str(mark)) + "time.sleep(60)"
     assert refused(program(code, timeout_s=1.0)).code == "GBE447"
     assert _is_gone(int(mark.read_text()))
+
+
+def test_an_answer_is_whole_when_a_script_opens_its_output_anew() -> None:
+    script = "echo one; echo two > /dev/stdout; echo three"
+    answer = CommandClient(["sh", "-c", script], PATIENCE_S, dict(os.environ)).complete(
+        Prompt(shared="", task="hi"), 10
+    )
+    assert answer.text == "one\ntwo\nthree\n"

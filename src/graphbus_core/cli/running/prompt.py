@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import msgspec
 
+from graphbus_core import strict_json
 from graphbus_core.cli import console
 from graphbus_core.cli.running import trace_text
 from graphbus_core.cli.running.terminal import Terminal, interruptible
@@ -213,7 +214,7 @@ class Prompt(Cmd):
                 event.published_by or event.src or "outside",
                 console.plain(_as_json(event.payload)[:_CELL]),
             )
-            for event in list(self._graph.bus.history())[-_count(rest) :]
+            for event in list(self._graph.bus.history())[-_count("history", rest) :]
         ]
         console.table(("event", "at", "topic", "from", "payload"), rows)
 
@@ -233,7 +234,7 @@ class Prompt(Cmd):
                 console.paint(console.plain(letter.error.partition("\n")[0]), "bad"),
                 letter.place,
             )
-            for letter in list(letters)[-_count(rest) :]
+            for letter in list(letters)[-_count("dead", rest) :]
         ]
         if rows:
             console.table(("event", "at", "topic", "handler", "error", "place"), rows, optional=("place",))
@@ -383,9 +384,9 @@ def _misunderstood(command: str, reason: str) -> UsageError:
     return UsageError("GBE160", command=command, reason=reason, example=_help_of(command)[0])
 
 
-def _count(rest: str) -> int:
+def _count(command: str, rest: str) -> int:
     if rest and not rest.isdecimal():
-        raise _misunderstood("history", f"{rest!r} is no number")
+        raise _misunderstood(command, f"{rest!r} is no number")
     return int(rest or _LAST)
 
 
@@ -397,7 +398,7 @@ def _as_json(value: Any) -> str:
 def _read(command: str, text: str, schema: Schema | None) -> Any:
     try:
         return read_data(text.strip(), schema)
-    except (ValueError, msgspec.DecodeError) as error:
+    except ValueError as error:
         raise _misunderstood(command, f"{text.strip()!r} is neither JSON nor key=value ({error})") from None
 
 
@@ -407,12 +408,12 @@ def read_data(text: str, schema: Schema | None) -> Any:
     The value of a pair is JSON if it can be read as JSON, else text; where the schema wants text, it is text.
 
     Raises:
-        ValueError, msgspec.DecodeError: The text is neither.
+        ValueError: The text is neither.
     """
     if not text:
         return None
     if text[0] in '{["' or "=" not in text:
-        return msgspec.json.decode(text)
+        return strict_json.loads(text)
     pairs = {}
     for word in shlex.split(text):
         key, is_pair, value = word.partition("=")
@@ -425,6 +426,6 @@ def read_data(text: str, schema: Schema | None) -> Any:
 
 def _as_typed(text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        return strict_json.loads(text)
+    except ValueError:
         return text

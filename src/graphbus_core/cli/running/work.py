@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from graphbus_core import strict_json
 from graphbus_core.cli import console
 from graphbus_core.errors import GraphBusError, RunError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
@@ -125,8 +126,8 @@ def _read_call(name: str, text: str) -> tuple[str, str, dict[str, Any]]:
 
 def _read_json(option: str, name: str, text: str) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        return strict_json.loads(text)
+    except ValueError as error:
         raise _misunderstood(option, name, f"{text!r} is not JSON ({error})") from None
 
 
