@@ -31,6 +31,8 @@ MISSPELT = [
     ("init", "Missing argument 'FOLDER'.", "graphbus init"),
     ("k8s generate", "Missing option '--namespace' / '-n'.", "graphbus k8s generate"),
     ("completion", "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish.", "graphbus completion"),
+    ("check --select", "Option '--select' requires an argument.", "graphbus check"),
+    ("dlq ls --limit", "Option '--limit' requires an argument.", "graphbus dlq ls"),
     ("run --port abc", "Invalid value for '--port': 'abc' is not a valid integer range.", "graphbus run"),
 ]
 

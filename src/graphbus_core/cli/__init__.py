@@ -218,7 +218,7 @@ def _invoke(arguments: list[str]) -> int:
     except click.ClickException as refusal:
         from graphbus_core.cli.suggestions import as_usage_error
 
-        raise as_usage_error(refusal, graphbus) from refusal
+        raise as_usage_error(refusal, graphbus, arguments) from refusal
     return status if isinstance(status, int) else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import click
 
@@ -11,11 +12,22 @@ from graphbus_core.errors import UsageError, did_you_mean
 _REJECTED = re.compile(r"'(.*?)' is not one of ")
 
 
-def as_usage_error(refusal: click.ClickException, root: click.Group) -> UsageError:
-    """Make our refusal of click's."""
-    context = getattr(refusal, "ctx", None) or click.Context(root, info_name="graphbus")
+def as_usage_error(refusal: click.ClickException, root: click.Group, words: Iterable[str]) -> UsageError:
+    """Make our refusal of click's, which does not always know the command that was meant.
+
+    Args:
+        words: What was typed.
+    """
+    context = getattr(refusal, "ctx", None) or _named(click.Context(root, info_name="graphbus"), words)
     message = " ".join(_sentence(refusal, context).split())
     return UsageError("GBE110", message=message, command=context.command_path)
+
+
+def _named(context: click.Context, words: Iterable[str]) -> click.Context:
+    for word in words:
+        command = context.command.get_command(context, word) if isinstance(context.command, click.Group) else None
+        context = click.Context(command, info_name=word, parent=context) if command else context
+    return context
 
 
 def _sentence(refusal: click.ClickException, context: click.Context) -> str:

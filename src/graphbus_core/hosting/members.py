@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.message_bus import OnError
 from graphbus_core.decorators import DeclaredSchema, DeclaredTopic
-from graphbus_core.errors import Place
+from graphbus_core.errors import Place, UsageError
 from graphbus_core.hosting.contracts import Method, Topics, topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.hosting.imports import NodeModules
@@ -20,6 +20,7 @@ from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.live import schema_of
 from graphbus_core.schema.types import Schema
+from graphbus_core.schema.values import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,7 @@ def connect(
         state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
 
     Raises:
+        UsageError: GBE146 for what is no agent.
         RunError: GBE603, GBE605 or GBE611 for an agent that cannot be started.
     """
     topics, members = compose(agents, validation)
@@ -89,7 +91,10 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
     """Describe a graph of these agents from what their classes declare."""
     classes = [agent if isinstance(agent, type) else type(agent) for agent in agents]
     schemas: dict[str, Schema | None] = {}
-    for each in classes:
+    for agent, each in zip(agents, classes, strict=True):
+        if not issubclass(each, GraphBusNode):
+            name = each.__qualname__ if agent is each else shown(agent)
+            raise UsageError("GBE146", name=name, reason="it is no agent: its class is no GraphBusNode")
         schemas |= topics_of(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
     return Topics(schemas, None, validation), members

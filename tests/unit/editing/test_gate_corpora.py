@@ -102,7 +102,6 @@ def test_the_collections_are_as_large_as_promised_and_name_every_edit_once(figur
 
 
 @pytest.mark.slow
-@pytest.mark.no_cover
 def test_no_hostile_edit_passes_the_rungs_that_only_read(grounds: Grounds, figure: Figure) -> None:
     """Each is refused for what it is: one that does not even apply would prove nothing."""
     codes = {edit.name: code_of(grounds.judge(edit)) for edit in HOSTILE_NOW}

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import pytest
 
 from graphbus_core import Event, GraphBusNode, connect, depends_on, schema_method, subscribe
-from graphbus_core.errors import RunError, SeveralErrors
+from graphbus_core.errors import RunError, SeveralErrors, UsageError
 from tests.patience import PATIENCE_S
 
 
@@ -319,3 +319,9 @@ def test_a_handler_that_fails_at_what_an_on_stop_publishes_keeps_nobody_from_sto
     with pytest.raises(OSError, match="already"):
         graph.stop()
     assert Life.log[-2:] == ["stop Grumbling", "stop Life"]
+
+
+@pytest.mark.parametrize("wrong", ["OrderProcessor", 5, dict])
+def test_what_is_no_agent_is_refused_by_what_it_is(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="it is no agent"):
+        connect(wrong)
