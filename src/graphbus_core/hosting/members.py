@@ -89,7 +89,7 @@ def connect(
 
 def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Validation) -> tuple[Topics, list[Member]]:
     """Describe a graph of these agents from what their classes declare."""
-    classes = [agent if isinstance(agent, type) else type(agent) for agent in agents]
+    classes: list[type] = [agent if isinstance(agent, type) else type(agent) for agent in agents]
     schemas: dict[str, Schema | None] = {}
     for agent, each in zip(agents, classes, strict=True):
         if not issubclass(each, GraphBusNode):
