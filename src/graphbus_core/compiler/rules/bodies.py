@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from graphbus_core.compiler.reading.bodies import Body, Function, container_root
 from graphbus_core.compiler.reading.modules import Bindings, Import
-from graphbus_core.compiler.reading.syntax import SourceFile, parse, span_of
+from graphbus_core.compiler.reading.syntax import SourceFile, nodes_below, parse, span_of
 from graphbus_core.compiler.rules.wiring import Wiring, last_name, report
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
@@ -301,7 +301,7 @@ def _check_validation(method: Function, definition: AgentDefinition) -> Iterator
         name: of.kind for name, of in fields.items() if of.kind in _CHECKABLE and not (of.kind == "str" and of.name)
     }
     kinds = {item.name: known[item.name] for item in spec.parameters if item.name in known}
-    if kinds and not any(_looks_at(node, set(kinds)) for node in ast.walk(method)):
+    if kinds and not any(_looks_at(node, set(kinds)) for node in nodes_below(method)):
         message = f"{definition.name}.{method.name} declares its input and never validates it"
         hint = "Refuse wrong input at the top of the body, before anything is done with it."
         data = {"kinds": ",".join(f"{name}:{kind}" for name, kind in kinds.items())}
