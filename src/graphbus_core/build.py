@@ -430,17 +430,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     request = BuildConfig(root_package=chosen.root, enable_agents=chosen.enable_agents, dry_run=chosen.dry_run)
     try:
         result = run_build_pipeline(request, bus=bus, on_recovered=lambda told: sys.stderr.write(f"{told}\n"))
+        unchanged = " (nothing has changed)" if result.is_unchanged else ""
+        for change in result.applied:
+            _write(f"Modified: {change.path}")
+        _write(f"Built {result.tally.agents} agents{unchanged}")
     except GraphBusError as error:
         sys.stderr.write(f"{error}\n")
         return error.status
-    unchanged = " (nothing has changed)" if result.is_unchanged else ""
-    sys.stdout.write("".join(f"[BUILD] Modified: {change.path}\n" for change in result.applied))
-    sys.stdout.write(f"[BUILD] Built {result.tally.agents} agents{unchanged}\n")
     return 0
 
 
 def _write_stage(event: Event) -> None:
-    sys.stdout.write(f"[BUILD] {event['number']:>2}/{event['of']} {event['stage']}\n")
+    _write(f"{event['number']:>2}/{event['of']} {event['stage']}")
+
+
+def _write(line: str) -> None:
+    try:
+        sys.stdout.write(f"[BUILD] {line}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on, and the build goes on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -84,3 +84,11 @@ def test_a_refusal_is_one_message_and_the_status_of_its_family(hello: Path, caps
     said = capsys.readouterr()
     assert said.err.startswith("hello/agents/hello.py:1:")
     assert "Traceback" not in said.err
+
+
+@pytest.mark.slow
+def test_a_build_goes_on_when_nobody_reads_what_it_says(hello: Path) -> None:
+    command = f"{sys.executable} -m graphbus_core.build --root hello.agents | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+    assert (hello / ".graphbus" / "graph.json").exists()
