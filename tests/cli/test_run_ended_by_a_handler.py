@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -61,3 +62,13 @@ def test_a_graph_that_stays_up_ends_in_good_order(tmp_path: Path, way: str, stat
     assert done.stderr.count("Traceback") == 1  # that of the handler, in the log
     assert "in on_struck" in done.stderr
     assert "graphbus_core" not in done.stderr
+
+
+@pytest.mark.slow
+def test_work_that_ends_the_process_leaves_one_document(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "graphbus_core", "run", "--publish", "/Clock/Struck", '{"way": "exit"}', "--json"]
+    done = subprocess.run(
+        command, cwd=clock(tmp_path, "exit", "def"), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 5
+    assert json.loads(done.stdout)["errors"][0]["message"] == "Code of an agent has ended the process."

@@ -185,6 +185,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         console.say("\nInterrupted.")
         status = _end(INTERRUPTED, "Interrupted.", as_json=_wants_json(arguments))
+    except SystemExit:  # raised by code of agents, which chooses the exit status
+        _end(0, "Code of an agent has ended the process.", as_json=_wants_json(arguments))
+        console.flush()
+        raise
     except BrokenPipeError:
         console.abandon_stdout()
         status = BROKEN_PIPE
