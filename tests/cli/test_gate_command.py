@@ -343,6 +343,15 @@ def test_documents_are_passed_over() -> None:
     assert [path for path in (*DOCUMENTS, *DECISIVE) if is_document(path)] == DOCUMENTS
 
 
+def test_everything_that_cannot_be_judged_is_named_at_once(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one.bin", "two.bin", "note.md"):
+        (shop / name).write_text("x")
+    message = judged(capsys=capsys)[1]["rungs"][0]["message"]
+    assert "one.bin" in message
+    assert "two.bin" in message
+    assert "note.md" not in message
+
+
 def test_a_document_that_is_tested_or_a_link_is_none(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "README.md").symlink_to("agents/shop.py")
     assert code(judged(capsys=capsys)[1]) == "G0.link"

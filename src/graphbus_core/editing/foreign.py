@@ -90,7 +90,9 @@ class Scope:
             if problem and not self.is_allowed(path):
                 return problem
             if path not in self.files and not self.is_document(path):
-                return Problem("G0.unjudged", f"{path} changes, and nobody can judge what that does.", path)
+                others = [one for one in self._change.unjudged if one != path and not self.is_document(one)]
+                more = f" The same is true of {', '.join(others)}." if others else ""
+                return Problem("G0.unjudged", f"{path} changes, and nobody can judge what that does.{more}", path)
         judged = {
             path: (before or b"", after or b"")
             for path, (before, after) in self.files.items()
