@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graphbus_core.hosting.graph import LiveGraph as LiveGraph
     from graphbus_core.hosting.members import connect as connect
     from graphbus_core.model.messages import Event as Event
+    from graphbus_core.model.topics import Topic as Topic
     from graphbus_core.node import GraphBusNode as GraphBusNode
     from graphbus_core.runtime import run_graph as run_graph
 
@@ -32,6 +33,7 @@ _HOME = {
     "schema_method": "decorators",
     "run_graph": "runtime",
     "subscribe": "decorators",
+    "Topic": "model.topics",
 }
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "GraphBusError",
     "GraphBusNode",
     "LiveGraph",
+    "Topic",
     "build_graph",
     "connect",
     "depends_on",

@@ -106,6 +106,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
         fields: For the shape `fields`: the keyword parameters that the payload must provide.
         reads: The keys that the body reads; complete only if `reads_all_known`.
         reads_all_known: False when the payload escapes (is passed on, iterated, indexed by a computed key).
+        promised: The type of the `Topic` that it listens to; unknown for a plain name.
         retries: What `@subscribe` is given besides the topic, as far as it is constant; so are `backoff_s`, `timeout_s` and
             `concurrency`.
     """
@@ -123,6 +124,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     backoff_s: float | None = None
     timeout_s: float | None = None
     concurrency: int = 1
+    promised: Type = UNKNOWN
 
     @property
     def declared(self) -> Schema | None:
@@ -142,9 +144,11 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
         method: The method that publishes; empty for a declaration on the class.
         span: The topic's text.
         payload: The fields that are sent; None when unknown.
+        type: What is sent if it is no mapping of known fields, such as a list; else unknown.
         payload_span: The payload expression, if any.
-        is_declared: True for `@publishes`.
+        is_declared: True for what `@publishes` or a `Topic` says.
         is_request: True for `self.request`, which exactly one handler must answer.
+        reads: The keys that are read of the answer to a request.
     """
 
     topic: str
@@ -155,6 +159,8 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
     is_declared: bool = False
     prefix: str = ""
     is_request: bool = False
+    type: Type = UNKNOWN
+    reads: tuple[KeyRead, ...] = ()
 
 
 class Dependency(msgspec.Struct, frozen=True, gc=False):
@@ -165,13 +171,19 @@ class Dependency(msgspec.Struct, frozen=True, gc=False):
 
 
 class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """`self.call("Agent", "method", argument=...)`; `has_unknown` after `**` or a computed name."""
+    """`self.call("Agent", "method", argument=...)`, or `self.agent(Agent).method(argument=...)`.
+
+    Attributes:
+        has_unknown: True after `**` or a computed name.
+        reads: The keys and attributes that are read of the result.
+    """
 
     agent: str
     method: str
     span: SourceSpan
     arguments: Schema = Schema()
     has_unknown: bool = False
+    reads: tuple[KeyRead, ...] = ()
 
 
 class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):

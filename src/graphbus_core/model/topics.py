@@ -4,10 +4,31 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 _SEGMENT = r"[A-Za-z0-9_-]{1,64}"
 _TOPIC = rf"(?:/{_SEGMENT})+"
 _PATTERN = rf"(?:/(?:{_SEGMENT}|\*))*(?:/(?:{_SEGMENT}|\*{{1,2}}))"  # compiled with the first wildcard
+
+_Payload = TypeVar("_Payload")
+
+
+class Topic(Generic[_Payload]):
+    """A topic, or a pattern to subscribe to, and the type of its payloads: `CREATED = Topic("/Order/Created", OrderCreated)`.
+
+    Args:
+        name: `/Order/Created`.
+        payload: A TypedDict, dataclass, msgspec or pydantic class, or any other type that JSON can express.
+    """
+
+    __slots__ = ("name", "payload")
+
+    def __init__(self, name: str, payload: type[_Payload]) -> None:
+        self.name = name
+        self.payload = payload
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def is_topic(text: object) -> bool:

@@ -22,7 +22,7 @@ Word = str | int | bool | None
 Side = Literal["input", "output"]
 """Of a contract: `"input"` is what others pass in, `"output"` is what others read."""
 
-_OPEN = frozenset({"unknown", "any"})
+_OPEN = frozenset({"unknown", "any", "result"})
 _ARRAYS = frozenset({"list", "tuple", "set"})
 _MAPPINGS = frozenset({"dict", "record"})
 
@@ -65,7 +65,7 @@ def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
     """
     if wanted.kind in _OPEN or is_same(wanted, given):
         return _FITS
-    if given.kind == "unknown":
+    if given.kind in ("unknown", "result"):
         return Fit("unknown", f"{wanted} is wanted, and what is given is not known", lacks_type=True)
     if given.kind == "union":
         return _fit_of_choices([fit_of(wanted, part, is_narrowed=is_narrowed) for part in given.args], is_narrowed)

@@ -31,6 +31,7 @@ Kind = Literal[
     "union",
     "literal",
     "record",
+    "result",
 ]
 
 
@@ -48,6 +49,9 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             A `literal` with a name is an Enum: its members are of it, too. A `str` with a name is the text of a class: see
             `texts`. A `list` with a name is `tuple[T, ...]`, of which JSON has the same.
         fields: The fields of a `record` (TypedDict, dataclass, msgspec or pydantic class, or a nested schema mapping).
+
+    A `result` is what another agent gives: its `name` is `"Agent.method"` or the topic of a request, its `values` are the keys
+    that lead into it. Only the whole graph knows what it is.
     """
 
     kind: Kind
@@ -83,10 +87,12 @@ class Schema(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Attributes:
         fields: In the order of the source.
         is_open: True when further fields that are not listed may be present, e.g. after `**extra` in a dict display.
+        rest: Types of the kind `result` whose fields are present as well.
     """
 
     fields: tuple[Field, ...] = ()
     is_open: bool = False
+    rest: tuple[Type, ...] = ()
 
     def __str__(self) -> str:
         shown = [f"{field.name}{'' if field.required else '?'}: {field.type}" for field in self.fields]
