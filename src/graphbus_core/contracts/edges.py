@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -137,15 +138,16 @@ def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
     surface = Surface(wiring.agents.values(), ())
     calls = _calls(surface, wiring.results)
     placed = [*_methods(surface), *calls, *_dependencies(surface), *_Topics(surface, wiring).edges()]
+    index = _Index(placed)
     found: dict[int, list[Finding]] = defaultdict(list)
     others = []
     for finding in (each for each in findings if each.code in CODES):
-        numbers = _about(finding, placed)
+        numbers = index.about(finding)
         for number in numbers:
             found[number].append(finding)
         if not numbers:
             others.append(finding)
-    edges = (each.edge._replace(findings=tuple(found[number])) for number, each in enumerate(placed))
+    edges = (each.edge._replace(findings=tuple(found.get(number, ()))) for number, each in enumerate(placed))
     return Validation(tuple(sorted(edges, key=_order)), tuple(others))
 
 
@@ -153,11 +155,27 @@ def _order(edge: Edge) -> tuple[object, ...]:
     return _KINDS.index(edge.kind), edge.topic, edge.source, edge.target, edge.spans[0].line
 
 
-def _about(finding: Finding, placed: Sequence[_Placed]) -> list[int]:
-    """The numbers of the edges that a finding is about: those with both of its places, else with the one it is reported at."""
-    here = [number for number, each in enumerate(placed) if each.has(finding)]
-    others = {related.span for related in finding.related} - {finding.span}
-    return [number for number in here if others & placed[number].places] or here
+class _Index:
+    """The edges by the places of their ends, so that a finding is not compared with all of them."""
+
+    def __init__(self, placed: Sequence[_Placed]) -> None:
+        self._placed = placed
+
+    @cached_property
+    def _at(self) -> dict[SourceSpan | str, list[int]]:
+        """Place of an end, or path of a handler -> the numbers of the edges."""
+        found: dict[SourceSpan | str, list[int]] = defaultdict(list)
+        for number, each in enumerate(self._placed):
+            for place in (*each.places, *([each.handler.span.path] if each.handler else ())):
+                found[place].append(number)
+        return found
+
+    def about(self, finding: Finding) -> list[int]:
+        """The numbers of the edges that a finding is about: those with both of its places, else with the one it stands at."""
+        near = {*self._at.get(finding.span, ()), *self._at.get(finding.span.path, ())}
+        here = sorted(number for number in near if self._placed[number].has(finding))
+        others = {related.span for related in finding.related} - {finding.span}
+        return [number for number in here if others & self._placed[number].places] or here
 
 
 # --- methods, calls, dependencies ----------------------------------------------------------------

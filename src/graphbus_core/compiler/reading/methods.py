@@ -204,7 +204,7 @@ def _contract(
     """The schemas that `@schema_method` is given, or, where it is given none, those that the annotations say."""
     if declared.call is None or not (declared.call.args or declared.call.keywords):
         is_open = any(each.kind == "var_keyword" for each in parameters)
-        named = [each for each in parameters if each.kind in ("positional", "keyword_only")]
+        named = [each for each in parameters if each.kind in ("positional", "positional_only", "keyword_only")]
         inputs = Schema(tuple(Field(each.name, each.type, not each.has_default) for each in named), is_open)
         return inputs, Schema(returns.fields) if returns.kind == "record" else None
     given = read_schema(declared.argument(0, "input_schema"), scope)
@@ -239,7 +239,8 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Ite
         yield from _returned_value(value.body, span, view)
         yield from _returned_value(value.orelse, span, view)
     else:
-        shape, of = read_fields(value, view), infer(value, view)
+        shape = read_fields(value, view)
+        of = DICT if isinstance(value, ast.Dict) and shape is not None else infer(value, view)
         if shape is not None and not (of.name and of.kind in ("record", "result")):
             of = DICT if shape.is_open else Type("record", fields=shape.fields)
         yield Returned(span, of, shape)
