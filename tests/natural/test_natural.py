@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +55,7 @@ class Figures(NamedTuple):
     Attributes:
         codes: Defect -> the codes of what a check finds beyond what it finds in the correct project.
         by_mypy: Defects that the type checker finds.
+        mypy_of_correct: What it says of correct projects.
         proven: Defects all of whose edges of one kind are called proven.
         unknown_edges: Edges that a defect names and that exist neither before nor afterwards.
     """
@@ -62,6 +63,7 @@ class Figures(NamedTuple):
     correct: Mapping[str, Said]
     codes: Mapping[str, frozenset[str]]
     by_mypy: frozenset[str]
+    mypy_of_correct: frozenset[str]
     proven: frozenset[str]
     unknown_edges: frozenset[str]
 
@@ -71,9 +73,10 @@ class Figures(NamedTuple):
         return frozenset(key for key, codes in self.codes.items() if not codes) - self.by_mypy
 
     @property
-    def alarms(self) -> frozenset[str]:
+    def alarms(self) -> Set[str]:
         """What is reported in correct code."""
-        return frozenset(f"{name}: {' '.join(alarm)}" for name, said in self.correct.items() for alarm in said.alarms)
+        said = {f"{name}: {' '.join(alarm)}" for name, said in self.correct.items() for alarm in said.alarms}
+        return said | self.mypy_of_correct
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +93,10 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Figures:
                 proven.add(defect.key)
             if not edges and not before.about(words):
                 unknown_edges.append(f"{defect.key}: {' '.join(sorted(words))}")
-    return Figures(correct, codes, _found_by_mypy(root / "mypy"), frozenset(proven), frozenset(unknown_edges))
+    by_mypy = _mypy(root / "mypy")
+    found = {each.key for n, each in enumerate(BY_MYPY) if by_mypy[f"defect{n}"] - by_mypy[each.project]}
+    of_correct = {f"{each.name}: mypy {text}" for each in CORRECT for text in by_mypy[each.name]}
+    return Figures(correct, codes, frozenset(found), frozenset(of_correct), frozenset(proven), frozenset(unknown_edges))
 
 
 def _said(root: Path, files: Mapping[str, str]) -> Said:
@@ -102,10 +108,9 @@ def _said(root: Path, files: Mapping[str, str]) -> Said:
     return Said({**alarms, **errors}, validate(Wiring(project), findings).edges)
 
 
-def _found_by_mypy(root: Path) -> frozenset[str]:
-    """One run over all variants, each in a package of its own."""
-    bases = {each.project for each in BY_MYPY}
-    variants = {each.name: each.files for each in CORRECT if each.name in bases}
+def _mypy(root: Path) -> dict[str, set[str]]:
+    """Give what the type checker says of each project and defect; one run over all, each in a folder of its own."""
+    variants = {each.name: each.files for each in CORRECT}
     variants |= {f"defect{number}": each.files for number, each in enumerate(BY_MYPY)}
     for name, files in variants.items():
         write_project(root, {f"{name}/{path}": _moved(text, name, files) for path, text in files.items()})
@@ -113,15 +118,11 @@ def _found_by_mypy(root: Path) -> frozenset[str]:
     settings_file = write_project(root.parent, {"mypy.ini": f"[mypy]\n{options}\n"}) / "mypy.ini"
     said, told, _ = mypy.run([f"--config-file={settings_file}", "--no-error-summary", str(root)])
     assert not told
-    found: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {name: set() for name in variants}
     for line in said.splitlines():
         if match := re.match(rf".*{re.escape(root.name)}/([a-z_]+[0-9]*)/(\S+?):\d+: error: (.*)", line):
-            found.setdefault(match[1], set()).add(f"{match[2]} {match[3]}".replace(match[1], ""))
-    return frozenset(
-        each.key
-        for number, each in enumerate(BY_MYPY)
-        if found.get(f"defect{number}", set()) - found.get(each.project, set())
-    )
+            found[match[1]].add(f"{match[2]} {match[3]}".replace(match[1], ""))
+    return found
 
 
 def _moved(text: str, package: str, files: Mapping[str, str]) -> str:
