@@ -4,7 +4,8 @@ A project is a text: what it is like, then its files, each below a line `=== pat
 A defect stands in `defects/` below the name of its project: `=== name`, what finds it, which edges it breaks, and the change.
 
     === key renamed by the publisher
-    expect: GB003              codes, separated by |; `check`: any error or warning; `mypy`: the type checker
+    expect: GB003              codes, separated by |; `check`: any error or warning; `mypy`: the type checker;
+                               `unknown`: it need not be found, but its edge is not proven
     edge: /Order/Created Ledger.on_created
     shop/orders.py
     -    self.publish(ORDER_CREATED, {"order_id": order_id})
