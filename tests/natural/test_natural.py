@@ -168,14 +168,11 @@ def test_a_defect_is_found_by_its_rule(defect: Defect, figures: Figures) -> None
 
 
 def _summary(figures: Figures) -> str:
-    constructs, edges = (
-        sum(len(each.constructs) for each in CORRECT),
-        [e for s in figures.correct.values() for e in s.edges],
-    )
-    proven = sum(edge.verdict in ("proven", "fits") for edge in edges)
-    by_check = sum(map(bool, figures.codes.values()))
+    edges = [edge.verdict in ("proven", "fits") for said in figures.correct.values() for edge in said.edges]
+    by_check = sum(bool(figures.codes[key]) for key in _TO_BE_FOUND)
     return (
-        f"{len(_TO_BE_FOUND)} of {len(DEFECTS)} defects are to be found: {by_check} found by check alone, {len(figures.missed)} by nothing; "
-        f"{len(figures.proven)} with broken edges called proven\n"
-        f"{constructs} correct constructs: {len(figures.alarms)} false alarms; {len(edges)} edges, {proven} proven"
+        f"{len(_TO_BE_FOUND)} of {len(DEFECTS)} defects are to be found: {by_check} are by check alone, "
+        f"{len(figures.missed)} are not; of {len(figures.proven)} a broken edge is called proven\n"
+        f"{sum(len(each.constructs) for each in CORRECT)} correct constructs: {len(figures.alarms)} false alarms; "
+        f"{len(edges)} edges, {sum(edges)} of them proven"
     )
