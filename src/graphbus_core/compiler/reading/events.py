@@ -308,7 +308,14 @@ def _promise(topic: ReadTopic, method: str, span: SourceSpan) -> Publication:
     payload, of = _parts_of(topic.type)
     at = topic.type_span
     return Publication(
-        topic=topic.name, method=method, span=span, payload=payload, type=of, payload_span=at, is_declared=True
+        topic=topic.name,
+        method=method,
+        span=span,
+        payload=payload,
+        type=of,
+        payload_span=at,
+        is_declared=True,
+        promised=topic.type,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, home_of, read_type
+from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, home_of, is_rebound, read_type
 from graphbus_core.compiler.reading.bodies import Body, Function, is_stub, reaches_end
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
@@ -41,6 +41,7 @@ from graphbus_core.schema.types import (
     BOOL,
     BYTES,
     DICT,
+    EITHER,
     FLOAT,
     INT,
     LIST,
@@ -76,14 +77,36 @@ def _name(expression: ast.Name, view: View, depth: int) -> Type:
     name = expression.id
     if name in view.items:
         return view.items[name]
+    declared = UNKNOWN
     if name in view.body.annotations:
         declared = read_type(view.body.annotations[name], view.scope)
-        if declared.kind != "unknown":
-            return declared
-    if name in view.body.bound:
-        value = view.body.bound_once(name) if name not in view.parameters else None
-        return UNKNOWN if value is None else _held(infer(value, view, depth), is_display=isinstance(value, _DISPLAYS))
-    return view.parameters[name] if name in view.parameters else _constant(expression, view, depth)
+    elif name in view.parameters and name not in view.body.bound:
+        declared = view.parameters[name]
+    if declared.kind != "unknown":
+        return _unless_changed(declared, name, view)
+    if name not in view.body.bound:
+        return declared if name in view.parameters else _constant(expression, view, depth)
+    value = view.body.bound_once(name) if name not in view.parameters else None
+    if value is None:
+        return UNKNOWN
+    is_display = isinstance(value, _DISPLAYS) and view.body.escapes(name)
+    return _unless_changed(_held(infer(value, view, depth), is_display=is_display), name, view)
+
+
+def _unless_changed(of: Type, name: str, view: View) -> Type:
+    """A record is not what it is declared to be once a key is taken out of it, or once it goes by a name that says less."""
+    if of.kind != "record":
+        return of
+    body = view.body
+    is_cut = any(each.name == name and isinstance(getattr(each.node, "ctx", None), ast.Del) for each in body.accesses)
+    is_cut |= any(isinstance(each.func, ast.Attribute) and _is_name(each.func.value, name) for each in body.changes)
+    others = (other for other, values in body.bound.items() for value in values if value and _is_name(value, name))
+    is_lost = any(read_type(body.annotations.get(other), view.scope).kind == "any" for other in others)
+    return UNKNOWN if is_cut or is_lost else of
+
+
+def _is_name(expression: ast.expr, name: str) -> bool:
+    return isinstance(expression, ast.Name) and expression.id == name
 
 
 def _constant(expression: ast.expr, view: View, depth: int) -> Type:
@@ -174,7 +197,11 @@ def _compare(expression: ast.Compare, view: View, depth: int) -> Type:
 
 
 def _either(expression: ast.IfExp, view: View, depth: int) -> Type:
-    return union(infer(expression.body, view, depth), infer(expression.orelse, view, depth))
+    """Both branches happen, whatever the condition; where one is a choice itself, the condition may have narrowed it."""
+    body, orelse = infer(expression.body, view, depth), infer(expression.orelse, view, depth)
+    found = union(body, orelse)
+    is_certain = found.kind == "union" and "union" not in (body.kind, orelse.kind)
+    return msgspec.structs.replace(found, name=EITHER) if is_certain else found
 
 
 def _one_of(expression: ast.BoolOp, view: View, depth: int) -> Type:
@@ -292,7 +319,8 @@ def _name_of_result(call: ast.Call, view: View) -> str | None:
 
 def _called(target: Symbol, call: ast.Call, view: View, depth: int, *, is_awaited: bool) -> Type:
     if isinstance(target.node, FUNCTIONS):
-        return _given_by(target, view) if isinstance(target.node, ast.AsyncFunctionDef) == is_awaited else UNKNOWN
+        is_certain = isinstance(target.node, ast.AsyncFunctionDef) == is_awaited and not is_rebound(target)
+        return _given_by(target, view) if is_certain else UNKNOWN
     found = read_type(call.func, view.scope) if isinstance(target.node, ast.ClassDef | ast.expr) else UNKNOWN
     return _made(found, call, view, depth) if found.kind == "record" else found
 
@@ -306,8 +334,10 @@ def _made(record: Type, call: ast.Call, view: View, depth: int) -> Type:
     fields = {field.name: field for field in record.fields if field.name in given or not field.required}
     for name, of in given.items():
         field = fields.get(name)
-        if field is None or why_not(field.type, of, is_narrowed=True):
+        if field is None:
             fields[name] = Field(name, of)
+        elif why_not(field.type, of, is_narrowed=True):
+            fields[name] = Field(name, Type("union", (field.type, of), name=EITHER))
     return record if tuple(fields.values()) == record.fields else Type("record", fields=tuple(fields.values()))
 
 
@@ -317,8 +347,16 @@ def _given_by(function: Symbol, view: View) -> Type:
     scope = home_of(function, view.scope)
     if _decorators_of(function, view) - TRANSPARENT - PROPERTIES:
         return UNKNOWN
-    if node.returns is not None:
-        return read_type(node.returns, scope.in_signature(node))
+    declared = read_type(node.returns, scope.in_signature(node))
+    if node.returns is not None and declared.kind not in ("unknown", "any", "dict"):
+        return declared
+    read = _read_given(function, scope, view)
+    return read if read.kind == "record" or node.returns is None else declared
+
+
+def _read_given(function: Symbol, scope: Scope, view: View) -> Type:
+    """What can be read of the `return` statements of a function."""
+    node: Any = function.node
     chain = _chain_of(function, view)
     key = (node.lineno, view.hops, *((site.module.path, site.node.lineno) for site in chain[:1]))
     if key in function.module.given:
@@ -389,7 +427,8 @@ def _method(function: ast.Attribute, call: ast.Call, view: View, depth: int) -> 
     owner = infer(function.value, view, depth)
     if function.attr == "get" and call.args and owner.kind in ("record", "dict", "result"):
         return _got(owner, call, view, depth)
-    return of_method(owner, function.attr)
+    is_plain = not call.args and {each.arg for each in call.keywords} <= {"mode"}
+    return of_method(owner, function.attr, is_plain=is_plain)
 
 
 def _got(owner: Type, call: ast.Call, view: View, depth: int) -> Type:

@@ -49,7 +49,8 @@ _SAME = frozenset(
     }
 )
 """They give what they are given, or the same fields as a dict."""
-_SAME_METHODS = frozenset({"copy", "model_dump", "model_copy", "dict", "_asdict", "_replace"})
+_COPYING_METHODS = frozenset({"copy", "model_copy", "_replace"})
+_DUMPING_METHODS = frozenset({"dict", "model_dump", "_asdict"})
 _OF_STR = {
     **dict.fromkeys(
         ("capitalize", "casefold", "center", "expandtabs", "format", "join", "ljust", "lower", "lstrip"), STR
@@ -83,7 +84,7 @@ def of_function(dotted: str, first: Type, count: int) -> Type:
     if dotted in _CONTAINERS:
         return of_items(_CONTAINERS[dotted], item_of(first))
     if dotted in _SAME:
-        return first
+        return first if count == 1 or dotted.endswith("replace") else UNKNOWN
     return _OF_NUMBERS[dotted](first, count) if dotted in _OF_NUMBERS else _CALLS.get(dotted, UNKNOWN)
 
 
@@ -92,12 +93,14 @@ def of_items(kind: Kind, item: Type) -> Type:
     return Type(kind) if item.kind == "unknown" else Type(kind, (item,))
 
 
-def of_method(owner: Type, name: str) -> Type:
-    """Give what a method without arguments that matter returns; unknown for one that is not known."""
+def of_method(owner: Type, name: str, *, is_plain: bool) -> Type:
+    """Give what a method returns; unknown for one that is not known. `is_plain` if it is given no arguments that matter."""
     if owner.kind == "str":
         return (_OF_TEXTS if owner.name else _OF_STR).get(name, UNKNOWN)
-    if name in _SAME_METHODS and owner.kind in ("record", "dict", "list", "result"):
-        return owner
+    if name == "_asdict" and owner.kind == "tuple" and owner.fields:
+        return Type("record", fields=owner.fields)
+    if name in _COPYING_METHODS | _DUMPING_METHODS and owner.kind in ("record", "dict", "list", "result"):
+        return owner if name in _COPYING_METHODS or is_plain else UNKNOWN
     if owner.kind == "dict" and len(owner.args) == 2 and name in ("keys", "values", "items"):
         key, value = owner.args
         return Type("list", ({"keys": key, "values": value, "items": Type("tuple", owner.args)}[name],))

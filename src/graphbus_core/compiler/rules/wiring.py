@@ -275,8 +275,11 @@ class Wiring:
         return tuple(heard for name in (topic, *patterns) for heard in self._heard_at.get(name, ()))
 
     def answering(self, topic: str) -> tuple[Heard, ...]:
-        """Give the subscriptions that answer a request: those to the topic itself, else those to patterns."""
-        return self._heard_at.get(topic) or self.hearers(topic)
+        """Give the subscriptions that answer a request."""
+        names = self.results.answering(topic)
+        return tuple(
+            each for each in self._heard_at.get(topic, ()) if (each.agent.name, each.subscription.method) in names
+        )
 
     def all_publishers(self, topic: str) -> tuple[Sent, ...] | None:
         """Give every publication that reaches `topic`, or None when there may be others."""
