@@ -24,7 +24,7 @@ MARK = "  #! GB005"
 
 REQUESTS = {
     "one answer": ASKER % "" + ANSWER % ("Stock", "/Stock/Asked"),
-    "an answer by a pattern": ASKER % "" + ANSWER % ("Stock", "/Stock/*"),
+    "only a pattern that hears it": ASKER % MARK + ANSWER % ("Stock", "/Stock/*"),
     "no answer": ASKER % MARK,
     "a misspelled answer": ASKER % MARK + ANSWER % ("Stock", "/Stock/Askd"),
     "two answers": ASKER % MARK + ANSWER % ("Stock", "/Stock/Asked") + ANSWER % ("Shelf", "/Stock/Asked"),

@@ -371,10 +371,24 @@ def _read_alias(target: Symbol, scope: Scope, depth: int) -> Type | None:
         made = resolve(node.func, inner)
         if isinstance(made, External) and _plain_name(made.dotted) == "NewType" and len(node.args) == 2:
             return read_type(node.args[1], inner, depth)
-        return None
+        is_typed_dict = isinstance(made, External) and _plain_name(made.dotted) == "TypedDict" and len(node.args) == 2
+        return _read_functional(node, inner, depth) if is_typed_dict else None
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.BinOp):
         return read_type(node, inner, depth)
     return None
+
+
+def _read_functional(call: ast.Call, scope: Scope, depth: int) -> Type | None:
+    """`TypedDict("Order", {"order_id": str})`."""
+    schema, name = read_schema(call.args[1], scope, depth), text_of(call.args[0], scope)
+    if schema is None or schema.is_open or name is None:
+        return None
+    is_total = not any(each.arg == "total" and getattr(each.value, "value", True) is False for each in call.keywords)
+    return Type(
+        "record",
+        name=name,
+        fields=tuple(Field(each.name, each.type, each.required and is_total) for each in schema.fields),
+    )
 
 
 def _read_union(expression: ast.BinOp, scope: Scope, depth: int) -> Type:

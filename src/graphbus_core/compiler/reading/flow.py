@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, home_of, is_rebound, read_type
-from graphbus_core.compiler.reading.bodies import Body, Function, is_stub, reaches_end
+from graphbus_core.compiler.reading.bodies import Body, is_stub, reaches_end
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     ClassSite,
@@ -55,6 +55,7 @@ from graphbus_core.schema.types import (
 )
 
 _MAX_DEPTH = 8
+_MOST_VARIANTS = 4
 _MOST_HOPS = 3
 """From one function without annotation to the next."""
 _COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
@@ -351,7 +352,8 @@ def _given_by(function: Symbol, view: View) -> Type:
     if node.returns is not None and declared.kind not in ("unknown", "any", "dict"):
         return declared
     read = _read_given(function, scope, view)
-    return read if read.kind == "record" or node.returns is None else declared
+    is_better = read.kind == "record" or (read.kind == "union" and all(each.kind == "record" for each in read.args))
+    return read if is_better or node.returns is None else declared
 
 
 def _read_given(function: Symbol, scope: Scope, view: View) -> Type:
@@ -363,7 +365,7 @@ def _read_given(function: Symbol, scope: Scope, view: View) -> Type:
         found: Type = function.module.given[key]
         return found
     asked = scope.library.asked
-    found = _read_returns(node, scope._replace(chain=chain), view) if view.hops < _MOST_HOPS else UNKNOWN
+    found = _read_returns(function, view) if view.hops < _MOST_HOPS else UNKNOWN
     if asked == scope.library.asked:  # no other file has a say in it
         function.module.given[key] = found
     return found
@@ -386,22 +388,29 @@ def _decorators_of(function: Symbol, view: View) -> frozenset[str]:
     return frozenset(each.dotted if isinstance(each, External) else "" for each in targets)
 
 
-def _read_returns(node: Function, scope: Scope, caller: View) -> Type:
+def _read_returns(function: Symbol, caller: View) -> Type:
+    node: Any = function.node
+    view = function_view(function, caller)
+    if view.body.is_generator or is_stub(node.body):
+        return UNKNOWN
+    given = [_returned_type(each.value, view) for each in view.body.returns] + [NULL] * reaches_end(node.body)
+    return union(*given) if given else UNKNOWN
+
+
+def function_view(function: Symbol, caller: View) -> View:
+    """Give a function of the project that a method calls as its own expressions see it."""
+    node: Any = function.node
+    chain = _chain_of(function, caller)
+    scope = home_of(function, caller.scope)._replace(chain=chain, in_class_body=False)
     arguments = [*node.args.posonlyargs, *node.args.args]
     is_static = any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list)
-    self_name = arguments[0].arg if scope.chain and arguments and not is_static else ""
+    self_name = arguments[0].arg if chain and arguments and not is_static else ""
     body = Body(node, self_name)
-    if body.is_generator or is_stub(node.body):
-        return UNKNOWN
     types = {each.arg: read_type(each.annotation, scope) for each in (*arguments, *node.args.kwonlyargs)}
-    hidden = frozenset((*body.bound, *types))
-    view = View(
-        scope._replace(in_class_body=False, self_name=self_name, hidden=hidden), body, types, hops=caller.hops + 1
-    )
-    if scope.chain is caller.scope.chain:
-        view = msgspec.structs.replace(view, kept=caller.kept, typed=caller.typed)
-    given = [_returned_type(each.value, view) for each in body.returns] + [NULL] * reaches_end(node.body)
-    return union(*given) if given else UNKNOWN
+    scope = scope._replace(self_name=self_name, hidden=frozenset((*body.bound, *types)))
+    view = View(scope, body, types, hops=caller.hops + 1)
+    is_of_class = chain is caller.scope.chain and bool(chain)
+    return msgspec.structs.replace(view, kept=caller.kept, typed=caller.typed) if is_of_class else view
 
 
 def _returned_type(value: ast.expr | None, view: View) -> Type:
@@ -553,19 +562,57 @@ def _read_local(expression: ast.Name, view: View, depth: int) -> Schema | None:
     """A name that is bound once to a display and then only read, or given further keys."""
     name = expression.id
     value = view.body.bound_once(name)
-    if value is None or name in view.parameters or view.body.escapes(name) or isinstance(value, ast.Name | ast.Starred):
+    if value is None or name in view.parameters or view.body.escapes(name) or isinstance(value, ast.Name):
         return None
+    return _read_held(name, value, view, depth)
+
+
+def _read_held(name: str, value: ast.expr, view: View, depth: int) -> Schema | None:
+    """The fields of a display that a name holds, and what becomes of them by that name."""
     schema = read_fields(value, view, depth)
-    if schema is None:
+    updates = [change for change in view.body.changes if _is_name(change.func.value, name)]  # type: ignore[attr-defined]
+    further = [_read_dict_call(each, view, depth) if each.func.attr == "update" else None for each in updates]  # type: ignore[attr-defined]
+    if schema is None or None in further:
         return None
-    fields = {field.name: field for field in schema.fields}
+    is_open = any(each.is_open for each in further if each)
+    fields = {each.name: Field(each.name, UNKNOWN, each.required) if is_open else each for each in schema.fields}
+    for field in (field for each in further if each for field in each.fields):
+        known = fields.get(field.name)
+        of = field.type if known is None or known.type == field.type else UNKNOWN
+        fields[field.name] = Field(field.name, of, known is not None and known.required)
     for access in view.body.accesses:
         if access.name == name and access.how in ("read", "write"):
             key = evaluate(access.key, view.scope)
             if not isinstance(key, str) or isinstance(getattr(access.node, "ctx", None), ast.Del):
                 return None
             _touch(fields, key, is_written=access.how == "write")
-    return Schema(tuple(fields.values()), schema.is_open, schema.rest)
+    return Schema(tuple(fields.values()), schema.is_open or is_open, schema.rest)
+
+
+def variants(expression: ast.expr, view: View) -> list[tuple[Schema | None, Type]]:
+    """Give what a payload may be, more than one for a choice: its fields, or the type of one without known fields."""
+    if isinstance(expression, ast.IfExp):
+        return [*variants(expression.body, view), *variants(expression.orelse, view)]
+    if (
+        isinstance(expression, ast.Name)
+        and expression.id not in view.parameters
+        and not view.body.escapes(expression.id)
+    ):
+        values = view.body.bound.get(expression.id, ())
+        choices = [value for value in values if value is not None]
+        if isinstance(choices[0] if choices else None, ast.IfExp) and len(choices) == len(values) == 1:
+            choices = [choices[0].body, choices[0].orelse]  # type: ignore[attr-defined]
+        if len(choices) > 1 and len(values) <= len(choices) <= _MOST_VARIANTS:
+            return [_parts(_read_held(expression.id, each, view, 1), each, view) for each in choices]
+    fields = read_fields(expression, view)
+    of = UNKNOWN if fields else infer(expression, view)
+    if of.kind == "union" and all(each.kind == "record" for each in of.args):
+        return [(Schema(each.fields), UNKNOWN) for each in of.args]
+    return [(fields, of)]
+
+
+def _parts(fields: Schema | None, value: ast.expr, view: View) -> tuple[Schema | None, Type]:
+    return fields, UNKNOWN if fields is not None else infer(value, view)
 
 
 def _touch(fields: dict[str, Field], key: str, *, is_written: bool) -> None:

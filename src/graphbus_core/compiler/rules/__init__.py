@@ -56,7 +56,7 @@ _RULES = (
     Rule("GB003", "key that nobody sends", "error", "A handler reads a key that no publisher sends.", is_fixable=True),
     Rule("GB004", "publishers disagree", "error", "The publishers of a topic send different payloads.", is_fixable=True),
     Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several."),
-    Rule("GB006", "one topic, two types", "error", "Topics of one name, or of a pattern and a name of it, are of different types."),
+    Rule("GB006", "one topic, two types", "error", "Topics of one name, or a pattern and a topic of it, are of different types."),
     Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared."),
     Rule("GB011", "circular dependency", "error", "The dependencies of agents form a circle."),
     Rule("GB101", "field without parameter", "error", "The method cannot take an input that its schema declares.",

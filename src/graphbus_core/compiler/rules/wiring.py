@@ -190,9 +190,23 @@ class Wiring:
         for agent in self.agents.values():
             for each in agent.publications:
                 key = (each.span, each.is_declared, each.topic, each.prefix, each.payload)
-                if key not in found or owns(agent, each.span):
+                if (key not in found or owns(agent, each.span)) and not self._is_for_heirs(agent, each):
                     found[key] = Sent(agent, each)
         return tuple(found.values())
+
+    def _is_for_heirs(self, agent: AgentDefinition, sent: Publication) -> bool:
+        """True for a helper of a base class that publishes whatever topic it is given: its calls are read where its heirs are."""
+        is_helper = not sent.topic and not sent.prefix and sent.method and agent.name in self._bases
+        method = agent.method(sent.method) if is_helper else None
+        return (
+            method is not None
+            and not method.has_schema
+            and all(sent.method != each.method for each in agent.subscriptions)
+        )
+
+    @cached_property
+    def _bases(self) -> frozenset[str]:
+        return frozenset(base.rpartition(".")[2] for agent in self.agents.values() for base in agent.bases)
 
     @cached_property
     def heard(self) -> tuple[Heard, ...]:
