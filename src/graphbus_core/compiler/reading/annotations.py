@@ -457,20 +457,26 @@ _READERS: dict[type, Callable[[Any, Scope, int], Type]] = {
 
 def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Schema | None:
     """Give the fields that a schema expression declares: a dict display, its name, or a typed class; None when unknown."""
+    if isinstance(expression, ast.Call) and not expression.args and _dotted(expression.func, scope) == "builtins.dict":
+        keys: list[ast.expr | None] = [ast.Constant(each.arg) if each.arg else None for each in expression.keywords]
+        expression = ast.Dict(keys, [each.value for each in expression.keywords])
     if expression is None or depth > _MAX_DEPTH:
         return None
     if isinstance(expression, ast.Dict):
         return _read_fields(expression, scope, depth + 1)
+    return _read_named_schema(expression, scope, depth)
+
+
+def _read_named_schema(expression: ast.expr, scope: Scope, depth: int) -> Schema | None:
     target = resolve(expression, scope)
     if not isinstance(target, Symbol):
         return None
-    if isinstance(target.node, ast.ClassDef):
-        record = _read_class(ClassSite(target.module, target.node), scope, depth + 1)
-        return Schema(record.fields) if record.kind == "record" else None
     if isinstance(target.node, syntax.TypeAlias):
         return read_schema(target.node.value, _within_alias(target, target.node, scope), depth + 1)
-    named = target.node if isinstance(target.node, ast.Dict) and not is_rebound(target) else None
-    return read_schema(named, scope.within(target.module), depth + 1)
+    if isinstance(target.node, ast.Dict):
+        return None if is_rebound(target) else read_schema(target.node, scope.within(target.module), depth + 1)
+    record = _read_name(expression, scope, depth + 1) if isinstance(expression, ast.Name | ast.Attribute) else None
+    return Schema(record.fields) if record and record.kind == "record" else None
 
 
 def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:

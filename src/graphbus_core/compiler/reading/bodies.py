@@ -155,7 +155,6 @@ class Body:
         typed: Attribute of `self` -> its annotation.
         method_calls: Calls of a method of anything but `self`.
         plain_calls: Calls of a plain name.
-        taken: The key that is taken of what a call gives there and then, by the id of the call's node.
         written: Attributes that are assigned, of whatever; `ANY_NAME` for a computed name.
         is_own: True while the function itself is visited, False in the functions inside.
     """
@@ -181,7 +180,6 @@ class Body:
         self.typed: dict[str, ast.expr] = {}
         self.method_calls: list[ast.Call] = []
         self.plain_calls: list[ast.Call] = []
-        self.taken: dict[int, ast.expr] = {}
         self.written: set[str] = set()
         self._tried: list[tuple[int, int]] = []
         self.is_own = True
@@ -296,6 +294,10 @@ def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) 
                 body.typed[each.attr] = node.annotation
     if value is None:
         return [] if isinstance(target, ast.Name) else [target]
+    if len(targets) == 1 and isinstance(target, ast.Tuple) and all(isinstance(each, ast.Name) for each in target.elts):
+        for number, each in enumerate(target.elts):
+            body.bind(each.id, ast.Subscript(value, ast.Constant(number), ast.Load()))  # type: ignore[attr-defined]
+        return [value]
     if len(targets) > 1 or not isinstance(target, ast.Name):
         return [*targets, value]
     body.bind(target.id, value)
@@ -329,8 +331,6 @@ def _visit_loop(body: Body, node: ast.For | ast.AsyncFor) -> Sequence[ast.AST]:
 
 def _visit_subscript(body: Body, node: ast.Subscript) -> None:
     how: Literal["read", "write"] = "read" if node.ctx.__class__ is ast.Load else "write"
-    if isinstance(node.value, ast.Call | ast.Await):
-        body.taken[id(awaited(node.value))] = node.slice
     body.access(node.value, node.slice, node, how)
 
 

@@ -19,6 +19,7 @@ from graphbus_core.compiler.reading.events import (
     read_calls,
     read_publications,
     read_subscriptions,
+    reads_of_results,
 )
 from graphbus_core.compiler.reading.methods import (
     Decorator,
@@ -158,8 +159,9 @@ class _AgentReader:
                 if method.node.name == "handle_event":
                     subscriptions.extend(self._listed_subscriptions(method, parameters, view))
             if method.node.name in reached:
-                publications.extend(read_publications(method, scope, view, callers))
-                calls.extend(read_calls(method, view))
+                reads = reads_of_results(method, view)
+                publications.extend(read_publications(method, scope, view, callers, reads))
+                calls.extend(read_calls(method, view, reads))
         tops = [(entry, Scope(self._library, entry.module)) for entry in self._chain]
         decorators = [(entry, read_decorators(entry.node.decorator_list, scope)) for entry, scope in tops]
         publications.extend(

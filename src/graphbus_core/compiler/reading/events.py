@@ -16,8 +16,8 @@ from graphbus_core.compiler.reading.annotations import (
     text_of,
     written,
 )
-from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, awaited, container_root, reaches_end
-from graphbus_core.compiler.reading.flow import function_view, infer, read_fields, variants
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root, reaches_end
+from graphbus_core.compiler.reading.flow import function_view, infer, inside, read_fields, variants
 from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments
 from graphbus_core.compiler.reading.modules import FUNCTIONS, Scope, Symbol, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, children_of, nodes_below, span_of
@@ -35,7 +35,7 @@ from graphbus_core.model.agent import (
     Subscription,
     decide,
 )
-from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type
 
 
 class _Guards:
@@ -317,18 +317,21 @@ def _passed_on(event: str, names: Set[str], view: View) -> Iterator[tuple[ast.Ca
 # --- what is sent -------------------------------------------------------------------------
 
 
+_Reads = Mapping[str, list[KeyRead]]
 Callers = Mapping[str, Sequence[tuple[ast.Call, View]]]
 """Method -> the calls of it in its own class."""
 
 
-def read_publications(method: Method, scope: Scope, view: View, callers: Callers) -> Iterator[Publication]:
+def read_publications(
+    method: Method, scope: Scope, view: View, callers: Callers, reads: _Reads
+) -> Iterator[Publication]:
     """Give each `self.publish(...)` and `self.request(...)` of a method and each `@publishes` on it."""
     for decorator in method.decorators:
         if decorator.name == PUBLISHES:
             yield declared_publication(decorator, method.module.path, method.node.name, scope)
     for attribute, call in method.body.calls:
         if attribute in ("publish", "request"):
-            yield from _publications(call, method, view, callers.get(method.node.name, ()))
+            yield from _publications(call, method, view, callers.get(method.node.name, ()), reads)
 
 
 def declared_publication(decorator: Decorator, path: str, method: str, scope: Scope) -> Publication:
@@ -396,11 +399,10 @@ def _places(call: ast.Call, method: Method, view: View, callers: Sequence[tuple[
 
 
 def _publications(
-    call: ast.Call, method: Method, view: View, callers: Sequence[tuple[ast.Call, View]]
+    call: ast.Call, method: Method, view: View, callers: Sequence[tuple[ast.Call, View]], reads: _Reads
 ) -> Iterator[Publication]:
     """What is sent, after what a `Topic` declares of it; where topic or payload are a choice, each of the possible pairs."""
     is_request = call.func.attr == "request"  # type: ignore[attr-defined]
-    reads = _reads_of_result(call, view) if is_request else ()
     for place in _places(call, method, view, callers):
         path = place.topic_view.scope.module.path
         span = span_of(path, place.topic if place.topic is not None else call)
@@ -421,7 +423,7 @@ def _publications(
                     payload_span=payload_span,
                     is_request=is_request,
                     type=of,
-                    reads=reads,
+                    reads=_reads_of(found.name, reads) if is_request else (),
                 )
 
 
@@ -460,67 +462,68 @@ def _beginning(expression: ast.expr | None, view: View) -> str:
     return "".join(text or "" for text in texts[: texts.index(None) if None in texts else None])
 
 
-def read_calls(method: Method, view: View) -> Iterator[Call]:
+def read_calls(method: Method, view: View, reads: _Reads) -> Iterator[Call]:
     """Give each `self.call("Agent", "method", argument=...)` and `self.agent(Agent).method(...)` of a method."""
     for attribute, call in method.body.calls:
         if attribute == "call":
-            yield _call(call, method, view, positional=call.args[2:])
+            yield _call(call, view, reads, is_by_name=True)
     for call in method.body.method_calls:
         if called_method(call, view):
-            yield _call(call, method, view, positional=(), by_position=call.args)
+            yield _call(call, view, reads, is_by_name=False)
 
 
-def _call(
-    call: ast.Call, method: Method, view: View, *, positional: Sequence[ast.expr], by_position: Sequence[ast.expr] = ()
-) -> Call:
-    """Put together one call.
-
-    Args:
-        call: The call.
-        method: Where it stands.
-        view: What is seen there.
-        positional: Arguments of `self.call` that it does not take.
-        by_position: Those that are named by the parameters of the other method: until then by their numbers.
-    """
+def _call(call: ast.Call, view: View, reads: _Reads, *, is_by_name: bool) -> Call:
+    """Put together one call; arguments by position go by their numbers until the parameters of the other method are known."""
     agent, name = called_method(call, view) or ("", "")
-    own = ("agent", "method") if not by_position and call.func.attr == "call" else ()  # type: ignore[attr-defined]
-    given = [keyword for keyword in call.keywords if keyword.arg not in own]
+    given = [each for each in call.keywords if not (is_by_name and each.arg in ("agent", "method"))]
+    by_position = [] if is_by_name else call.args
     fields = [Field(str(number), infer(value, view)) for number, value in enumerate(by_position)]
-    fields += [Field(keyword.arg, infer(keyword.value, view)) for keyword in given if keyword.arg]
-    spread = [read_fields(keyword.value, view) for keyword in given if not keyword.arg]
+    fields += [Field(each.arg, infer(each.value, view)) for each in given if each.arg]
+    spread = [read_fields(each.value, view) for each in given if not each.arg]
     fields += [field for schema in spread if schema for field in schema.fields]
     rest = tuple(each for schema in spread if schema for each in schema.rest)
-    has_star = any(isinstance(each, ast.Starred) for each in by_position)
-    is_open = any(schema is None or (schema.is_open and not schema.rest) for schema in spread) or has_star
+    is_open = any(schema is None or (schema.is_open and not schema.rest) for schema in spread)
+    is_open |= len(call.args) > 2 if is_by_name else any(isinstance(each, ast.Starred) for each in by_position)
     return Call(
         agent,
         name,
-        span_of(method.module.path, call),
+        span_of(view.scope.module.path, call),
         Schema(tuple(fields), bool(rest), rest),
-        is_open or bool(positional) or not (agent and name),
-        _reads_of_result(call, view),
+        is_open or not (agent and name),
+        _reads_of(f"{agent}.{name}", reads),
     )
 
 
-def _reads_of_result(call: ast.Call, view: View) -> tuple[KeyRead, ...]:
-    """The keys and attributes that are read of what a call gives: there and then, or by the one name that it is given.
+def _reads_of(name: str, reads: Mapping[str, list[KeyRead]]) -> tuple[KeyRead, ...]:
+    return tuple(sorted(reads.get(name, ()), key=lambda each: (each.span.line, each.span.column)))
+
+
+def reads_of_results(method: Method, view: View) -> Mapping[str, list[KeyRead]]:
+    """Give the keys that a method reads of what other agents give, by the name of the result; `a[].b` leads into a list.
 
     Attributes count as optional: an object of a class may have more than its fields.
     """
-    body, path = view.body, view.scope.module.path
-    names = {name for name in body.bound if (value := body.bound_once(name)) is not None and awaited(value) is call}
-    keyed = [(each.key, each.how == "read" and not body.is_caught(each.node)) for each in body.accesses
-             if each.name in names and not each.is_payload]  # fmt: skip
-    if id(call) in body.taken:
-        keyed.append((body.taken[id(call)], True))
-    known = [
-        (key, span_of(path, at), is_needed)
-        for at, is_needed in keyed
-        if isinstance(key := evaluate(at, view.scope), str)
-    ]
-    sure = {key for key, _, _ in known} - {key for key, _, is_needed in known if not is_needed}
-    methods = {id(each.func) for each in body.method_calls}
-    loaded = [each for each in body.attributes if each.value.id in names and id(each) not in methods]  # type: ignore[attr-defined]
-    reads = [KeyRead(key, span, key not in sure) for key, span, _ in known]
-    reads += [KeyRead(each.attr, span_of(path, each), True) for each in loaded if isinstance(each.ctx, ast.Load)]
-    return tuple(sorted(reads, key=lambda each: (each.span.line, each.span.column)))
+    found: dict[str, list[KeyRead]] = {}
+    if any(name in ("call", "request", "agent") for name, _ in view.body.calls) or view.kept:
+        called = {id(each.func) for each in view.body.method_calls}
+        reads = [*_key_reads(method.node.body, view, called)]
+        coped = {(name, each.key) for name, each in reads if each.is_optional}
+        for name, each in reads:
+            found.setdefault(name, []).append(msgspec.structs.replace(each, is_optional=(name, each.key) in coped))
+    return found
+
+
+def _key_reads(nodes: Sequence[ast.AST], view: View, called: Set[int]) -> Iterator[tuple[str, KeyRead]]:
+    for node in nodes:
+        container, key = _keyed(node)
+        is_optional = not isinstance(node, ast.Subscript) or view.body.is_caught(node)
+        if isinstance(node, ast.Attribute) and id(node) not in called:
+            container, key = node.value, ast.copy_location(ast.Constant(node.attr), node)
+        value = evaluate(key, view.scope) if key is not None else None
+        of = infer(container, view) if container is not None and isinstance(value, str) else UNKNOWN
+        if of.kind == "result" and key is not None:
+            path = ".".join(map(str, (*of.values, value))).replace(f".{ITEM}", ITEM)
+            is_stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+            yield of.name, KeyRead(path, span_of(view.scope.module.path, key), is_optional or is_stored)
+        inner = inside(node.generators, view) if isinstance(node, _COMPREHENSIONS) else view
+        yield from _key_reads(children_of(node), inner, called)

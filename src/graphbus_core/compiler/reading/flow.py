@@ -32,10 +32,12 @@ from graphbus_core.compiler.reading.standard import (
     of_function,
     of_items,
     of_method,
+    of_operation,
+    part_of,
 )
 from graphbus_core.compiler.reading.syntax import call_argument
 from graphbus_core.compiler.reading.topics import read_topic
-from graphbus_core.compiler.reading.views import View, called_method, local_value
+from graphbus_core.compiler.reading.views import View, called_method, is_name, local_value, unless_changed
 from graphbus_core.schema.compatibility import why_not
 from graphbus_core.schema.types import (
     BOOL,
@@ -84,30 +86,14 @@ def _name(expression: ast.Name, view: View, depth: int) -> Type:
     elif name in view.parameters and name not in view.body.bound:
         declared = view.parameters[name]
     if declared.kind != "unknown":
-        return _unless_changed(declared, name, view)
+        return unless_changed(declared, name, view)
     if name not in view.body.bound:
         return declared if name in view.parameters else _constant(expression, view, depth)
     value = view.body.bound_once(name) if name not in view.parameters else None
     if value is None:
         return UNKNOWN
     is_display = isinstance(value, _DISPLAYS) and view.body.escapes(name)
-    return _unless_changed(_held(infer(value, view, depth), is_display=is_display), name, view)
-
-
-def _unless_changed(of: Type, name: str, view: View) -> Type:
-    """A record is not what it is declared to be once a key is taken out of it, or once it goes by a name that says less."""
-    if of.kind != "record":
-        return of
-    body = view.body
-    is_cut = any(each.name == name and isinstance(getattr(each.node, "ctx", None), ast.Del) for each in body.accesses)
-    is_cut |= any(isinstance(each.func, ast.Attribute) and _is_name(each.func.value, name) for each in body.changes)
-    others = (other for other, values in body.bound.items() for value in values if value and _is_name(value, name))
-    is_lost = any(read_type(body.annotations.get(other), view.scope).kind == "any" for other in others)
-    return UNKNOWN if is_cut or is_lost else of
-
-
-def _is_name(expression: ast.expr, name: str) -> bool:
-    return isinstance(expression, ast.Name) and expression.id == name
+    return unless_changed(_held(infer(value, view, depth), is_display=is_display), name, view)
 
 
 def _constant(expression: ast.expr, view: View, depth: int) -> Type:
@@ -142,17 +128,18 @@ def _dict(expression: ast.Dict, view: View, depth: int) -> Type:
 
 
 def _comprehension(expression: ast.ListComp | ast.SetComp | ast.GeneratorExp, view: View, depth: int) -> Type:
-    item = infer(expression.elt, _inside(expression.generators, view, depth), depth)
+    item = infer(expression.elt, inside(expression.generators, view, depth), depth)
     return of_items("set" if isinstance(expression, ast.SetComp) else "list", item)
 
 
 def _dict_comprehension(expression: ast.DictComp, view: View, depth: int) -> Type:
-    inner = _inside(expression.generators, view, depth)
+    inner = inside(expression.generators, view, depth)
     key, value = infer(expression.key, inner, depth), infer(expression.value, inner, depth)
     return DICT if "unknown" in (key.kind, value.kind) else Type("dict", (key, value))
 
 
-def _inside(generators: list[ast.comprehension], view: View, depth: int) -> View:
+def inside(generators: list[ast.comprehension], view: View, depth: int = 0) -> View:
+    """Give what the parts of a comprehension see."""
     items = dict(view.items)
     for each in generators:
         of = item_of(infer(each.iter, msgspec.structs.replace(view, items=items), depth))
@@ -168,18 +155,7 @@ def _operation(expression: ast.BinOp, view: View, depth: int) -> Type:
     if isinstance(expression.op, ast.BitOr):
         schema = read_fields(expression, view, depth)
         return Type("record", fields=schema.fields) if schema and not schema.is_open else UNKNOWN
-    left = infer(expression.left, view, depth)
-    if left == STR and isinstance(expression.op, ast.Mod):
-        return STR
-    right = infer(expression.right, view, depth)
-    if left.name or right.name:  # a date plus a duration is no text
-        return UNKNOWN
-    kinds = {left.kind, right.kind}
-    if kinds == {"str"} and isinstance(expression.op, ast.Add):
-        return STR
-    if not kinds <= {"int", "float"} or isinstance(expression.op, ast.Pow):
-        return UNKNOWN
-    return FLOAT if "float" in kinds or isinstance(expression.op, ast.Div) else INT
+    return of_operation(expression.op, infer(expression.left, view, depth), infer(expression.right, view, depth))
 
 
 def _not(expression: ast.UnaryOp, view: View, depth: int) -> Type:
@@ -231,20 +207,7 @@ def _attribute(expression: ast.Attribute, view: View, depth: int) -> Type:
         return _held(infer(value, home, depth), is_display=isinstance(value, _DISPLAYS))
     owner = infer(expression.value, view, depth)
     is_hex = owner.kind == "str" and owner.name == "UUID" and expression.attr == "hex"
-    return STR if is_hex else _part(owner, expression.attr)
-
-
-def _part(owner: Type, key: object) -> Type:
-    """What a value holds under a key, a name or a number."""
-    if owner.kind == "record":
-        return next((field.type for field in owner.fields if field.name == key), UNKNOWN)
-    if owner.kind == "result" and isinstance(key, str):
-        return msgspec.structs.replace(owner, values=(*owner.values, key))
-    if owner.kind == "dict" and owner.args:
-        return owner.args[1]
-    if owner.kind == "tuple" and isinstance(key, int) and 0 <= key < len(owner.args):
-        return owner.args[key]
-    return item_of(owner) if owner.kind in ("list", "str") and isinstance(key, int) else UNKNOWN
+    return STR if is_hex else part_of(owner, expression.attr)
 
 
 def _entry(expression: ast.Subscript, view: View, depth: int) -> Type:
@@ -259,7 +222,7 @@ def _entry(expression: ast.Subscript, view: View, depth: int) -> Type:
         known = read_fields(expression.value, view, depth)
         field = known.get(key) if known and not known.is_open else None
         return field.type if field and field.required else UNKNOWN
-    return _part(owner, key)
+    return part_of(owner, key)
 
 
 def _member(expression: ast.Attribute, view: View) -> Symbol | None:
@@ -427,6 +390,9 @@ def _of_library(dotted: str, call: ast.Call, view: View, depth: int) -> Type:
     if dotted == "builtins.dict":
         schema = _read_dict_call(call, view, depth)
         return Type("record", fields=schema.fields) if schema and not schema.is_open and schema.fields else DICT
+    if dotted == "asyncio.gather":
+        types = [infer(each, view, depth) for each in call.args]
+        return of_items("list", types[0]) if isinstance(call.args[0], ast.Starred) else Type("tuple", tuple(types))
     first = infer(call.args[0], view, depth) if call.args else UNKNOWN
     return of_function(dotted, first, len(call.args) + len(call.keywords))
 
@@ -443,7 +409,7 @@ def _method(function: ast.Attribute, call: ast.Call, view: View, depth: int) -> 
 def _got(owner: Type, call: ast.Call, view: View, depth: int) -> Type:
     """`x.get(key)`: of a field that is always there the field, else the default as well."""
     key = evaluate(call.args[0], view.scope)
-    found = _part(owner, key)
+    found = part_of(owner, key)
     field = next((field for field in owner.fields if field.name == key), None)
     if found.kind in ("unknown", "result") or (field is not None and field.required):
         return found
@@ -570,7 +536,7 @@ def _read_local(expression: ast.Name, view: View, depth: int) -> Schema | None:
 def _read_held(name: str, value: ast.expr, view: View, depth: int) -> Schema | None:
     """The fields of a display that a name holds, and what becomes of them by that name."""
     schema = read_fields(value, view, depth)
-    updates = [change for change in view.body.changes if _is_name(change.func.value, name)]  # type: ignore[attr-defined]
+    updates = [change for change in view.body.changes if is_name(change.func.value, name)]  # type: ignore[attr-defined]
     further = [_read_dict_call(each, view, depth) if each.func.attr == "update" else None for each in updates]  # type: ignore[attr-defined]
     if schema is None or None in further:
         return None
@@ -603,16 +569,13 @@ def variants(expression: ast.expr, view: View) -> list[tuple[Schema | None, Type
         if isinstance(choices[0] if choices else None, ast.IfExp) and len(choices) == len(values) == 1:
             choices = [choices[0].body, choices[0].orelse]  # type: ignore[attr-defined]
         if len(choices) > 1 and len(values) <= len(choices) <= _MOST_VARIANTS:
-            return [_parts(_read_held(expression.id, each, view, 1), each, view) for each in choices]
+            read = ((_read_held(expression.id, each, view, 1), each) for each in choices)
+            return [(fields, UNKNOWN if fields else infer(each, view)) for fields, each in read]
     fields = read_fields(expression, view)
-    of = UNKNOWN if fields else infer(expression, view)
+    of = UNKNOWN if fields is not None else infer(expression, view)
     if of.kind == "union" and all(each.kind == "record" for each in of.args):
         return [(Schema(each.fields), UNKNOWN) for each in of.args]
     return [(fields, of)]
-
-
-def _parts(fields: Schema | None, value: ast.expr, view: View) -> tuple[Schema | None, Type]:
-    return fields, UNKNOWN if fields is not None else infer(value, view)
 
 
 def _touch(fields: dict[str, Field], key: str, *, is_written: bool) -> None:

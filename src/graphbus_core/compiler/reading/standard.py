@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 
-from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, STR, TEXTS, UNKNOWN, Kind, Type
+from msgspec.structs import replace
+
+from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, ITEM, STR, TEXTS, UNKNOWN, Kind, Type
 
 TRANSPARENT = frozenset(
     {
@@ -70,6 +73,8 @@ def item_of(of: Type) -> Type:
     """Give what a loop over such a value gives."""
     if of.kind == "str":
         return STR
+    if of.kind == "result":
+        return replace(of, values=(*of.values, ITEM))
     return of.args[0] if of.kind in ("list", "set", "dict") and of.args else UNKNOWN
 
 
@@ -105,6 +110,33 @@ def of_method(owner: Type, name: str, *, is_plain: bool) -> Type:
         key, value = owner.args
         return Type("list", ({"keys": key, "values": value, "items": Type("tuple", owner.args)}[name],))
     return UNKNOWN
+
+
+def part_of(owner: Type, key: object) -> Type:
+    """Give what a value holds under a key, a name or a number."""
+    if owner.kind == "record":
+        return next((field.type for field in owner.fields if field.name == key), UNKNOWN)
+    if owner.kind == "result" and isinstance(key, int | str):
+        return replace(owner, values=(*owner.values, key if isinstance(key, str) else ITEM))
+    if owner.kind == "dict" and owner.args:
+        return owner.args[1]
+    if owner.kind == "tuple" and isinstance(key, int) and 0 <= key < len(owner.args):
+        return owner.args[key]
+    return item_of(owner) if owner.kind in ("list", "str") and isinstance(key, int) else UNKNOWN
+
+
+def of_operation(operator: ast.operator, left: Type, right: Type) -> Type:
+    """Give what an arithmetic operation gives."""
+    if left == STR and isinstance(operator, ast.Mod):
+        return STR
+    kinds = {left.kind, right.kind}
+    if left.name or right.name:  # a date plus a duration is no text
+        return UNKNOWN
+    if kinds == {"str"} and isinstance(operator, ast.Add):
+        return STR
+    if not kinds <= {"int", "float"} or isinstance(operator, ast.Pow):
+        return UNKNOWN
+    return FLOAT if "float" in kinds or isinstance(operator, ast.Div) else INT
 
 
 def _number(value: Type) -> Type:

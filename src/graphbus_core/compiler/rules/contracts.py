@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
+from graphbus_core.compiler.rules.results import entry_of
 from graphbus_core.compiler.rules.wiring import (
     Demand,
     Heard,
@@ -22,7 +23,7 @@ from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.schema.compatibility import why_not
-from graphbus_core.schema.types import Field, Schema, Type
+from graphbus_core.schema.types import ITEM, Field, Schema, Type
 
 # --- GB120: error shapes ------------------------------------------------------------------------
 
@@ -229,18 +230,27 @@ def check_results(wiring: Wiring) -> Iterator[Finding]:
 
 def _lacking(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wiring) -> Iterator[Finding]:
     """What is returned though it is not declared can be read as well; what may be missing is meant if it is nearly a field."""
-    given, method = wiring.results.given(name), wiring.results.method(name)
-    if given.kind != "record" or method is None:
+    whole, method = wiring.results.given(name), wiring.results.method(name)
+    if method is None:
         return
-    declared = [field.name for field in given.fields]
-    known = {*declared, *(key for each in method.returned if each.shape for key in each.shape.names)}
-    related = [Related(name.partition(".")[0], method.schema_span or method.span, f"{name} gives {given}")]
-    for read in {each.key: each for each in reversed(reads) if each.key not in known}.values():
-        meant = near_match(read.key, declared)
-        if meant or not read.is_optional:
+    returned = {key for each in method.returned if each.shape for key in each.shape.names}
+    for read in {each.key: each for each in reversed(reads)}.values():
+        *path, key = read.key.replace(ITEM, f".{ITEM}").split(".")
+        given = whole
+        for part in path:
+            given = entry_of(given, part)
+        declared = [field.name for field in given.fields]
+        meant = near_match(key, declared)
+        if (
+            given.kind == "record"
+            and key not in {*declared, *([] if path else returned)}
+            and (meant or not read.is_optional)
+        ):
             message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
-            hint = f"Did you mean {meant!r}?" if meant else f"What it gives: {', '.join(declared) or 'nothing'}."
-            data = {"old": read.key, "new": meant} if meant else None
+            hint = f"Did you mean {meant!r}?" if meant else f"What is there: {', '.join(declared) or 'nothing'}."
+            data = {"old": key, "new": meant} if meant else None
+            place = method.schema_span or method.span
+            related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
             yield report("GB111", reader, read.span, message, hint, related=related, data=data, is_fixable=False)
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Returned
-from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
+from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type, union
 
 _MOST_STEPS = 4
 """From the result of one method to that of another which it returns."""
@@ -74,8 +74,7 @@ class Results:
             return union(*args) if of.kind == "union" else replace(of, args=args, fields=fields)
         found = self.given(of.name, steps)
         for key in of.values:
-            entry = next((field.type for field in found.fields if field.name == key), UNKNOWN)
-            found = found.args[1] if found.kind == "dict" and found.args else entry
+            found = entry_of(found, str(key))
         return found
 
     def agent(self, agent: AgentDefinition) -> AgentDefinition:
@@ -121,6 +120,14 @@ class Results:
         further: Iterable[Field] = (each for of in rest for each in of.fields)
         is_open = any(of.kind != "record" for of in rest) or (schema.is_open and not schema.rest)
         return Schema(tuple(({each.name: each for each in further} | fields).values()), is_open)
+
+
+def entry_of(of: Type, key: str) -> Type:
+    """Give what is below a key, or `ITEM` for an item; unknown where that is not known."""
+    if key == ITEM:
+        return of.args[0] if of.kind in ("list", "set") and of.args else UNKNOWN
+    field = next((field.type for field in of.fields if field.name == key), UNKNOWN)
+    return of.args[1] if of.kind == "dict" and of.args else field
 
 
 def _has_result(of: Type) -> bool:
