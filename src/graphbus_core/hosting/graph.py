@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, overload
 
 import msgspec
 
@@ -24,8 +24,11 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
 from graphbus_core.model.state import State
+from graphbus_core.model.topics import Publishable, Requestable, name_of
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
+
+_Given = ParamSpec("_Given")
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -52,7 +55,7 @@ class Member(msgspec.Struct, frozen=True):
 
     def shape_of(self, topic: str, method: str) -> HandlerShape | None:
         """Give what a method takes as the handler of a topic, if that does not follow from its signature."""
-        is_plain = method == "handle_event" and topic in self.node.SUBSCRIBE
+        is_plain = method == "handle_event" and topic in map(name_of, self.node.SUBSCRIBE)
         return "topic_payload" if is_plain else self.shapes.get(method)
 
 
@@ -106,7 +109,15 @@ class LiveGraph:
 
     # --- use ---
 
-    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None:
+    @overload
+    def publish(
+        self, topic: Publishable[_Given], /, *payload: _Given.args, **named: _Given.kwargs
+    ) -> Receipt | None: ...
+
+    @overload
+    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None: ...
+
+    def publish(self, topic: Any, payload: Json = None, *, src: str = "") -> Receipt | None:  # type: ignore[misc]  # as in GraphBusNode
         """Send an event; from outside of the graph it returns when everything that came of it is delivered.
 
         Returns:
@@ -118,7 +129,15 @@ class LiveGraph:
         """
         return self.bus.publish(topic, payload, src=src)
 
-    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
+    @overload
+    def request(self, topic: Requestable[_Given], /, *payload: _Given.args, **named: _Given.kwargs) -> Any: ...
+
+    @overload
+    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any: ...
+
+    def request(  # type: ignore[misc]  # as in GraphBusNode
+        self, topic: Any, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = ""
+    ) -> Any:
         """Send an event to the one handler that hears it, and give what that returns; see `MessageBus.request`."""
         return self.bus.request(topic, payload, timeout_s, src=src)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from graphbus_core.bus.message_bus import OnError
 from graphbus_core.bus.receipts import Receipt
@@ -16,6 +17,7 @@ from graphbus_core.middleware import Middleware
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig, Validation
 from graphbus_core.model.deliveries import DeadLetter
+from graphbus_core.model.topics import Topic
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
 from graphbus_core.testing.clock import FakeClock
@@ -51,12 +53,12 @@ class RecordingGraph(Recorded, LiveGraph):
         """The events that a handler could not handle, after all attempts."""
         return self.bus.dead_letters()
 
-    def publish_all(self, *events: tuple[str, Json]) -> None:
+    def publish_all(self, *events: tuple[str | Topic[Any], Json]) -> None:
         """Publish (topic, payload) after (topic, payload); the first is delivered when all of them wait."""
 
         def publish() -> None:
             for topic, payload in events:
-                self.publish(topic, payload)
+                self.bus.publish(topic, payload)
 
         self.bus.run(publish)
 
