@@ -61,7 +61,8 @@ RUN_REGISTER: dict[str, Entry] = {
     ),
     "GBE603": Entry(
         "The agent {name} cannot be made: {reason}.",
-        "Agents are made without arguments; what one needs it sets up in `on_start`.",
+        "Agents are made without arguments: what one needs it sets up in `on_start`, "
+        "or a `factory` of [tool.graphbus.runtime] passes it on.",
     ),
     "GBE604": Entry(
         "The module {module} should come from {path}, but comes from {found}.",

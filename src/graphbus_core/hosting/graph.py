@@ -15,7 +15,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.hosting.contracts import Call, Method, compile_call
-from graphbus_core.hosting.imports import NodeModules, describe_exception
+from graphbus_core.hosting.imports import Factory, NodeModules, describe_exception, make_node
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
@@ -75,6 +75,7 @@ class LiveGraph:
         nodes: The agents by name, in the order of activation.
         grace_s: Seconds that stopping may take for what is under way, shared by everything that waits.
         place_of: Where the user's code has raised an exception; None where that is not known.
+        factory: What makes its agents of their classes; None: they are made without arguments.
         origin: What it was made from; None for one that was connected without a build.
         is_partial: An agent that cannot start is left out, instead of the graph.
         left_out: Such agents, and why they cannot.
@@ -89,6 +90,7 @@ class LiveGraph:
         self._members = {member.name: member for member in members}
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
+        self.factory: Factory | None = None
         self.origin: Origin | None = None
         self.is_partial = False
         self.left_out: dict[str, GraphBusError] = {}
@@ -249,7 +251,8 @@ class LiveGraph:
             then: Called when all are started, before anything that they have published is delivered.
 
         Raises:
-            RunError: GBE603 an agent that cannot be made, GBE605 an `on_start` that fails, GBE611 an impossible handler.
+            RunError: GBE603, GBE656 or GBE657 an agent that cannot be made, GBE605 an `on_start` that fails, GBE611 an impossible
+                handler.
             SeveralErrors: More than one of the first or last kind.
         """
         problems: list[GraphBusError] = []
@@ -310,9 +313,10 @@ class LiveGraph:
 
     def _make_nodes(self, problems: list[GraphBusError]) -> None:
         for member in self._members.values():
-            node, error = attempt(member.node) if isinstance(member.node, type) else (member.node, None)
+            made = member.node
+            node, error = attempt(lambda made=made: make_node(made, self.factory) if isinstance(made, type) else made)  # type: ignore[misc]
             if node is None:
-                wrong: list[GraphBusError] = [self._refuse("GBE603", member, error)]
+                wrong: list[GraphBusError] = [self._refuse_made(member, error)]
             else:
                 node._connection = self
                 self.nodes[member.name] = node
@@ -373,6 +377,12 @@ class LiveGraph:
                 problems.append(self._refuse(code, self._members[name], error))
 
         return end
+
+    def _refuse_made(self, member: Member, error: Exception | None) -> RunError:
+        if not isinstance(error, RunError) or error.code not in ("GBE656", "GBE657"):
+            return self._refuse("GBE603", member, error)
+        error.where = self.place_of(error.__cause__) or member.place
+        return error
 
     def _refuse(self, code: str, member: Member, error: Exception | None) -> RunError:
         where = self.place_of(error) or member.place

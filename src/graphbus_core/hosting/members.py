@@ -11,7 +11,7 @@ from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, Decla
 from graphbus_core.errors import Place, UsageError
 from graphbus_core.hosting.contracts import Method, Topics, topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph, Member
-from graphbus_core.hosting.imports import NodeModules
+from graphbus_core.hosting.imports import Factory, NodeModules
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -74,6 +74,7 @@ def connect(
     on_error: OnError = "raise",
     middleware: Sequence[Middleware] = (),
     state: str | Path = "",
+    factory: Factory | None = None,
 ) -> LiveGraph:
     """Start a graph of these agents without a build, for tests: `with connect(Shop, Stock) as graph: ...`.
 
@@ -83,14 +84,16 @@ def connect(
         on_error: `raise`: the first exception of a handler comes out of the publish or call that caused it.
         middleware: What goes around every handler and call, outermost first.
         state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
+        factory: What makes the objects of classes, `make(cls: type[T]) -> T`; None: they are made without arguments.
 
     Raises:
         UsageError: GBE146 for what is no agent.
-        RunError: GBE603, GBE605 or GBE611 for an agent that cannot be started.
+        RunError: GBE603, GBE605, GBE611, GBE656 or GBE657 for an agent that cannot be started.
     """
     topics, members = compose(agents, validation)
     bus = MessageBus(on_error=on_error, admit=topics.admit, middleware=middleware)
     graph = LiveGraph(bus, members, state_path=str(state))
+    graph.factory = factory
     graph.start()
     return graph
 

@@ -10,7 +10,7 @@ from graphbus_core.bus.message_bus import OnError
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.clock import Clock
 from graphbus_core.hosting.graph import LiveGraph, Member
-from graphbus_core.hosting.imports import NodeModules
+from graphbus_core.hosting.imports import Factory, NodeModules
 from graphbus_core.hosting.members import compose, compose_built
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
@@ -84,6 +84,7 @@ def run_graph(
     on_error: OnError = "raise",
     middleware: Sequence[Middleware] = (),
     state: str | Path = "",
+    factory: Factory | None = None,
 ) -> RecordingGraph:
     """Start a graph that records: `with run_graph(Shop, Stock) as graph: ...`.
 
@@ -97,6 +98,8 @@ def run_graph(
             a dead letter, as in a graph that runs for real.
         middleware: What goes around every handler and call, outermost first.
         state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
+        factory: What makes the objects of classes, `make(cls: type[T]) -> T`; by default they are made without arguments, and
+            those of a graph that was built as its project says.
 
     Raises:
         GraphBusError: What `connect` and `graphbus run` refuse.
@@ -106,6 +109,7 @@ def run_graph(
         topics, members = compose(agents, validation or "strict")
         bus = RecordingBus(on_error=on_error, clock=time, admit=topics.admit, middleware=middleware)
         graph = RecordingGraph(bus, members, time, str(state))
+        graph.factory = factory
         graph.start()
         return graph
 
@@ -118,6 +122,7 @@ def run_graph(
         )
         graph = RecordingGraph(bus, members, time, str(state))
         graph.place_of = modules.place_of
+        graph.factory = factory or modules.factory
         graph.at_end(modules.forget)
         graph.start()
         return graph
