@@ -139,7 +139,7 @@ class _Handles(Generic[_A]):
 
 
 @overload
-def subscribe(  # type: ignore[overload-overlap]  # the last one is for all other mixtures
+def subscribe(
     topic: Topic[_A],
     /,
     **options: Unpack[Options],
@@ -147,7 +147,7 @@ def subscribe(  # type: ignore[overload-overlap]  # the last one is for all othe
 
 
 @overload
-def subscribe(  # type: ignore[overload-overlap]  # the last one is for all other mixtures
+def subscribe(
     topic: Topic[_A],
     second: Topic[_B],
     /,
@@ -156,7 +156,7 @@ def subscribe(  # type: ignore[overload-overlap]  # the last one is for all othe
 
 
 @overload
-def subscribe(  # type: ignore[overload-overlap]  # the last one is for all other mixtures
+def subscribe(
     topic: Topic[_A],
     second: Topic[_B],
     third: Topic[_C],

@@ -238,12 +238,12 @@ def make_node(kind: type[GraphBusNode], factory: Factory | None) -> GraphBusNode
     """
     if factory is None:
         return kind()
-    named = {"factory": getattr(factory, "__qualname__", shown(factory)), "name": kind.__name__}
+    name = getattr(factory, "__qualname__", shown(factory))
     node, error = attempt(lambda: factory(kind))
     if error is not None:
-        raise RunError("GBE656", reason=describe_exception(error), **named) from error
+        raise RunError("GBE656", factory=name, name=kind.__name__, reason=describe_exception(error)) from error
     if not isinstance(node, kind):
-        raise RunError("GBE657", got=shown(node), **named)
+        raise RunError("GBE657", factory=name, name=kind.__name__, got=shown(node))
     return node
 
 

@@ -225,7 +225,7 @@ def check_requests(wiring: Wiring) -> Iterator[Finding]:
     """Find requests that nobody, more than one handler, or only the asking agent itself answers."""
     for sent in wiring.asked_sent:
         if sent.publication.is_request and is_topic(sent.topic) and not wiring.is_external(sent.topic):
-            answering = wiring.hearers(sent.topic)
+            answering = _answering(sent.topic, wiring)
             problem, hint = _request_problem(sent, answering, wiring)
             if problem:
                 message = f"{sent.agent.name} requests {sent.topic!r}, {problem}"
@@ -234,6 +234,17 @@ def check_requests(wiring: Wiring) -> Iterator[Finding]:
                 ]
                 place = sent.publication.span
                 yield report("GB005", sent.agent.name, place, message, hint, related=related)
+
+
+def _answering(topic: str, wiring: Wiring) -> tuple[Heard, ...]:
+    """Who answers a request when the graph runs: a handler of the very topic; beside another one, not one with `-> None`."""
+    exact = [heard for heard in wiring.hearers(topic) if heard.subscription.topic == topic]
+    return tuple(exact if len(exact) < 2 else filter(_returns_something, exact))
+
+
+def _returns_something(heard: Heard) -> bool:
+    method = heard.agent.method(heard.subscription.method)
+    return method is None or not method.has_return_annotation or method.returns.kind != "null"
 
 
 def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -> tuple[str, str]:
@@ -250,7 +261,8 @@ def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -
         return "", ""
     meant = near_topic(sent.topic, {heard.topic for heard in wiring.heard if is_topic(heard.topic)})
     guess = f"Did you mean {meant!r}? " if meant else ""
-    return "which no agent answers", f"{guess}Give one agent a handler of it that returns the answer."
+    problem = "which only handlers of patterns hear" if wiring.hearers(sent.topic) else "which no agent answers"
+    return problem, f"{guess}Give one agent a handler of it that returns the answer."
 
 
 # --- GB003: keys that nobody sends --------------------------------------------------------------
