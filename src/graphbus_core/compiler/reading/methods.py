@@ -68,6 +68,7 @@ _TRANSPARENT = frozenset(
 )
 _ATTRIBUTE_DECORATORS = frozenset({"setter", "getter", "deleter"})
 _PROPERTIES = frozenset({"builtins.property", "functools.cached_property"})
+_WRAPPERS = _PROPERTIES | {"builtins.classmethod", "builtins.staticmethod"}
 
 
 class Decorator(msgspec.Struct, frozen=True):
@@ -111,6 +112,14 @@ class Method(msgspec.Struct, frozen=True):
             or (isinstance(decorator.node, ast.Attribute) and decorator.node.attr in _ATTRIBUTE_DECORATORS)
             for decorator in self.decorators
         )
+
+    @property
+    def effective(self) -> tuple[Decorator, ...]:
+        """Its decorators without those above a `@classmethod`, `@staticmethod` or property, on which their marks are lost."""
+        lasting = 0
+        for position, decorator in enumerate(self.decorators, 1):
+            lasting = position if decorator.name in _WRAPPERS else lasting
+        return self.decorators[lasting:]
 
 
 def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator, ...]:
@@ -201,7 +210,7 @@ def _method_span(method: Method) -> SourceSpan:
 
 def make_spec(method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View) -> MethodSpec:
     """Put together what the artifacts say about a method."""
-    schema = next((each for each in method.decorators if each.name == "graphbus_core.schema_method"), None)
+    schema = next((each for each in method.effective if each.name == "graphbus_core.schema_method"), None)
     node = method.node
     return MethodSpec(
         name=node.name,

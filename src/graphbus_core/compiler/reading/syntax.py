@@ -233,6 +233,6 @@ class SourceFile:
         return tuple(found)
 
 
-def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> SourceSpan:
+def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias) -> SourceSpan:
     """Give the span of a node, decorators left out."""
     return SourceSpan(path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
