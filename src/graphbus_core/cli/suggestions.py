@@ -11,17 +11,6 @@ import click
 from graphbus_core.errors import GraphBusError, UsageError, did_you_mean
 
 _REJECTED = re.compile(r"'(.*?)' is not one of ")
-_ELSEWHERE = {
-    "coherence": "contract validate",
-    "dashboard": "inspect",
-    "serve": "run --serve",
-    "session": "inspect-negotiation",
-    "tui": "run --interactive",
-    "ui": "run --interactive",
-    **dict.fromkeys(("auth", "model"), "doctor"),
-}
-"""Commands that tools of this kind have, and what does it here."""
-_WHOLE = frozenset({"--graph", "--agents", "--topics"})
 
 
 def as_meant(refusal: GraphBusError) -> GraphBusError:
@@ -58,9 +47,7 @@ def _sentence(refusal: click.ClickException, context: click.Context) -> str:
     if isinstance(refusal, click.NoSuchCommand):
         known = context.command.list_commands(context) if isinstance(context.command, click.Group) else ()
         who = f"{context.command_path} has" if context.parent else "There is"
-        meant = "" if context.parent else _ELSEWHERE.get(refusal.command_name, "")
-        hint = f" `graphbus {meant}` does that." if meant else did_you_mean(refusal.command_name, known)
-        return f"{who} no command {refusal.command_name!r}.{hint}"
+        return f"{who} no command {refusal.command_name!r}.{did_you_mean(refusal.command_name, known)}"
     message = refusal.format_message()
     kind = refusal.param.type if isinstance(refusal, click.BadParameter) and refusal.param else None
     if isinstance(kind, click.Choice) and (rejected := _REJECTED.match(refusal.message)):
@@ -74,11 +61,8 @@ def _no_option(name: str, context: click.Context) -> str:
     if context.parent and name in _options(context.find_root()):
         return f"{here}: it is an option of graphbus itself and stands before the command."
     options = _options(context)
-    if name == "--format" and "--json" in options:
-        return f"{here}. Write '--json'."
-    if name in _WHOLE and context.info_name == "inspect":
-        return f"{here}: without one it shows agents, topics and the graph."
-    return f"{here}.{did_you_mean(name, options)}"
+    has_json = name == "--format" and "--json" in options
+    return f"{here}. Write '--json'." if has_json else f"{here}.{did_you_mean(name, options)}"
 
 
 def _options(context: click.Context) -> list[str]:

@@ -1,14 +1,11 @@
-"""GB312 to GB321: what Python accepts without a word, and what does nothing or fails when the graph runs.
-
-a file with its syntax tree    decorators, topics, `await`, `__init__`, overrides, handlers, imports
-the whole project              constructors that need arguments, agents in files that are not read
-"""
+"""GB312 to GB321: what Python accepts without a word, and what does nothing or fails when the graph runs."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from graphbus_core.compiler.reading.annotations import annotation_kind
@@ -22,7 +19,6 @@ from graphbus_core.compiler.reading.methods import (
     read_decorators,
 )
 from graphbus_core.compiler.reading.modules import (
-    FUNCTIONS,
     NODE,
     ClassSite,
     Library,
@@ -31,10 +27,9 @@ from graphbus_core.compiler.reading.modules import (
     class_chain,
     family_of,
     resolve,
-    resolve_through,
 )
-from graphbus_core.compiler.reading.syntax import span_of
-from graphbus_core.compiler.rules.awaiting import check_awaits, own_nodes
+from graphbus_core.compiler.reading.syntax import own_nodes, span_of
+from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
 from graphbus_core.compiler.rules.offered import check_imports
 from graphbus_core.compiler.rules.wiring import Wiring, last_name, report, trees_with
@@ -43,20 +38,19 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding, Severity
 from graphbus_core.schema.types import UNKNOWN
 
-_SUBSCRIBE = "graphbus_core.subscribe"
-_SCHEMA = "graphbus_core.schema_method"
-_PUBLISHES = "graphbus_core.publishes"
-_DEPENDS = "graphbus_core.depends_on"
-_ON_METHODS = (_SUBSCRIBE, _SCHEMA, _PUBLISHES)
+_SUBSCRIBE, _SCHEMA = "graphbus_core.subscribe", "graphbus_core.schema_method"
+_PUBLISHES, _DEPENDS = "graphbus_core.publishes", "graphbus_core.depends_on"
+_Found = tuple[str, ClassSite, ast.expr | ast.stmt, str, str]
+"""The code, the class and the place in it, what is wrong, and what to write instead."""
 
 
 class _Agent(NamedTuple):
-    """An agent class while its syntax tree is there."""
+    """An agent class while its syntax tree is there; `chain` is the class and its bases, `every` all of its methods."""
 
     library: Library
-    site: ClassSite
     definition: AgentDefinition
     every: Methods
+    chain: Sequence[ClassSite]
 
     @property
     def methods(self) -> Iterator[tuple[ClassSite, Method]]:
@@ -65,254 +59,172 @@ class _Agent(NamedTuple):
 
     def has_to_check(self, home: ClassSite) -> bool:
         """True for the class itself, and for a base that is no agent."""
-        if home.node is self.site.node or is_abstract(self.library, home):
-            return True
-        return not is_node_class(self.library, home)
+        is_agent = is_node_class(self.library, home) and not is_abstract(self.library, home)
+        return home.node is self.chain[0].node or not is_agent
 
-    @property
-    def is_from_elsewhere(self) -> bool:
-        """True when a base outside of the project may have members that are not known."""
-        return bool(family_of(self.library, self.site).external - {NODE, "abc.ABC"})
+    def bases_of(self, home: ClassSite) -> Sequence[ClassSite]:
+        """Give the classes behind one in the order of lookup."""
+        return self.chain[next(place for place, each in enumerate(self.chain, 1) if each.node is home.node) :]
 
     def scope(self, home: ClassSite) -> Scope:
         """Where the decorators of the methods of a class stand."""
         return Scope(self.library, home.module, (home,), in_class_body=True)
 
-    def report(
-        self,
-        code: str,
-        home: ClassSite,
-        node: ast.expr | ast.stmt,
-        message: str,
-        hint: str,
-        *,
-        severity: Severity = "error",
-    ) -> Finding:
-        """Give a finding in the class or in one of its bases."""
-        span = span_of(home.module.path, node)
-        return report(code, self.definition.name, span, message, hint, severity=severity)
 
-
-def check_file(read: ReadFile) -> tuple[Finding, ...]:
+def check_file(file: ReadFile) -> tuple[Finding, ...]:
     """Find what is wrong in a file, as far as it needs the syntax tree."""
-    found = list(check_imports(read))
-    for tree, definition, methods in read.agents:
-        bodies = {method.node.name: method.body for _, method in methods}
-        found += check_class(tree, definition, read.module.source, bodies)
-        agent = _Agent(read.library, ClassSite(read.module, tree), definition, methods)
-        for check in _CHECKS:
-            found += check(agent)
+    found = list(check_imports(file))
+    for tree, definition, methods in file.agents:
+        found += check_class(tree, definition, file.module.source, {each.node.name: each.body for _, each in methods})
+        agent = _Agent(file.library, definition, methods, class_chain(file.library, ClassSite(file.module, tree)))
+        for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
+            span, is_doubtful = span_of(home.module.path, node), code == "GB318"
+            severity: Severity = "warning" if is_doubtful else "error"
+            found.append(report(code, definition.name, span, message, hint, severity=severity))
     return tuple(found)
 
 
-# --- GB312, GB313, GB317: decorators --------------------------------------------------------------
+# --- GB312, GB313, GB317: decorators and topics ---------------------------------------------------
 
 
-def _check_decorators(agent: _Agent) -> Iterator[Finding]:
-    """Find decorators that leave nothing behind, each in its order."""
-    for home, decorator in _of_classes(agent):
-        name = decorator.name.rpartition(".")[2]
-        if decorator.name in (_SUBSCRIBE, _SCHEMA):
-            message = f"@{name} stands above the class {home.node.name}, where it does nothing"
-            yield agent.report(
-                "GB317", home, decorator.node, message, "Write it above the method that it is meant for."
-            )
-        elif decorator.name in (_DEPENDS, _PUBLISHES):
-            yield from _check_arguments(agent, home, decorator, f"the class {home.node.name}")
+def _check_decorators(agent: _Agent) -> Iterator[_Found]:
+    for home in filter(agent.has_to_check, agent.chain):
+        for decorator in read_decorators(home.node.decorator_list, Scope(agent.library, home.module)):
+            if decorator.name in (_SUBSCRIBE, _SCHEMA):
+                yield _without_effect(
+                    home, decorator, "above a class", "Write it above the method that it is meant for."
+                )
+            yield from _check_arguments(agent, home, decorator)
     for home, method in agent.methods:
+        effective = method.effective if method.is_callable else ()
         for decorator in method.decorators:
-            yield from _check_decorator(agent, home, method, decorator)
+            if decorator.name == _DEPENDS:
+                yield _without_effect(home, decorator, "above a method", "Write it above the class.")
+            elif decorator.name in (_SUBSCRIBE, _SCHEMA, _PUBLISHES) and decorator not in effective:
+                place = "at a property" if not method.is_callable else "above `@classmethod` or `@staticmethod`"
+                hint = f"Write it right above `def {method.node.name}`, which must be no property."
+                yield _without_effect(home, decorator, place, hint)
+            yield from _check_arguments(agent, home, decorator)
 
 
-def _of_classes(agent: _Agent) -> Iterator[tuple[ClassSite, Decorator]]:
-    for home in class_chain(agent.library, agent.site):
-        if home.node.decorator_list and agent.has_to_check(home):
-            for decorator in read_decorators(home.node.decorator_list, Scope(agent.library, home.module)):
-                yield home, decorator
+def _without_effect(home: ClassSite, decorator: Decorator, place: str, hint: str) -> _Found:
+    message = f"@{decorator.name.rpartition('.')[2]} in {home.node.name} has no effect {place}"
+    return "GB317", home, decorator.node, message, hint
 
 
-def _check_decorator(agent: _Agent, home: ClassSite, method: Method, decorator: Decorator) -> Iterator[Finding]:
-    name, what = decorator.name.rpartition(".")[2], f"{home.node.name}.{method.node.name}"
-    if decorator.name == _DEPENDS:
-        message = f"@{name} stands above the method {what}, where it does nothing"
-        yield agent.report("GB317", home, decorator.node, message, "Write it above the class.")
-    if decorator.name not in _ON_METHODS:
-        return
-    if decorator.name != _SCHEMA:
-        yield from _check_arguments(agent, home, decorator, what)
-    lost = _loses(agent, home, method, decorator)
-    if lost:
-        message = f"@{name} of {what} is lost, for it stands {lost[0]}"
-        yield agent.report("GB317", home, decorator.node, message, lost[1].format(name=name))
-
-
-def _check_arguments(agent: _Agent, home: ClassSite, decorator: Decorator, what: str) -> Iterator[Finding]:
+def _check_arguments(agent: _Agent, home: ClassSite, decorator: Decorator) -> Iterator[_Found]:
     """Find a decorator without its argument, and a topic that is none."""
     name, call = decorator.name.rpartition(".")[2], decorator.call
-    wanted = "Pricing" if decorator.name == _DEPENDS else '"/Order/Created"'
-    if call is None or (decorator.name != _DEPENDS and not (call.args or call.keywords)):
-        message = f"@{name} of {what} is given nothing, and so replaces it by something else"
-        yield agent.report("GB312", home, decorator.node, message, f"Write `@{name}({wanted})`.")
-    elif decorator.name != _DEPENDS:
+    is_empty = call is None or not (call.args or call.keywords or decorator.name == _DEPENDS)
+    if decorator.name in (_SUBSCRIBE, _PUBLISHES, _DEPENDS) and is_empty:
+        wanted = "Pricing" if decorator.name == _DEPENDS else '"/Order/Created"'
+        message = f"@{name} in {home.node.name} is given nothing, and so replaces what it stands above by a function"
+        yield "GB312", home, decorator.node, message, f"Write `@{name}({wanted})`."
+    elif call is not None and decorator.name in (_SUBSCRIBE, _PUBLISHES):
         for topic in call.args if decorator.name == _SUBSCRIBE else call.args[:1]:
-            yield from _check_topic(agent, home, topic, agent.scope(home), f"@{name}")
+            yield from _check_topic(home, topic, agent.scope(home), f"@{name}")
 
 
-def _loses(agent: _Agent, home: ClassSite, method: Method, decorator: Decorator) -> tuple[str, str] | None:
-    """Say above or below what a decorator stands that takes its mark away, and what to do about it."""
-    if not method.is_callable:
-        return "at a property, which is no method", "Take `@property` away."
-    if decorator not in method.effective:
-        below = method.decorators[len(method.decorators) - len(method.effective) - 1]
-        kind = last_name(below.node)
-        return f"above @{kind}", f"Write `@{kind}` above `@{{name}}`, or leave it out."
-    for outer in method.decorators[: method.decorators.index(decorator)]:
-        if _forgets(outer, agent.scope(home)):
-            return f"below @{last_name(outer.call.func if outer.call else outer.node)}, which returns a new function", (
-                "Write `@{name}` first, or put `@functools.wraps(...)` above the function that the decorator returns."
-            )
-    return None
-
-
-_KEEPING = re.compile(r"wraps|update_wrapper|__dict__|__graphbus|setattr|vars|getattr")
-
-
-def _forgets(decorator: Decorator, scope: Scope) -> bool:
-    """True for a decorator of the project that surely returns a plain new function, on which no attribute is set."""
-    target = resolve_through(decorator.call.func if decorator.call else decorator.node, scope)
-    if not isinstance(target, Symbol) or not isinstance(target.node, ast.FunctionDef):
-        return False
-    made = _made_by(target.node)
-    made = _made_by(made) if made and decorator.call else made
-    return made is not None and not made.decorator_list and not _KEEPING.search(ast.unparse(target.node))
-
-
-def _made_by(function: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """Give the inner function that a function returns, whatever happens in it; None for one that returns something else."""
-    inner = {each.name: each for each in function.body if isinstance(each, FUNCTIONS)}
-    returns = [node for node in own_nodes(function) if isinstance(node, ast.Return)]
-    return inner.get(getattr(returns[0].value, "id", "")) if len(returns) == 1 else None
-
-
-_DISPLAYS = {ast.List: "a list", ast.Tuple: "a tuple", ast.Set: "a set"}
-
-
-def _check_topics(agent: _Agent) -> Iterator[Finding]:
-    """Find calls that publish to several topics at once."""
+def _check_topics(agent: _Agent) -> Iterator[_Found]:
     for home, method in agent.methods:
         for attribute, call in method.body.calls:
             topic = call_argument(call, 0, "topic") if attribute in ("publish", "request") else None
             if topic is not None:
-                known = {*method.body.bound, *(name for name, _ in annotated_arguments(method))}
-                scope = Scope(agent.library, home.module, hidden=frozenset(known))
-                yield from _check_topic(agent, home, topic, scope, f"self.{attribute}")
+                hidden = frozenset((*method.body.bound, *(name for name, _ in annotated_arguments(method))))
+                yield from _check_topic(
+                    home, topic, Scope(agent.library, home.module, hidden=hidden), f"self.{attribute}"
+                )
 
 
-def _check_subscribe(agent: _Agent) -> Iterator[Finding]:
-    """Find `SUBSCRIBE = "/A"`, each letter of which would be a topic, and a list of topics with nobody who handles them."""
-    for home in class_chain(agent.library, agent.site):
-        value = home.module.class_bindings(home.node).first.get("SUBSCRIBE")
-        if not isinstance(value, ast.expr) or not agent.has_to_check(home):
-            continue
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            message = f"SUBSCRIBE of {home.node.name} takes a text where a list of topics belongs"
-            yield agent.report("GB313", home, value, message, f"Write `[{ast.unparse(value)}]`.")
-        elif getattr(value, "elts", ()) and not agent.definition.method("handle_event") and not agent.is_from_elsewhere:
-            message = f"{agent.definition.name} has SUBSCRIBE and no method that its events go to"
-            yield agent.report("GB310", home, value, message, "Write `def handle_event(self, topic, payload)`.")
-
-
-def _check_topic(agent: _Agent, home: ClassSite, topic: ast.expr, scope: Scope, taker: str) -> Iterator[Finding]:
+def _check_topic(home: ClassSite, topic: ast.expr, scope: Scope, taker: str) -> Iterator[_Found]:
+    """Find a display, also by its name, and a constant that is no text."""
     name = topic.id if isinstance(topic, ast.Name) else ""
     target = resolve(topic, scope) if name else None
     is_known = isinstance(target, Symbol) and name not in target.module.bindings.rebound
     value = target.node if is_known and isinstance(target, Symbol) else topic
-    kind = next((text for display, text in _DISPLAYS.items() if isinstance(value, display)), "")
-    if isinstance(topic, ast.Constant) and not isinstance(topic.value, str):
-        kind = repr(topic.value)
-    if kind:
+    is_constant = isinstance(topic, ast.Constant) and not isinstance(topic.value, str)
+    if is_constant or isinstance(value, ast.List | ast.Tuple | ast.Set):
         several = f"Write `@subscribe({f'*{name}' if name else 'A, B'})`."
         hint = several if taker == "@subscribe" else "Give one topic, and write one line for each."
-        message = f"{taker} takes {kind} in {home.node.name} where a topic belongs"
-        yield agent.report("GB313", home, topic, message, hint)
+        yield (
+            "GB313",
+            home,
+            topic,
+            f"{taker} in {home.node.name} takes {ast.unparse(value)} where a topic belongs",
+            hint,
+        )
 
 
-# --- GB314, GB315, GB316: what is done too soon ------------------------------------------------
+# --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
 
 
-def _check_awaits(agent: _Agent) -> Iterator[Finding]:
-    names = {method.node.name for _, method in agent.every}
+def _check_awaits(agent: _Agent) -> Iterator[_Found]:
+    own = frozenset(method.node.name for _, method in agent.every)
     exposed = {spec.name for spec in agent.definition.methods if spec.has_schema}
     exposed |= {heard.method for heard in agent.definition.subscriptions}
     for home, method in agent.methods:
         if isinstance(method.node, ast.AsyncFunctionDef) and method.body.calls:
-            for node, message, hint in check_awaits(method, names, method.node.name in exposed):
-                found = agent.report("GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint)
-                yield found
+            for node, message, hint in check_awaits(method, own, method.node.name in exposed):
+                yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint
 
 
-_MAKING = ("__init__", "__post_init__")
+_MAKING = frozenset({"__init__", "__post_init__"})
 
 
-def _check_making(agent: _Agent) -> Iterator[Finding]:
-    """Find what an agent uses while it is made, before it is connected, and arguments for the constructor of its base."""
-    known = {method.node.name: method for _, method in agent.every}
+def _check_making(agent: _Agent) -> Iterator[_Found]:
+    """Find what an agent uses before it is connected, directly or by a method of its own."""
+    methods = {method.node.name: method for _, method in agent.every}
     for home, method in agent.methods:
-        if method.node.name in _MAKING:
-            yield from _check_super(agent, home, method)
-            for node in own_nodes(method.node):
-                helper = known.get(_called_on(node, method.body.self_name)) if isinstance(node, ast.Call) else None
-                used = _used(agent, method, [node])
-                if not used and helper is not None and helper.node.name not in _MAKING:
-                    used = _used(agent, helper, own_nodes(helper.node))
-                if used and isinstance(node, ast.expr):
-                    way = f"{home.node.name}.{method.node.name} uses self.{used}"
-                    way += f" by self.{helper.node.name}()" if helper else ""
-                    hint = "Do it in `def on_start(self)`, which is called when all agents are connected."
-                    yield agent.report("GB316", home, node, f"{way} before the agent is connected", hint)
+        if method.node.name not in _MAKING:
+            continue
+        yield from _check_super(agent, home, method)
+        owned = {name for _, each in agent.every for name in (each.node.name, *each.body.written)}
+        owned |= {name for each in agent.chain for name in each.module.class_bindings(each.node).first}
+        wanted = {"publish", "request", "call", "agent", "state"} - owned
+        for node, name in _on_self(method):
+            helper = methods.get(name) if name not in _MAKING else None
+            used = {name} if name in wanted else {each for _, each in _on_self(helper)} & wanted if helper else set()
+            if used:
+                way = f"self.{name}, and by that self.{min(used)}," if helper else f"self.{name}"
+                message = f"{home.node.name}.{method.node.name} uses {way} before the agent is connected"
+                yield (
+                    "GB316",
+                    home,
+                    node,
+                    message,
+                    "Do it in `on_start`, which is called when all agents are connected.",
+                )
 
 
-def _called_on(node: ast.AST, owner: str) -> str:
-    """Give `name` for a call of `owner.name(...)`, else the empty text."""
-    function = node.func if isinstance(node, ast.Call) else None
-    is_own = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == owner != ""
-    return function.attr if is_own and isinstance(function, ast.Attribute) else ""
+def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
+    """Give what a method calls on `self`, and `self.state`; without what is only defined there to run later."""
+    for node in own_nodes(method.node):
+        taken = node.func if isinstance(node, ast.Call) else node
+        is_own = isinstance(taken, ast.Attribute) and getattr(taken.value, "id", "") == method.body.self_name != ""
+        if is_own and isinstance(taken, ast.Attribute) and (taken is not node or taken.attr == "state"):
+            yield taken, taken.attr
 
 
-def _used(agent: _Agent, method: Method, nodes: Iterable[ast.AST]) -> str:
-    """Give what needs the graph among these nodes: `publish`, `request`, `call` or `state`."""
-    owner = method.body.self_name
-    replaced = {each.node.name for _, each in agent.every} | {
-        name for _, each in agent.every for name in each.body.written
-    }
-    replaced |= {
-        name for home in class_chain(agent.library, agent.site) for name in home.module.class_bindings(home.node).first
-    }
-    for node in nodes:
-        name = _called_on(node, owner)
-        if isinstance(node, ast.Attribute) and node.attr == "state" and getattr(node.value, "id", "") == owner != "":
-            name = "state"
-        if name in ("publish", "request", "call", "state") and name not in replaced:
-            return name
-    return ""
-
-
-def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[Finding]:
-    """Find `super().__init__(bus)` where the next constructor is that of GraphBusNode, which takes nothing."""
-    chain = class_chain(agent.library, agent.site)
-    place = next(number for number, each in enumerate(chain) if each.node is home.node)
-    further = {name for each in chain[place + 1 :] for name in each.module.class_bindings(each.node).first}
-    if "__init__" in further or agent.is_from_elsewhere or any(each.node.decorator_list for each in chain[place + 1 :]):
+def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[_Found]:
+    """Find `super().__init__(bus)` where the next constructor is that of GraphBusNode."""
+    bases = agent.bases_of(home)
+    is_next = not any(
+        "__init__" in each.module.class_bindings(each.node).first or each.node.decorator_list for each in bases
+    )
+    if not is_next or family_of(agent.library, agent.chain[0]).external - {NODE, "abc.ABC"}:
         return
     for node in own_nodes(method.node):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__":
-            given = [each for each in node.args if not isinstance(each, ast.Starred)]
-            if given or any(keyword.arg for keyword in node.keywords):
+            plain = [each for each in node.args if not isinstance(each, ast.Starred)]
+            if plain or any(keyword.arg for keyword in node.keywords):
                 message = f"{home.node.name}.__init__ gives arguments to GraphBusNode, which takes none"
-                hint = (
-                    "Write `super().__init__()`; an agent needs no bus of its own: `self.publish(...)` works as it is."
-                )
-                yield agent.report("GB315", home, node, message, hint)
+                yield "GB315", home, node, message, f"Write `super().__init__()`. {_NO_BUS}"
+
+
+_NO_BUS = "An agent is given no bus: it publishes with `self.publish(...)`, from `on_start` on."
+_NO_ARGUMENTS = (
+    "Set it up in `on_start`, give a default, or name a `factory` in [tool.graphbus.runtime] that makes the agents."
+)
 
 
 def check_constructors(wiring: Wiring) -> Iterator[Finding]:
@@ -322,40 +234,26 @@ def check_constructors(wiring: Wiring) -> Iterator[Finding]:
     for agent in wiring.asked:
         needed = _needed(agent, wiring)
         if needed and not _is_made(agent.name, wiring):
-            names = ", ".join(repr(name) for name in needed)
-            message = f"{agent.name} needs {names} to be made, and a graph makes its agents without arguments"
-            hint = (
-                "Leave it out: `self.publish(...)` works without a bus, from `on_start` on."
-                if {*needed} <= {"bus", "message_bus", "event_bus"}
-                else 'Name a `factory = "module:function"` in [tool.graphbus.runtime], give defaults, or set it up in `on_start`.'
+            message = (
+                f"{agent.name} needs {', '.join(needed)} to be made, and a graph makes its agents without arguments"
             )
             init = agent.method("__init__")
+            hint = _NO_BUS if {*needed} <= {"bus", "message_bus", "event_bus"} else _NO_ARGUMENTS
             yield report("GB315", agent.name, init.span if init else agent.name_span, message, hint)
 
 
 def _needed(agent: AgentDefinition, wiring: Wiring) -> list[str]:
-    """Name what the constructor of an agent cannot do without."""
+    """Name what the constructor of an agent cannot do without; that of a dataclass is made of its fields."""
     init = agent.method("__init__")
     if init is not None:
         return [each.name for each in init.parameters if not each.has_default and not each.kind.startswith("var")]
     source = wiring.evidence.source(agent.path)
-    if b"dataclass" not in source.data:
+    trees = ast.walk(source.parse()) if b"@dataclass" in source.utf8 else ()
+    tree = next((each for each in trees if isinstance(each, ast.ClassDef) and each.name == agent.name), None)
+    if tree is None or "dataclass" not in map(last_name, tree.decorator_list):
         return []
-    trees = (node for node in ast.walk(source.parse()) if isinstance(node, ast.ClassDef) and node.name == agent.name)
-    return [name for tree in trees for name in _fields_of(tree)]
-
-
-def _fields_of(tree: ast.ClassDef) -> Iterator[str]:
-    """Name the fields without a default of a class that is a dataclass."""
-    kinds = [each for each in tree.decorator_list if not isinstance(each, ast.Call) or not each.keywords]
-    if any(last_name(each.func if isinstance(each, ast.Call) else each) == "dataclass" for each in kinds):
-        for each in tree.body:
-            if (
-                isinstance(each, ast.AnnAssign)
-                and each.value is None
-                and "ClassVar" not in ast.unparse(each.annotation)
-            ):
-                yield ast.unparse(each.target)
+    fields = [each for each in tree.body if isinstance(each, ast.AnnAssign) and each.value is None]
+    return [ast.unparse(each.target) for each in fields if "ClassVar" not in ast.unparse(each.annotation)]
 
 
 def _is_made(name: str, wiring: Wiring) -> bool:
@@ -367,73 +265,37 @@ def _is_made(name: str, wiring: Wiring) -> bool:
     return False
 
 
-# --- GB318, GB321: handlers ------------------------------------------------------------------------
+# --- GB318, GB320, GB321: overrides, files that are not read, events ---------------------------------
 
 
-def _check_overrides(agent: _Agent) -> Iterator[Finding]:
-    """Find methods that lose what a decorator in the base says of them."""
-    chain = class_chain(agent.library, agent.site)
-    if len(chain) == 1:
-        return
-    bases = [(home, {each.name: each for each in methods_of(home.node.body)}) for home in chain]
-    for home, method in agent.methods:
-        name, place = method.node.name, next(n for n, (each, _) in enumerate(bases) if each.node is home.node)
-        base, below = next(((each, found[name]) for each, found in bases[place + 1 :] if name in found), (home, None))
-        if below is None or not below.decorator_list:
-            continue
-        kept = {decorator.name for decorator in method.effective}
-        for decorator in read_decorators(below.decorator_list, agent.scope(base)):
+def _check_overrides(agent: _Agent) -> Iterator[_Found]:
+    for home, method in agent.methods if len(agent.chain) > 1 else ():
+        name, kept = method.node.name, {decorator.name for decorator in method.effective}
+        below = (
+            (base, each) for base in agent.bases_of(home) for each in methods_of(base.node.body) if each.name == name
+        )
+        base, overridden = next(below, (home, method.node))
+        for decorator in read_decorators(overridden.decorator_list, agent.scope(base)) if base is not home else ():
             if decorator.name in (_SUBSCRIBE, _SCHEMA) and decorator.name not in kept:
-                yield _dropped(agent, (home, method), base, decorator)
+                loss = "hears nothing" if decorator.name == _SUBSCRIBE else "cannot be called over the bus"
+                message = f"{home.node.name}.{name} overrides {base.node.name}.{name} without its decorator, and {loss}"
+                written = f"Write `@{ast.unparse(decorator.node)}` above it as well"
+                yield "GB318", home, method.node, message, f"{written}; `{name} = None` says that this is meant."
 
 
-def _dropped(agent: _Agent, override: tuple[ClassSite, Method], base: ClassSite, decorator: Decorator) -> Finding:
-    home, method = override
-    name, written = method.node.name, f"@{ast.unparse(decorator.node)}"
-    loss = "hears nothing" if decorator.name == _SUBSCRIBE else "cannot be called over the bus"
-    message = f"{home.node.name}.{name} overrides {base.node.name}.{name} without its decorator, and so {loss}"
-    hint = f"Write `{written}` above it as well; `{name} = None` in the class says that this is meant."
-    return agent.report("GB318", home, method.node, message, hint, severity="warning")
-
-
-def _check_events(agent: _Agent) -> Iterator[Finding]:
-    """Find handlers that take the event and fields of its payload."""
+def _check_events(agent: _Agent) -> Iterator[_Found]:
     fields = {heard.method for heard in agent.definition.subscriptions if heard.shape == "fields"}
     for home, method in agent.methods:
-        arguments = annotated_arguments(method) if method.node.name in fields else ()
-        for name, annotation in arguments:
-            if annotation is not None and _is_event(annotation, agent.scope(home)):
-                message = (
-                    f"{home.node.name}.{method.node.name} takes the event {name!r} together with fields of the payload"
-                )
+        for name, annotation in annotated_arguments(method) if method.node.name in fields else ():
+            parts = [annotation.left, annotation.right] if isinstance(annotation, ast.BinOp) else [annotation]
+            if annotation and any(annotation_kind(part, agent.scope(home), UNKNOWN) == "event" for part in parts):
+                message = f"{home.node.name}.{method.node.name} takes the event {name!r} beside fields of the payload"
                 hint = f"Take `{name}: Event` alone and read {name}['field'], or take the fields alone."
-                yield agent.report("GB321", home, annotation, message, hint)
+                yield "GB321", home, annotation, message, hint
 
-
-def _is_event(annotation: ast.expr, scope: Scope) -> bool:
-    """True for `Event`, also as text, `Event | None` and `Optional[Event]`."""
-    if isinstance(annotation, ast.BinOp):
-        return _is_event(annotation.left, scope) or _is_event(annotation.right, scope)
-    if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
-        return _is_event(annotation.slice, scope)
-    return annotation_kind(annotation, scope, UNKNOWN) == "event"
-
-
-_CHECKS: tuple[Callable[[_Agent], Iterator[Finding]], ...] = (
-    _check_decorators,
-    _check_topics,
-    _check_subscribe,
-    _check_awaits,
-    _check_making,
-    _check_overrides,
-    _check_events,
-)
-
-
-# --- GB320: files that are not read ------------------------------------------------------------
 
 _OF_TESTS = re.compile(
-    rb"\b(?:def test|class Test\w*[ \t]*:|pytest|unittest|hypothesis|graphbus_core\.testing|import[^\n]*\bconnect)\b"
+    rb"\b(def test|class Test\w*[ \t]*:|pytest|unittest|hypothesis|graphbus_core\.testing|import[^\n]*\bconnect)\b"
 )
 
 
@@ -446,11 +308,14 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
         except BuildError:
             continue
         for node in tree.body if tree else ():
-            if isinstance(node, ast.ClassDef) and node.name not in wiring.agents and _derives(node):
+            bases = map(last_name, node.bases) if isinstance(node, ast.ClassDef) else ()
+            if "GraphBusNode" in bases and isinstance(node, ast.ClassDef) and node.name not in wiring.agents:
                 message = f"{node.name} is in no graph: {path} is not read, since its name is that of a test or hidden"
-                hint = "Give the file another name."
-                yield report("GB320", "", span_of(path, node), message, hint, severity="warning")
+                yield report(
+                    "GB320", "", span_of(path, node), message, "Give the file another name.", severity="warning"
+                )
 
 
-def _derives(node: ast.ClassDef) -> bool:
-    return any(last_name(base) == "GraphBusNode" for base in node.bases)
+_CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (
+    *(_check_decorators, _check_topics, _check_awaits, _check_making, _check_overrides, _check_events),
+)
