@@ -3,7 +3,7 @@
 wiring      who sends what to whom, and what a handler needs       edges      rules on topics, payloads and dependencies
 contracts   rules on schemas, calls and error shapes               bodies     rules on the code of an agent's own methods
 misuse      what Python accepts and a graph cannot do              awaiting   answers that nothing awaits
-offered     imports of what GraphBus does not have
+offered     imports of what GraphBus does not have                 declared   topics with a type, and annotations
 names       which names may be meant to be one                     again      what a change of a few files changes in the findings
 fixes/      findings -> changes, loaded when something is to be mended
 """
@@ -94,6 +94,8 @@ _RULES = (
     Rule("GB319", "name that GraphBus does not have", "error", "Something is imported from GraphBus that it does not have."),
     Rule("GB320", "agent in a skipped file", "warning", "An agent stands in a file that is not read because of its name."),
     Rule("GB321", "event beside fields", "error", "A handler takes the event together with fields of its payload."),
+    Rule("GB322", "wrong Topic", "error", "A `Topic` is given a malformed name, or something that is no type."),
+    Rule("GB323", "annotation without meaning", "error", "A handler is annotated with a name that its file does not define."),
 )  # fmt: skip
 
 REGISTER: dict[str, Rule] = {rule.code: rule for rule in _RULES}

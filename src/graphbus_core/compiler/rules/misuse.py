@@ -31,8 +31,9 @@ from graphbus_core.compiler.reading.modules import (
 from graphbus_core.compiler.reading.syntax import own_nodes, span_of
 from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
+from graphbus_core.compiler.rules.declared import check_annotations, check_topics
 from graphbus_core.compiler.rules.offered import check_imports
-from graphbus_core.compiler.rules.wiring import Wiring, last_name, report, trees_with
+from graphbus_core.compiler.rules.wiring import Wiring, last_name, owns, report, trees_with
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding, Severity
@@ -73,7 +74,7 @@ class _Agent(NamedTuple):
 
 def check_file(file: ReadFile) -> tuple[Finding, ...]:
     """Find what is wrong in a file, as far as it needs the syntax tree."""
-    found = list(check_imports(file))
+    found = [*check_imports(file), *check_topics(file), *check_annotations(file)]
     for tree, definition, methods in file.agents:
         found += check_class(tree, definition, file.module.source, {each.node.name: each.body for _, each in methods})
         agent = _Agent(file.library, definition, methods, class_chain(file.library, ClassSite(file.module, tree)))
@@ -180,7 +181,7 @@ def _check_making(agent: _Agent) -> Iterator[_Found]:
         yield from _check_super(agent, home, method)
         owned = {name for _, each in agent.every for name in (each.node.name, *each.body.written)}
         owned |= {name for each in agent.chain for name in each.module.class_bindings(each.node).first}
-        wanted = {"publish", "request", "call", "agent", "state"} - owned
+        wanted = {"publish", "request", "call", "state"} - owned
         for node, name in _on_self(method):
             helper = methods.get(name) if name not in _MAKING else None
             used = {name} if name in wanted else {each for _, each in _on_self(helper)} & wanted if helper else set()
@@ -232,12 +233,14 @@ def check_constructors(wiring: Wiring) -> Iterator[Finding]:
     if getattr(wiring.evidence.config.settings.runtime, "factory", ""):
         return
     for agent in wiring.asked:
-        needed = _needed(agent, wiring)
-        if needed and not _is_made(agent.name, wiring):
+        needed, init = _needed(agent, wiring), agent.method("__init__")
+        is_inherited = init is not None and any(
+            owns(other, init.span) for other in wiring.agents.values() if other is not agent
+        )
+        if needed and not is_inherited and not _is_made(agent.name, wiring):
             message = (
                 f"{agent.name} needs {', '.join(needed)} to be made, and a graph makes its agents without arguments"
             )
-            init = agent.method("__init__")
             hint = _NO_BUS if {*needed} <= {"bus", "message_bus", "event_bus"} else _NO_ARGUMENTS
             yield report("GB315", agent.name, init.span if init else agent.name_span, message, hint)
 

@@ -1,4 +1,4 @@
-"""GB312 to GB321: what Python accepts without a word, and what does nothing or fails when the graph runs."""
+"""GB312 to GB323: what Python accepts without a word, and what does nothing or fails when the graph runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ from graphbus_core.compiler import rules
 from graphbus_core.model.config import Settings
 from tests.checking import Files, assert_marked, only_finding, read
 
-MISUSE = ("GB310", "GB312", "GB313", "GB314", "GB315", "GB316", "GB317", "GB318", "GB319", "GB320", "GB321")
+MISUSE = (
+    "GB310",
+    "GB312",
+    "GB313",
+    "GB314",
+    "GB315",
+    "GB316",
+    "GB317",
+    "GB318",
+    "GB319",
+    "GB320",
+    "GB321",
+    "GB322",
+    "GB323",
+)
 
 DECORATORS = {
     "a bare subscribe": """
@@ -982,7 +996,161 @@ def test_events_beside_fields_are_found(tmp_path: Path, text: str) -> None:
     assert_marked(tmp_path, text, *MISUSE)
 
 
+TOPICS = {
+    "a malformed name": """
+        from graphbus_core import Topic
+        class Order: ...
+        CREATED = Topic("Order/Created", Order)  #! GB322
+        PAID = Topic("/Order//Paid", Order)  #! GB322
+        SPACE = Topic("/Order Created", payload=Order)  #! GB322
+        MANY = Topic("/**/Created", Order)  #! GB322
+        EMPTY = Topic("", Order)  #! GB322
+        NUMBER = Topic(3, Order)  #! GB322
+    """,
+    "a malformed name of a constant": """
+        from graphbus_core.model.topics import Topic
+        NAME = "Order"
+        CREATED = Topic(f"{NAME}/Created", dict)  #! GB322
+    """,
+    "no type": """
+        import graphbus_core as gb
+        CREATED = gb.Topic("/Order/Created")  #! GB322
+    """,
+    "nothing at all": """
+        from graphbus_core import Topic
+        CREATED = Topic()  #! GB322 GB322
+    """,
+    "no type but a value": """
+        from typing import Callable
+        from graphbus_core import Topic
+        class Order: ...
+        def make(): ...
+        TEXT = Topic("/A", "Order")  #! GB322
+        NUMBER = Topic("/A", 3)  #! GB322
+        OBJECT = Topic("/A", Order())  #! GB322
+        FUNCTION = Topic("/A", make)  #! GB322
+        BUILTIN = Topic("/A", len)  #! GB322
+        CALLABLE = Topic("/A", Callable[[int], int])  #! GB322
+    """,
+    "in a class": """
+        from graphbus_core import Topic as T
+        class Topics:
+            CREATED = T("Order", dict)  #! GB322
+    """,
+}
+RIGHT_TOPICS = {
+    "types": """
+        import datetime
+        from typing import Any, TypedDict, Union
+        import elsewhere
+        from elsewhere import Model, make_type
+        from graphbus_core import Topic
+        class Order(TypedDict):
+            sku: str
+        class Generic(elsewhere.Base): ...
+        Alias = dict[str, int]
+        TOPICS = [
+            Topic("/A", Order), Topic("/A", payload=Order), Topic(name="/A", payload=Order), Topic("/A/*", list[Order]),
+            Topic("/**", Any), Topic("/A", object), Topic("/A", Alias), Topic("/A", int | str), Topic("/A", Union[int, str]),
+            Topic("/A", Model), Topic("/A", make_type("x")), Topic("/A", elsewhere.Other[Order]), Topic("/A", datetime.date),
+            Topic("/A", None), Topic("/A", {"sku": str}), Topic[Order]("/A", Order), Topic("/A", Generic[int]),
+        ]
+    """,
+    "hidden": """
+        from graphbus_core import Topic
+        GIVEN = ("/A", dict)
+        A = Topic(*GIVEN)
+        B = Topic(**{"name": "/A", "payload": dict})
+    """,
+    "another Topic": """
+        from kafka import Topic
+        A = Topic("orders", "text")
+        class GraphBusNode: ...
+    """,
+    "an own Topic": """
+        class Topic:
+            def __init__(self, name): ...
+        A = Topic("orders")
+    """,
+}
+
+
+@pytest.mark.parametrize("text", [*TOPICS.values(), *RIGHT_TOPICS.values()], ids=[*TOPICS, *RIGHT_TOPICS])
+def test_topics_that_are_none_are_found(tmp_path: Path, text: str) -> None:
+    assert_marked(tmp_path, text, *MISUSE)
+
+
+def test_a_topic_that_is_computed_is_noted(tmp_path: Path) -> None:
+    text = """
+        import os
+        from graphbus_core import Topic
+        CREATED = Topic("/" + os.environ["TENANT"] + "/Created", dict)
+    """
+    finding = only_finding(read(tmp_path, text), "GB322")
+    assert (finding.severity, finding.span.line) == ("info", 4)
+
+
+ANNOTATIONS = {
+    "a handler": """
+        from __future__ import annotations
+        class A(GraphBusNode):
+            @subscribe("/X")
+            def on_x(self, order: Order): ...  #! GB323
+    """,
+    "as text": """
+        class A(GraphBusNode):
+            @subscribe("/X")
+            def on_x(self, order: "Order | None"): ...  #! GB323
+    """,
+    "within": """
+        class A(GraphBusNode):
+            @schema_method({"orders": list}, {})
+            def act(self, orders: "list[Order]") -> "dict[str, Quote]": ...  #! GB323 GB323
+    """,
+    "a module": """
+        from __future__ import annotations
+        class A(GraphBusNode):
+            @subscribe("/X")
+            def on_x(self, order: model.Order): ...  #! GB323
+    """,
+}
+RIGHT_ANNOTATIONS = {
+    "defined later": """
+        from __future__ import annotations
+        from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeVar
+        import model
+        if TYPE_CHECKING:
+            from model import Paid
+        T = TypeVar("T")
+        class A(GraphBusNode):
+            Local = dict
+            @subscribe("/X")
+            def on_x(self, order: Order): ...
+            @subscribe("/Y")
+            def on_y(self, order: "Paid | model.Order | None"): ...
+            @subscribe("/Z")
+            def on_z(self, kind: Literal["Nope"], more: Annotated[int, "Nope more"], local: Local, text: "not, a type"): ...
+            def helper(self, order: Nope): ...
+        class Order: ...
+    """,
+    "from a star": """
+        from __future__ import annotations
+        from model import *
+        class A(GraphBusNode):
+            @subscribe("/X")
+            def on_x(self, order: Order): ...
+    """,
+}
+
+
+@pytest.mark.parametrize(
+    "text", [*ANNOTATIONS.values(), *RIGHT_ANNOTATIONS.values()], ids=[*ANNOTATIONS, *RIGHT_ANNOTATIONS]
+)
+def test_annotations_that_name_nothing_are_found(tmp_path: Path, text: str) -> None:
+    assert_marked(tmp_path, text, *MISUSE)
+
+
 def test_each_rule_has_wrong_and_right_examples() -> None:
-    wrong = {**DECORATORS, **NOT_AWAITED, **MADE, **OVERRIDES, **IMPORTS, **SKIPPED, **EVENTS}
+    wrong = {**DECORATORS, **NOT_AWAITED, **MADE, **OVERRIDES, **IMPORTS, **SKIPPED, **EVENTS, **TOPICS, **ANNOTATIONS}
     assert all(any(code in str(text) for text in wrong.values()) for code in MISUSE[1:])
     assert set(MISUSE) <= set(rules.REGISTER)
