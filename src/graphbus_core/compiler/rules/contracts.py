@@ -123,7 +123,9 @@ def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
                 f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
                 guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
                 related=map(described, sent or ()),
-                data={"old": demand.name, "new": meant} if meant and demand.is_parameter else None,
+                data={"old": demand.name, "new": meant}
+                if meant
+                else {"missing": demand.name, "type": str(demand.type)},
             )
 
 
@@ -142,20 +144,24 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             hint = did_you_mean(call.method, offered).strip() or f"It offers: {', '.join(offered) or 'nothing'}."
         related = [Related(callee.name, method.span if method else callee.name_span, callee.name)]
         message = f"{caller.name} calls {callee.name}.{call.method}, but {what}"
-        yield report("GB110", caller.name, call.span, message, hint, related=related)
+        meant = "" if method else near_match(call.method, offered)
+        data = {"called": call.method, "new": meant} if meant else None
+        yield report("GB110", caller.name, call.span, message, hint, related=related, data=data)
     elif method.input_schema is not None:
         name = f"{callee.name}.{method.name}"
         taken = Related(callee.name, method.schema_span or method.span, f"{name} takes {method.input_schema}")
         for message, hint, near in _arguments(call, name, method.input_schema):
             old, _, new = near.partition(" ")
-            data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if near else None
+            data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
+            field = method.input_schema.get(old)
+            data = {"missing": old, "type": str(field.type)} if field and not new else data
             yield report(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
             )
 
 
 def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str, str]]:
-    """Give what is wrong with each argument of a call: a message, a hint, and `"declared given"` for two near names."""
+    """Give what is wrong with each argument: message, hint, `"declared given"` for near names, `"declared"` for none."""
     given = call.arguments.names
     unknown = (
         [] if wanted.is_open else [field.name for field in call.arguments.fields if field.name not in wanted.names]
@@ -170,7 +176,7 @@ def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str
                 f"{field} {near}",
             )
         else:
-            yield f"{name} its {field!r} not at all", f"Pass {field!r} as well.", ""
+            yield f"{name} its {field!r} not at all", f"Pass {field!r} as well.", field
     for field in unknown:
         if field not in renamed.values():
             hint = did_you_mean(field, wanted.names).strip() or f"It takes {wanted}."
@@ -330,7 +336,7 @@ class _Contract:
             if field and not parameter.is_annotated and parameter.kind in _BY_NAME and field.type.kind not in _OPEN:
                 message = f"{self._name} takes {field.name!r} without an annotation; its input_schema says {field.type}"
                 hint = f"Annotate it: `{field.name}: {field.type}`."
-                data = {"parameter": field.name}
+                data = {"parameter": field.name, "method": self._name}
                 yield report("GB201", self._agent.name, parameter.span, message, hint, severity="info", data=data)
 
     def results(self) -> Iterator[Finding]:
@@ -343,7 +349,7 @@ class _Contract:
         kinds = {each.type.kind for each in returned}
         if schema and not self._method.has_return_annotation and kinds and kinds <= {"dict", "record"}:
             message = f"{self._name} has no return annotation; its output_schema says that it returns a dict"
-            data = {"method": self._method.name}
+            data = {"method": self._name}
             hint = "Annotate it: `-> dict[str, Any]`."
             yield report("GB202", self._agent.name, self._place, message, hint, severity="info", data=data)
 
@@ -387,7 +393,7 @@ class _Contract:
         hint = f"Rename {meant!r} to {name!r}."
         if self._callers:
             hint = f"{hint[:-1]}, there and in what reads the result: {', '.join(self._callers)} may call it."
-        data = None if self._callers else {"old": meant, "new": name, "method": self._method.name}
+        data = {"old": meant, "new": name, "method": self._method.name}
         return self._finding("GB103", span, message, hint, data=data)
 
     def _finding(
