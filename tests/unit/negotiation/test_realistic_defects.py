@@ -103,7 +103,6 @@ UNFOUND = {"a key misspelled where it is read", "a key misspelled in a helper me
 
 UNMENDED = {
     "a topic with a word left out",
-    "a key renamed where it is sent",
     "an argument left out that is nowhere",
     "an argument of another type",
     "a method renamed",

@@ -12,7 +12,7 @@ from graphbus_core.compiler.rules.wiring import Heard, Wiring, accepted_fields, 
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
-from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.compatibility import is_disjoint, why_not
 from graphbus_core.schema.types import Field, Schema, Type
 
 # --- GB120: error shapes ------------------------------------------------------------------------
@@ -154,7 +154,8 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             old, _, new = near.partition(" ")
             data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
             field = method.input_schema.get(old)
-            data = {"missing": old, "type": str(field.type)} if field and not new else data
+            if field and not new:
+                data = _lacking(field, method.input_schema)
             yield report(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
             )
@@ -168,6 +169,12 @@ def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str
     )
     missing = [field.name for field in wanted.fields if field.required and field.name not in given]
     renamed = {} if call.has_unknown else {field: near_match(field, unknown) for field in missing}
+    if (
+        renamed
+        and len(missing) == len(unknown) == 1
+        and _may_be_one(wanted.get(missing[0]), call.arguments.get(unknown[0]))
+    ):
+        renamed = dict(zip(missing, unknown, strict=True))  # it can be nothing else
     for field, near in renamed.items():
         if near:
             yield (
@@ -384,10 +391,13 @@ class _Contract:
 
     def _missing_key(self, name: str, meant: str, span: SourceSpan) -> Finding:
         """Callers may read either name: which one has to change is for people to say, then."""
-        if not meant:
+        schema = self._method.output_schema
+        field = schema.get(name) if schema else None
+        if not meant and schema and field:
             message = f"{self._name} returns no {name!r}, which its output_schema declares"
+            hint = f"Return {name!r} as well, or mark it as NotRequired in the schema."
             return self._finding(
-                "GB103", span, message, f"Return {name!r} as well, or mark it as NotRequired in the schema."
+                "GB103", span, message, hint, data={**_lacking(field, schema), "method": self._method.name}
             )
         message = f"{self._name} returns {meant!r} where its output_schema declares {name!r}"
         hint = f"Rename {meant!r} to {name!r}."
@@ -408,6 +418,16 @@ class _Contract:
     ) -> Finding:
         related = self._schema_place
         return report(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
+
+
+def _lacking(field: Field, wanted: Schema) -> dict[str, str]:
+    """What a fix needs to know to give a field that is left out."""
+    return {"missing": field.name, "type": str(field.type), "wanted": " ".join(sorted(wanted.names))}
+
+
+def _may_be_one(one: Field | None, other: Field | None) -> bool:
+    """Tell whether two fields may be meant to be one, as far as their types say."""
+    return one is not None and other is not None and not is_disjoint(one.type, other.type)
 
 
 def _pairs(names: list[str], others: list[str]) -> dict[str, str]:

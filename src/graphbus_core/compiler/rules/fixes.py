@@ -18,8 +18,10 @@ from graphbus_core.compiler.rules.bodies import defaulted
 from graphbus_core.compiler.rules.renames import (
     REFLECTING,
     giving_place,
+    is_read,
+    key_of,
     parameter_of,
-    rename_called,
+    rename_entries,
     rename_handed_over,
     rename_key,
     rename_key_returned,
@@ -50,7 +52,8 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
     edits = TokenEdits(evidence, is_narrow=is_narrow)
     first, *others = findings
     try:
-        remedy = MENDERS[first.code](first, edits)
+        mender = _give_as_well if "missing" in first.data else MENDERS[first.code]
+        remedy = mender(first, edits)
         more = [MENDERS[finding.code](finding, edits) for finding in others]
         changes = edits.changes()
     except Refused:
@@ -261,8 +264,9 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     old, new = finding.data.get("old", ""), finding.data["new"]
     agents = edits.wiring.agents
     agent = agents[finding.agent]
-    if agent.name in _needed_by(new, agents):
-        raise Refused("the dependencies would form a circle")
+    is_meant = not old and any(each.name not in agents for each in agent.dependencies)
+    if is_meant or agent.name in _needed_by(new, agents):
+        raise Refused("the dependencies would form a circle, or another one is misnamed")
     misnamed = [each.span for each in agent.dependencies if each.name == old]
     for span in (*misnamed, *(call.span for call in agent.calls if old and call.agent == old)):
         rename_literal(edits, span, old, new)
@@ -297,37 +301,45 @@ def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> None:
     symbol.insert_line_above(f"@depends_on({written})")
 
 
-def _mend_read(finding: Finding, edits: TokenEdits) -> Remedy:
-    """GB003: one name for a key, or a key that is sent as well."""
-    return _give_as_well(finding, edits) if "missing" in finding.data else rename_key(finding, edits)
-
-
-def _mend_payload(finding: Finding, edits: TokenEdits) -> Remedy:
-    """GB004: likewise."""
-    return _give_as_well(finding, edits) if "missing" in finding.data else rename_key_sent(finding, edits)
-
-
-def _mend_call(finding: Finding, edits: TokenEdits) -> Remedy:
-    """GB110: the method, the arguments and the names that are declared."""
-    if "missing" in finding.data:
-        return _give_as_well(finding, edits)
-    return rename_called(finding, edits) if "called" in finding.data else rename_handed_over(finding, edits)
-
-
 def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
-    """Send or pass what is wanted and stands there as a parameter or local name of this very name."""
-    name, span = finding.data["missing"], giving_place(finding, edits.wiring)
+    """Send or pass what is wanted and stands there: under another name, or as a parameter or local name of this very name."""
+    name, (span, wanted) = finding.data["missing"], giving_place(finding, edits.wiring)
     symbol = edits.at(span)
     given = symbol.expression_at(span)
+    keys, values = _given(given)
+    same = [key for key, value in zip(keys, values, strict=True) if _says(value) == name]
+    if same:
+        old = key_of(only(same))
+        if old in wanted or (finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.evidence)):
+            raise Refused("it is wanted under its name")
+        rename_entries([(symbol, only(same))], old, name)
+        return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")
     _refuse_unfit(name, finding.data["type"], given, symbol.function)
-    if isinstance(given, ast.Dict) and given.keys and given.keys[0]:
-        quote = symbol.text_of(given.keys[0])[-1]
-        symbol.insert_behind(given.values[-1], f", {quote}{name}{quote}: {name}")
-    elif isinstance(given, ast.Call) and given.args:
-        symbol.insert_behind(given.keywords[-1] if given.keywords else given.args[-1], f", {name}={name}")
-    else:
-        raise Refused("it is not known where to write it")
+    quote = symbol.text_of(keys[-1])[-1] if isinstance(keys[-1], ast.expr) else ""
+    entry = f"{quote}{name}{quote}: {name}" if quote else f"{name}={name}"
+    symbol.insert_behind(values[-1], f", {entry}")
     return Remedy(f"Give {name!r} as well{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list[ast.expr]]:
+    """Give the keys and values of a display, or the arguments of a call, that are all written there."""
+    keys: list[ast.Constant | ast.keyword] = []
+    if isinstance(expression, ast.Dict):
+        keys += [key for key in expression.keys if isinstance(key, ast.Constant)]
+        values = expression.values
+    elif isinstance(expression, ast.Call):
+        keys += [keyword for keyword in expression.keywords if keyword.arg]
+        values = [keyword.value for keyword in expression.keywords]
+    if not keys or len(keys) != len(values):
+        raise Refused("it is not known where to write it")
+    return keys, values
+
+
+def _says(value: ast.expr) -> object:
+    """Give the name that a value has where it comes from: `total` of `order.total` and of `order["total"]`."""
+    if isinstance(value, ast.Subscript):
+        return value.slice.value if isinstance(value.slice, ast.Constant) else None
+    return last_name(value)
 
 
 def _refuse_unfit(name: str, wanted: str, given: ast.expr, function: Function) -> None:
@@ -345,14 +357,14 @@ def _refuse_unfit(name: str, wanted: str, given: ast.expr, function: Function) -
 
 MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB001": rename_topic,
-    "GB003": _mend_read,
-    "GB004": _mend_payload,
+    "GB003": rename_key,
+    "GB004": rename_key_sent,
     "GB005": rename_requested,
     "GB010": _connect,
     "GB101": rename_to_field,
     "GB102": _declare_parameter,
     "GB103": rename_key_returned,
-    "GB110": _mend_call,
+    "GB110": rename_handed_over,
     "GB201": _annotate_parameter,
     "GB202": _annotate_result,
     "GB210": _add_guard,

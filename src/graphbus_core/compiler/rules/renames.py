@@ -184,7 +184,7 @@ def rename_key_sent(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB004: send the key under the name that the other publishers or the declaration give it, and read it under this name."""
     old, new = finding.data["old"], finding.data["new"]
     wiring = edits.wiring
-    mine = next(each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
+    mine = _publication(finding, wiring)
     sent = wiring.publishers(mine.topic)
     odd = _misnamed(sent, old, new) or [mine]
     readers = [heard for heard in wiring.hearers(mine.topic) if old in _asked(heard)]
@@ -213,16 +213,18 @@ def rename_key_returned(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB103: return the key under the name that the output schema gives it, unless something may read the other one."""
     old, new = finding.data["old"], finding.data["new"]
     symbol = edits.at(finding.span)
-    returned = only(
-        [node.value for node in symbol.nodes_at(finding.span) if isinstance(node, ast.Return) and node.value]
-    )
-    found = list(_entries(returned, symbol, edits, old))
-    is_read = any(True for _ in calls_of(finding.data["method"], edits.evidence, dropped=False))
-    if is_read and _mentions(old, edits.evidence) > len(found):
+    found = list(_entries(symbol.expression_at(finding.span), symbol, edits, old))
+    if is_read(finding.data["method"], old, len(found), edits.evidence):
         raise Refused("something may read the other key")
-    _rename_entries(found, old, new)
+    rename_entries(found, old, new)
     title = f"Return {new!r} instead of {old!r}{edits.where}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
+    """Tell whether something may read a key of what a method returns: it is mentioned more often than where it is returned."""
+    is_used = any(True for _ in calls_of(method, evidence, dropped=False))
+    return is_used and _mentions(key, evidence) > known
 
 
 def _mentions(key: str, evidence: Evidence) -> int:
@@ -255,11 +257,25 @@ def _places(own: Subscription) -> set[SourceSpan]:
     return {own.span} | {read.span for read in own.reads} | {field.span for field in own.fields}
 
 
-def giving_place(finding: Finding, wiring: Wiring) -> SourceSpan:
-    """Give where something is missing: at the finding, or where the only event is sent that reaches its handler."""
+def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozenset[str]]:
+    """Give where something is missing, and what is wanted there under its own name.
+
+    That is at the finding, or where the only event is sent that reaches its handler.
+    """
+    if "wanted" in finding.data:
+        return finding.span, frozenset(finding.data["wanted"].split())
     heard = _handlers(finding, wiring)
-    sent = only(_reaching(heard[0], wiring)) if heard else None
-    return (sent and sent.publication.payload_span) or finding.span
+    sent = only(_reaching(heard[0], wiring)) if heard else _publication(finding, wiring)
+    known = [*map(_asked, wiring.hearers(sent.topic)), *map(_declared_keys, wiring.publishers(sent.topic))]
+    return sent.publication.payload_span or finding.span, frozenset().union(*known)
+
+
+def _publication(finding: Finding, wiring: Wiring) -> Sent:
+    return next(each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
+
+
+def _declared_keys(sent: Sent) -> frozenset[str]:
+    return _sent_keys(sent) if sent.publication.is_declared else frozenset()
 
 
 def _hearers(sent: Iterable[Sent], wiring: Wiring) -> list[Heard]:
@@ -314,7 +330,7 @@ def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
     if span is None:
         raise Refused("there is no payload")
     symbol = edits.at(span)
-    _rename_entries(_entries(symbol.expression_at(span), symbol, edits, old), old, new)
+    rename_entries(_entries(symbol.expression_at(span), symbol, edits, old), old, new)
 
 
 # --- entries of dict displays -------------------------------------------------------------------
@@ -322,7 +338,13 @@ def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
 _SHOWING = frozenset({"log", "print", "debug", "info", "warning", "error"})
 
 
-def _rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
+def key_of(node: ast.Constant | ast.keyword) -> str:
+    """Give the key of an entry."""
+    return str(node.arg if isinstance(node, ast.keyword) else node.value)
+
+
+def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
+    """Give these entries another key."""
     found = list(entries)
     for symbol, node in found:
         if isinstance(node, ast.keyword):
@@ -409,6 +431,8 @@ def rename_to_field(finding: Finding, edits: TokenEdits) -> Remedy:
 
 def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB110: one name for what is given and what is taken; the arguments of a call bear the names that are declared."""
+    if "called" in finding.data:
+        return _rename_called(finding, edits)
     if "agent" not in finding.data:
         return rename_key(finding, edits)
     old, new = finding.data["old"], finding.data["new"]
@@ -430,8 +454,8 @@ def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(f"Pass {old!r} instead of {new!r}{edits.where}", "align_schema", affected)
 
 
-def rename_called(finding: Finding, edits: TokenEdits) -> Remedy:
-    """GB110: call the method that is there."""
+def _rename_called(finding: Finding, edits: TokenEdits) -> Remedy:
+    """Call the method that is there."""
     old, new = finding.data["called"], finding.data["new"]
     symbol = edits.at(finding.span)
     node = symbol.expression_at(finding.span)
@@ -447,7 +471,7 @@ def _rename_argument(edits: TokenEdits, call: Call, old: str, new: str) -> None:
     node = symbol.expression_at(call.span)
     if not isinstance(node, ast.Call) or new in {keyword.arg for keyword in node.keywords}:
         raise Refused("it is no plain call")
-    _rename_entries(_keywords(node, symbol, edits, old), old, new)
+    rename_entries(_keywords(node, symbol, edits, old), old, new)
 
 
 def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:

@@ -161,8 +161,10 @@ class Symbol:
                 yield node
 
     def expression_at(self, span: SourceSpan) -> ast.expr:
-        """Give the expression that a span covers."""
+        """Give the expression that a span covers, or that is returned there."""
         for node in self.nodes_at(span):
+            if isinstance(node, ast.Return) and node.value:
+                return node.value
             if isinstance(node, ast.expr) and (node.end_lineno, node.end_col_offset) == (
                 span.end_line,
                 span.end_column,
