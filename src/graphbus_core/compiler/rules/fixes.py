@@ -307,13 +307,16 @@ def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
     symbol = edits.at(span)
     given = symbol.expression_at(span)
     keys, values = _given(given)
-    same = [key for key, value in zip(keys, values, strict=True) if _says(value) == name]
+    odd = [(key, value) for key, value in zip(keys, values, strict=True) if key_of(key) not in wanted]
+    same = [key for key, value in odd if any(name in _named(node) for node in ast.walk(value))]
     if same:
         old = key_of(only(same))
-        if old in wanted or (finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.evidence)):
-            raise Refused("it is wanted under its name")
+        if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.evidence):
+            raise Refused("something may read the other key")
         rename_entries([(symbol, only(same))], old, name)
         return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")
+    if finding.code == "GB103" or (odd and "wanted" in finding.data):
+        raise Refused("another key may be meant, or another value")
     _refuse_unfit(name, finding.data["type"], given, symbol.function)
     quote = symbol.text_of(keys[-1])[-1] if isinstance(keys[-1], ast.expr) else ""
     entry = f"{quote}{name}{quote}: {name}" if quote else f"{name}={name}"
@@ -335,11 +338,9 @@ def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list
     return keys, values
 
 
-def _says(value: ast.expr) -> object:
-    """Give the name that a value has where it comes from: `total` of `order.total` and of `order["total"]`."""
-    if isinstance(value, ast.Subscript):
-        return value.slice.value if isinstance(value.slice, ast.Constant) else None
-    return last_name(value)
+def _named(node: ast.AST) -> tuple[object, ...]:
+    """Give the names that a value has where it comes from: `total`, `order.total` and `order["total"]`."""
+    return getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "value", None)
 
 
 def _refuse_unfit(name: str, wanted: str, given: ast.expr, function: Function) -> None:
