@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from graphbus_core.compiler.reading.annotations import text_of
 from graphbus_core.compiler.reading.facts import ReadFile
-from graphbus_core.compiler.reading.methods import annotated_arguments, call_argument
+from graphbus_core.compiler.reading.methods import annotated_arguments
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     External,
@@ -18,13 +18,13 @@ from graphbus_core.compiler.reading.modules import (
     Symbol,
     resolve_through,
 )
-from graphbus_core.compiler.reading.syntax import children_of, parse_expression, span_of
+from graphbus_core.compiler.reading.syntax import call_argument, children_of, parse_expression, span_of
 from graphbus_core.compiler.rules.wiring import last_name, report
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.findings import Finding, Severity
 from graphbus_core.model.topics import is_topic_or_pattern
 
-_TOPICS = (External("graphbus_core.Topic"), External("graphbus_core.model.topics.Topic"))
+_TOPIC = External("graphbus_core.Topic")
 _NO_TYPES = frozenset({"typing.Callable", "collections.abc.Callable", "builtins.complex", "builtins.type"})
 _LIKE = "Topics look like `/Order/Created`; `*` stands for one segment, `**` at the end for one or more."
 
@@ -36,7 +36,7 @@ def check_topics(file: ReadFile) -> Iterator[Finding]:
     for node in ast.walk(file.module.tree) if is_named and b"Topic" in file.module.source.data else ():
         made = node.func if isinstance(node, ast.Call) else None
         made = made.value if isinstance(made, ast.Subscript) else made
-        if isinstance(node, ast.Call) and made is not None and resolve_through(made, scope) in _TOPICS:
+        if isinstance(node, ast.Call) and made is not None and resolve_through(made, scope) == _TOPIC:
             is_hidden = any(isinstance(each, ast.Starred) for each in node.args) or any(
                 not each.arg for each in node.keywords
             )
