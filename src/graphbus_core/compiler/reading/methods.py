@@ -49,6 +49,7 @@ def _may_not_return(call: ast.Call, view: View, *, in_doubt: bool) -> bool:
 
 
 _ATTRIBUTE_DECORATORS = frozenset({"setter", "getter", "deleter"})
+
 _WRAPPERS = PROPERTIES | {"builtins.classmethod", "builtins.staticmethod"}
 
 
