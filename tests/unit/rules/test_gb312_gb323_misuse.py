@@ -8,7 +8,7 @@ import pytest
 
 from graphbus_core.compiler import rules
 from graphbus_core.model.config import Settings
-from tests.checking import Files, assert_marked, only_finding, read
+from tests.checking import Files, assert_marked, found, mended, only_finding, read, text_of
 
 MISUSE = (
     "GB310",
@@ -356,6 +356,23 @@ AWAITED = {
 @pytest.mark.parametrize("body", [*NOT_AWAITED.values(), *AWAITED.values()], ids=[*NOT_AWAITED, *AWAITED])
 def test_answers_that_are_not_awaited_are_found(tmp_path: Path, body: str) -> None:
     assert_marked(tmp_path, asking(body), *MISUSE)
+
+
+@pytest.mark.parametrize("body", NOT_AWAITED.values(), ids=NOT_AWAITED)
+def test_await_is_written_where_it_surely_helps(tmp_path: Path, body: str) -> None:
+    project = read(tmp_path, asking(body))
+    finding = only_finding(project, "GB314")
+    if "for s in skus)" in body or 'f"' in body:
+        assert not finding.is_fixable
+        return
+    after = mended(project, "GB314")
+    compile(text_of(after), "agents.py", "exec")
+    assert found(after, "GB314") == []
+
+
+def test_an_answer_whose_key_is_read_is_awaited_in_brackets(tmp_path: Path) -> None:
+    project = mended(read(tmp_path, asking(NOT_AWAITED["a key"])), "GB314")
+    assert '(await self.call("Stock", "count", sku=sku))["n"]' in text_of(project)
 
 
 def test_a_plain_method_awaits_nothing(tmp_path: Path) -> None:
@@ -878,6 +895,14 @@ RIGHT_SKIPPED: dict[str, Files] = {
 
 @pytest.mark.parametrize("files", [*SKIPPED.values(), *RIGHT_SKIPPED.values()], ids=[*SKIPPED, *RIGHT_SKIPPED])
 def test_agents_in_files_that_are_not_read_are_found(tmp_path: Path, files: Files) -> None:
+    assert_marked(tmp_path, files, *MISUSE)
+
+
+def test_a_comment_silences_what_is_found_in_a_file_that_is_not_read(tmp_path: Path) -> None:
+    files = {
+        "orders.py": "class A(GraphBusNode): ...",
+        "test_stock.py": "class Stock(GraphBusNode): ...  # graphbus: ignore[GB320]",
+    }
     assert_marked(tmp_path, files, *MISUSE)
 
 

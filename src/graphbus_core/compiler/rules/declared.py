@@ -24,7 +24,8 @@ _COMPUTED = "What it publishes and hears is not checked: write a constant."
 def check_topics(file: ReadFile) -> Iterator[Finding]:
     """Find each `Topic(...)` whose name or type cannot be; one whose name is computed is a note."""
     scope, path = Scope(file.library, file.module), file.module.path
-    for node in ast.walk(file.module.tree) if b"Topic" in file.module.source.data else ():
+    homes = {"graphbus_core", "graphbus_core.Topic", "graphbus_core.model.topics.Topic"}
+    for node in ast.walk(file.module.tree) if homes.intersection(file.imports) else ():
         made = node.func if isinstance(node, ast.Call) else None
         made = made.value if isinstance(made, ast.Subscript) else made
         if (

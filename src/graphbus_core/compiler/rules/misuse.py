@@ -79,9 +79,9 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
         found += check_class(tree, definition, file.module.source, {each.node.name: each.body for _, each in methods})
         agent = _Agent(file.library, definition, methods, class_chain(file.library, ClassSite(file.module, tree)))
         for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
-            span, is_doubtful = span_of(home.module.path, node), code == "GB318"
-            severity: Severity = "warning" if is_doubtful else "error"
-            found.append(report(code, definition.name, span, message, hint, severity=severity))
+            span, data = span_of(home.module.path, node), {"call": ast.unparse(node)} if code == "GB314" else None
+            severity: Severity = "warning" if code == "GB318" else "error"
+            found.append(report(code, definition.name, span, message, hint, severity=severity, data=data))
     return tuple(found)
 
 
