@@ -30,6 +30,7 @@ from graphbus_core.compiler.rules.renames import (
     rename_requested,
     rename_to_field,
     rename_topic,
+    said_by_reader,
     schema_display,
 )
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
@@ -52,8 +53,7 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
     edits = TokenEdits(evidence, is_narrow=is_narrow)
     first, *others = findings
     try:
-        mender = _give_as_well if "missing" in first.data else MENDERS[first.code]
-        remedy = mender(first, edits)
+        remedy = _mender(first, edits)(first, edits)
         more = [MENDERS[finding.code](finding, edits) for finding in others]
         changes = edits.changes()
     except Refused:
@@ -66,6 +66,13 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
         is_safe=all(each.is_safe for each in (remedy, *more)),
         affects=tuple(sorted(names - {"", first.agent})),
     )
+
+
+def _mender(finding: Finding, edits: TokenEdits) -> Callable[[Finding, TokenEdits], Remedy]:
+    if "unfit" in finding.data:
+        return _unwrap
+    is_missing = "missing" in finding.data and not (finding.code == "GB003" and said_by_reader(finding, edits))
+    return _give_as_well if is_missing else MENDERS[finding.code]
 
 
 def _owners(changes: Iterable[CodeChange], evidence: Evidence) -> set[str]:
@@ -322,6 +329,31 @@ def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
     entry = f"{quote}{name}{quote}: {name}" if quote else f"{name}={name}"
     symbol.insert_behind(values[-1], f", {entry}")
     return Remedy(f"Give {name!r} as well{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+def _unwrap(finding: Finding, edits: TokenEdits) -> Remedy:
+    """Give a value of the type that is wanted: a number instead of its text, or a parameter as it is instead of `str(...)`."""
+    name, wanted = finding.data["unfit"], finding.data["type"]
+    symbol = edits.at(place := giving_place(finding, edits.wiring)[0])
+    value = only(
+        [value for key, value in zip(*_given(symbol.expression_at(place)), strict=True) if key_of(key) == name]
+    )
+    inner = value.args[0] if isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords else None
+    if isinstance(value, ast.Constant) and wanted in ("int", "float") and _is_number(str(value.value), wanted):
+        symbol.replace(value, str(value.value))
+    elif isinstance(inner, ast.Name) and isinstance(value, ast.Call) and last_name(value.func) in _CONVERTING:
+        _refuse_unfit(inner.id, wanted, value, symbol.function)
+        symbol.replace(value, inner.id)
+    else:
+        raise Refused("it is not known which value is meant")
+    return Remedy(f"Give {name!r} as {wanted}{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+_CONVERTING = frozenset({"str", "int", "float", "bool", "repr", "list", "tuple"})
+
+
+def _is_number(text: str, wanted: str) -> bool:
+    return text.isdecimal() if wanted == "int" else text.replace(".", "", 1).isdecimal()
 
 
 def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list[ast.expr]]:

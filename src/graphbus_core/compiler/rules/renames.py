@@ -155,9 +155,23 @@ def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 # --- keys of payloads ---------------------------------------------------------------------------
 
 
+def said_by_reader(finding: Finding, edits: TokenEdits) -> str:
+    """Give the key that is sent and that a reader calls what it reads: `total = event["sum"]`; else the empty string."""
+    handlers = _handlers(finding, edits.wiring)
+    reaching = _reaching(handlers[0], edits.wiring) if handlers else []
+    keys = frozenset().union(*map(_sent_keys, reaching)) - (_asked(handlers[0]) if handlers else frozenset())
+    symbol = edits.at(finding.span)
+    read = [node for node in symbol.nodes_at(finding.span) if isinstance(node, ast.Constant)]
+    for name, value in _assigned(symbol.node):
+        if name in keys and isinstance(value, ast.Subscript) and value.slice in read:
+            return name
+    return ""
+
+
 def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB003, GB110: one name for what is sent and what handlers read or take as a parameter."""
-    old, new = finding.data["old"], finding.data["new"]
+    said = said_by_reader(finding, edits) if "missing" in finding.data else ""
+    old, new = finding.data.get("old", "") or finding.data["missing"], finding.data.get("new", said)
     wiring = edits.wiring
     heard = next(iter(_handlers(finding, wiring)))
     reaching = _reaching(heard, wiring)
@@ -165,7 +179,9 @@ def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     odd = _misnamed(reaching, old, new)
     hearers = _hearers(sent, wiring)
     asking = [each for each in hearers if old in _asked(each) and not _is_sent(old, each, odd, wiring)]
-    is_settled = any(each.publication.is_declared for each in sent) or any(new in _asked(each) for each in hearers)
+    is_settled = (
+        bool(said) or any(each.publication.is_declared for each in sent) or any(new in _asked(each) for each in hearers)
+    )
     senders, askers = {each.agent.name for each in sent}, {each.agent.name for each in asking}
     is_typed = old not in _own_names(heard)
     beyond = _named_in(asking, old)
@@ -312,7 +328,7 @@ def _asked(heard: Heard) -> frozenset[str]:
 
 def _rename_read(edits: TokenEdits, heard: Heard, old: str, new: str) -> None:
     subscription = heard.subscription
-    if old not in _own_names(heard):
+    if old not in _own_names(heard) or old in {field.name for field in subscription.payload.fields}:
         raise Refused("the key belongs to a class")
     for read in subscription.reads:
         if read.key == old:
@@ -445,11 +461,12 @@ def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
     ]
     odd = [(agent, call) for agent, call in calls if new in call.arguments.names]
     is_theirs = len({agent.name for agent, _ in odd}) > 1 and not any(old in call.arguments.names for _, call in calls)
-    if is_theirs or not any(call.span == finding.span for _, call in odd):
+    mine = [call for _, call in odd if call.span == finding.span]
+    if is_theirs or not mine or not list(_arguments_at(edits, mine[0], new)):
         return _rename_to_producers_name(finding, edits)
     for agent, call in odd:
         if agent.name == finding.agent or not edits.is_narrow:
-            _rename_argument(edits, call, new, old)
+            rename_entries(_arguments_at(edits, call, new), new, old)
     affected = {*called[:1], *(agent.name for agent, _ in odd)}
     return Remedy(f"Pass {old!r} instead of {new!r}{edits.where}", "align_schema", affected)
 
@@ -466,12 +483,10 @@ def _rename_called(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(f"Call {new!r} instead of {old!r}{edits.where}", "align_schema")
 
 
-def _rename_argument(edits: TokenEdits, call: Call, old: str, new: str) -> None:
+def _arguments_at(edits: TokenEdits, call: Call, name: str) -> Iterator[_Entry]:
     symbol = edits.at(call.span)
     node = symbol.expression_at(call.span)
-    if not isinstance(node, ast.Call) or new in {keyword.arg for keyword in node.keywords}:
-        raise Refused("it is no plain call")
-    rename_entries(_keywords(node, symbol, edits, old), old, new)
+    return _keywords(node, symbol, edits, name) if isinstance(node, ast.Call) else iter(())
 
 
 def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
@@ -500,8 +515,11 @@ def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, Me
 
 def rename_parameter(symbol: Symbol, old: str, new: str, evidence: Evidence) -> None:
     """Rename a parameter that no call may pass by name, and every use of it in the body."""
+    known = {(call.span.line, call.span.column) for agent in evidence.definitions for call in agent.calls
+             if not call.has_unknown and old not in call.arguments.names}  # fmt: skip
     for call in calls_of(symbol.function.name, evidence):
-        if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
+        by_name = {keyword.arg for keyword in call.keywords} if call else {old}
+        if old in by_name or (None in by_name and call and (call.lineno, call.col_offset) not in known):
             raise Refused("the parameter may be passed by name")
     taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
     for node in (inner for statement in symbol.function.body for inner in ast.walk(statement)):
