@@ -440,6 +440,8 @@ def rename_to_field(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB101: give the parameter the name of the field."""
     symbol = edits.at(finding.span)
     old, new = finding.data["parameter"], finding.data["field"]
+    if any(old in call.arguments.names for _, call in _calls(finding.agent, symbol.function.name, edits)):
+        return _rename_field(symbol, new, old)
     rename_parameter(symbol, old, new, edits.evidence)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
@@ -452,22 +454,19 @@ def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
     if "agent" not in finding.data:
         return rename_key(finding, edits)
     old, new = finding.data["old"], finding.data["new"]
-    called = (finding.data["agent"], finding.data["method"])
-    calls = [
-        (agent, call)
-        for agent in edits.evidence.definitions
-        for call in agent.calls
-        if (call.agent, call.method) == called
-    ]
+    callee, method = _consumer(finding, edits.evidence)
+    calls = _calls(callee.name, method.name, edits)
     odd = [(agent, call) for agent, call in calls if new in call.arguments.names]
     is_theirs = len({agent.name for agent, _ in odd}) > 1 and not any(old in call.arguments.names for _, call in calls)
     mine = [call for _, call in odd if call.span == finding.span]
+    if mine and new in {parameter.name for parameter in method.parameters}:
+        return _rename_field(edits.of(method), old, new)
     if is_theirs or not mine or not list(_arguments_at(edits, mine[0], new)):
         return _rename_to_producers_name(finding, edits)
     for agent, call in odd:
         if agent.name == finding.agent or not edits.is_narrow:
             rename_entries(_arguments_at(edits, call, new), new, old)
-    affected = {*called[:1], *(agent.name for agent, _ in odd)}
+    affected = {callee.name, *(agent.name for agent, _ in odd)}
     return Remedy(f"Pass {old!r} instead of {new!r}{edits.where}", "align_schema", affected)
 
 
@@ -489,6 +488,18 @@ def _arguments_at(edits: TokenEdits, call: Call, name: str) -> Iterator[_Entry]:
     return _keywords(node, symbol, edits, name) if isinstance(node, ast.Call) else iter(())
 
 
+def _calls(agent: str, method: str, edits: TokenEdits) -> list[tuple[AgentDefinition, Call]]:
+    calls = ((caller, call) for caller in edits.evidence.definitions for call in caller.calls)
+    return [(caller, call) for caller, call in calls if (call.agent, call.method) == (agent, method)]
+
+
+def _rename_field(symbol: Symbol, old: str, new: str) -> Remedy:
+    """Let the schema say what parameter and calls say."""
+    keys = [key for key in schema_display(symbol.function).keys if isinstance(key, ast.Constant) and key.value == old]
+    symbol.replace_text(only(keys), old, new)
+    return Remedy(f"Declare {new!r} instead of {old!r} in {symbol.target}", "align_schema")
+
+
 def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
     """Let the consumer's parameter, and its field in the schema, bear the name that the producer uses."""
     old, new = finding.data["old"], finding.data["new"]
@@ -496,10 +507,7 @@ def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
     symbol = edits.of(method)
     rename_parameter(symbol, old, new, edits.evidence)
     if method.has_schema:
-        keys = [
-            key for key in schema_display(symbol.function).keys if isinstance(key, ast.Constant) and key.value == old
-        ]
-        symbol.replace_text(only(keys), old, new)
+        _rename_field(symbol, old, new)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
     neighbours = (*edits.wiring.neighbours(finding.agent), *edits.wiring.neighbours(agent.name))
     return Remedy(title, "align_schema", (agent.name, *neighbours))
