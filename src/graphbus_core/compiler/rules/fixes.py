@@ -35,8 +35,9 @@ from graphbus_core.compiler.rules.renames import (
 )
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
 from graphbus_core.compiler.rules.wiring import Evidence, last_name
+from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.findings import Finding, Fix
+from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 
 _BUILTIN = frozenset({*dir(builtins), "Any"})
@@ -56,7 +57,7 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
         remedy = _mender(first, edits)(first, edits)
         more = [MENDERS[finding.code](finding, edits) for finding in others]
         changes = edits.changes()
-    except Refused:
+    except (Refused, BuildError):  # a file that cannot be read may hold anything
         return None
     names = {related.agent for related in first.related} | {*remedy.affected} | _owners(changes, evidence)
     return Fix(
@@ -277,10 +278,10 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     misnamed = [each.span for each in agent.dependencies if each.name == old]
     for span in (*misnamed, *(call.span for call in agent.calls if old and call.agent == old)):
         rename_literal(edits, span, old, new)
-    if not misnamed and new not in {each.name for each in agent.dependencies}:
-        _depend(new, edits.at(agent.name_span), edits)
-    what = f"Name {new!r} instead of {old!r}" if old else f"Declare that {agent.name} depends on {new}"
-    return Remedy(f"{what}{edits.where}" if old else what, "declare_dependency", (new,), is_safe=True)
+    is_missing = not misnamed and new not in {each.name for each in agent.dependencies}
+    is_decorated = _depend(new, edits.at(agent.name_span), edits) if is_missing else True
+    title = f"Name {new!r} instead of {old!r}{edits.where}" if old else f"Declare that {agent.name} depends on {new}"
+    return Remedy(title, "declare_dependency" if is_decorated else NEW_DEPENDS_ON, (new,), is_safe=True)
 
 
 def _needed_by(name: str, agents: Mapping[str, AgentDefinition]) -> set[str]:
@@ -293,8 +294,8 @@ def _needed_by(name: str, agents: Mapping[str, AgentDefinition]) -> set[str]:
     return found
 
 
-def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> None:
-    """Put a name into the `@depends_on` of a class, or such a decorator above it."""
+def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
+    """Put a name into the `@depends_on` of a class, or such a decorator above it; tell whether one was there."""
     imports = [node for node in symbol.tree.body if isinstance(node, ast.ImportFrom)]
     is_imported = any((alias.asname or alias.name) == name for node in imports for alias in node.names)
     written = name if is_imported else f'"{name}"'
@@ -303,9 +304,10 @@ def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> None:
             last = decorator.args[-1]
             listed = last.elts if isinstance(last, ast.List | ast.Tuple) else [last]
             symbol.insert_behind(only(listed[-1:]), f", {written}")
-            return
+            return True
     edits.add_import(symbol, "graphbus_core", "depends_on")
     symbol.insert_line_above(f"@depends_on({written})")
+    return False
 
 
 def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:

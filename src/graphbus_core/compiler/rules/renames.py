@@ -23,7 +23,6 @@ from graphbus_core.model.agent import (
     Call,
     MethodSpec,
     SourceSpan,
-    Subscription,
 )
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
@@ -67,7 +66,8 @@ def _is_written(word: str, names: Iterable[str], evidence: Evidence, beyond: Col
                 text = text.replace(source.span_bytes(span).decode(), "") if span.path == file.path else text
             for name in names:
                 text = text.replace(f'"{name}"', "").replace(f"'{name}'", "")
-            if not _stems(word).isdisjoint(_words(text)):
+            found = [stem for stem in _stems(word) if stem in text.lower()]
+            if not set(found).isdisjoint(_words(text) if found else ()):
                 return True
     return False
 
@@ -79,15 +79,7 @@ def _is_giver_wrong(
     evidence: Evidence,
     beyond: Collection[SourceSpan] = (),
 ) -> bool:
-    """Decide between the name that is given and the one that is taken, of which none is declared.
-
-    Args:
-        names: These two.
-        givers: The agents that use the first one.
-        takers: Likewise, the second one.
-        evidence: The project.
-        beyond: Methods that say nothing about it, for the name is their own.
-    """
+    """Decide between the name that is given and the one that is taken; methods `beyond` have it as their own name."""
     slip = _slip(names, evidence, beyond)
     if not slip and len(takers) > 1 < len(givers):
         raise Refused("either name may be meant")
@@ -157,13 +149,11 @@ def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 def said_by_reader(finding: Finding, edits: TokenEdits) -> str:
     """Give the key that is sent and that a reader calls what it reads: `total = event["sum"]`; else the empty string."""
-    handlers = _handlers(finding, edits.wiring)
-    reaching = _reaching(handlers[0], edits.wiring) if handlers else []
-    keys = frozenset().union(*map(_sent_keys, reaching)) - (_asked(handlers[0]) if handlers else frozenset())
+    heard = _handler(finding, edits.wiring)
+    keys = frozenset().union(*map(_sent_keys, _reaching(heard, edits.wiring))) - _asked(heard)
     symbol = edits.at(finding.span)
-    read = [node for node in symbol.nodes_at(finding.span) if isinstance(node, ast.Constant)]
     for name, value in _assigned(symbol.node):
-        if name in keys and isinstance(value, ast.Subscript) and value.slice in read:
+        if name in keys and isinstance(value, ast.Subscript) and value.slice in symbol.nodes_at(finding.span):
             return name
     return ""
 
@@ -173,18 +163,18 @@ def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     said = said_by_reader(finding, edits) if "missing" in finding.data else ""
     old, new = finding.data.get("old", "") or finding.data["missing"], finding.data.get("new", said)
     wiring = edits.wiring
-    heard = next(iter(_handlers(finding, wiring)))
+    heard = _handler(finding, wiring)
     reaching = _reaching(heard, wiring)
     sent = [each for each in reaching if new in _sent_keys(each)]
     odd = _misnamed(reaching, old, new)
     hearers = _hearers(sent, wiring)
     asking = [each for each in hearers if old in _asked(each) and not _is_sent(old, each, odd, wiring)]
-    is_settled = (
-        bool(said) or any(each.publication.is_declared for each in sent) or any(new in _asked(each) for each in hearers)
-    )
+    is_declared = any(each.publication.is_declared for each in sent)
+    is_settled = bool(said) or is_declared or any(new in _asked(each) for each in hearers)
     senders, askers = {each.agent.name for each in sent}, {each.agent.name for each in asking}
+    own = [field.span for each in asking for field in each.subscription.fields if field.name == old]
+    beyond = [edits.at(span).span for span in own]
     is_typed = old not in _own_names(heard)
-    beyond = _named_in(asking, old)
     if not is_settled and (is_typed or _is_giver_wrong((new, old), senders, askers, edits.evidence, beyond)):
         _rename_ends(edits, sent, (), new, old)
         title = f"Send {old!r} instead of {new!r}{edits.where}"
@@ -239,38 +229,24 @@ def rename_key_returned(finding: Finding, edits: TokenEdits) -> Remedy:
 
 def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
     """Tell whether something may read a key of what a method returns: it is mentioned more often than where it is returned."""
-    is_used = any(True for _ in calls_of(method, evidence, dropped=False))
-    return is_used and _mentions(key, evidence) > known
+    if not any(True for _ in calls_of(method, evidence, dropped=False)):
+        return False
+    word = re.compile(rf"\b{re.escape(key)}\b".encode())
+    return sum(len(word.findall(evidence.source(file.path).data)) for file in evidence.index.files) > known
 
 
-def _mentions(key: str, evidence: Evidence) -> int:
-    """Count where a key is written as a literal, an attribute or a name; a file that cannot be read may hold any number."""
-    count = 0
-    for tree in trees_with([key], evidence):
-        for node in ast.walk(tree) if tree else ():
-            count += key in (
-                getattr(node, "value", None),
-                *(getattr(node, each, None) for each in ("attr", "arg", "id")),
-            )
-        count += len(key) * 1000 if tree is None else 0
-    return count
-
-
-def _named_in(asking: Iterable[Heard], name: str) -> list[SourceSpan]:
-    """Give the handlers that have a parameter of a name."""
-    named = (heard for heard in asking if any(field.name == name for field in heard.subscription.fields))
-    methods = (heard.agent.method(heard.subscription.method) for heard in named)
-    return [method.span for method in methods if method]
+def _handler(finding: Finding, wiring: Wiring) -> Heard:
+    """Give the handler that a finding is about, with one of its topics."""
+    return only(_handlers(finding, wiring)[:1])
 
 
 def _handlers(finding: Finding, wiring: Wiring) -> list[Heard]:
-    """Give the handler that a finding is about, once for each of its topics; none when it is about something else."""
-    mine = (heard for heard in wiring.heard if heard.agent.name == finding.agent)
-    return [heard for heard in mine if finding.span in _places(heard.subscription)]
-
-
-def _places(own: Subscription) -> set[SourceSpan]:
-    return {own.span} | {read.span for read in own.reads} | {field.span for field in own.fields}
+    mine = [(heard, heard.subscription) for heard in wiring.heard if heard.agent.name == finding.agent]
+    spans = [
+        (heard, (own.span, *(read.span for read in own.reads), *(each.span for each in own.fields)))
+        for heard, own in mine
+    ]
+    return [heard for heard, places in spans if finding.span in places]
 
 
 def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozenset[str]]:
@@ -287,7 +263,8 @@ def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozense
 
 
 def _publication(finding: Finding, wiring: Wiring) -> Sent:
-    return next(each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
+    found = (each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
+    return only(list(found)[:1])
 
 
 def _declared_keys(sent: Sent) -> frozenset[str]:
