@@ -27,7 +27,10 @@ REQUESTS = {
     "an answer by a pattern": ASKER % "" + ANSWER % ("Stock", "/Stock/*"),
     "no answer": ASKER % MARK,
     "a misspelled answer": ASKER % MARK + ANSWER % ("Stock", "/Stock/Askd"),
-    "two answers": ASKER % MARK + ANSWER % ("Stock", "/Stock/Asked") + ANSWER % ("Shelf", "/Stock/**"),
+    "two answers": ASKER % MARK + ANSWER % ("Stock", "/Stock/Asked") + ANSWER % ("Shelf", "/Stock/Asked"),
+    "an answer, and a pattern that hears it": ASKER % ""
+    + ANSWER % ("Stock", "/Stock/Asked")
+    + ANSWER % ("Audit", "/**"),
     "an answer that may be anywhere": ASKER % "" + COMPUTED,
     "an answer of a bus": ASKER % "" + "def serve(bus):\n    bus.subscribe('/Stock/Asked', print)\n",
     "a computed topic": 'class Asker(GraphBusNode):\n    def ask(self, name):\n        return self.request(f"/Stock/{name}")\n',
@@ -59,8 +62,8 @@ def test_the_likely_topic_is_named(tmp_path: Path) -> None:
 
 def test_those_who_answer_are_named(tmp_path: Path) -> None:
     finding = only_finding(read(tmp_path, REQUESTS["two answers"]), "GB005")
-    assert "which Stock.on_asked and Shelf.on_asked answer" in finding.message
-    assert [each.agent for each in finding.related] == ["Stock", "Shelf"]
+    assert "which Shelf.on_asked and Stock.on_asked answer" in finding.message
+    assert [each.agent for each in finding.related] == ["Shelf", "Stock"]
 
 
 def test_what_a_request_sends_is_compared_with_what_the_handler_reads(tmp_path: Path) -> None:

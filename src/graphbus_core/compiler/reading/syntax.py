@@ -236,3 +236,14 @@ class SourceFile:
 def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> SourceSpan:
     """Give the span of a node, decorators left out."""
     return SourceSpan(path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+
+def call_argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """Give the argument of a call at a position or of a name; None when it is missing or hidden behind a star."""
+    given = call.args[: position + 1]
+    if len(given) > position and ast.Starred not in [argument.__class__ for argument in given]:
+        return given[position]
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    return None
