@@ -52,7 +52,7 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
     agents = tuple(sorted({ModuleFile(agent.path, agent.module) for agent in artifacts.agents.agents}))
     index = ModuleIndex(str(root), agents, manifest.import_roots, manifest.roots)
     outside = _ImportsOutside(config, DiskReader(config))
-    modules = [*(agent.module for agent in agents), *config.middleware_modules]
+    modules = [*(agent.module for agent in agents), *config.named_modules]
     needed = needed_by(modules, index, outside.names_in, manifest.sources)
     return Learned(outside.digests_of(needed, {}), needed.third_party)
 
@@ -348,7 +348,7 @@ class Project:
             entry = self._facts.get(path)
             return entry.imports if entry else outside.names_in(path)
 
-        modules = [*(agent.module for agent in self.definitions), *self.config.middleware_modules]
+        modules = [*(agent.module for agent in self.definitions), *self.config.named_modules]
         agents = self.agent_files
         told_by = {name for path in agents for name in self._facts[path].uses}
         needed = needed_by(modules, self.index, names_in, agents, told_by)

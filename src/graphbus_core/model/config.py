@@ -219,6 +219,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         state_dir: Where a running graph writes: its agents' state, dead letters, traces and profiles. Absolute, or relative to
             the project root.
         middleware: What goes around every handler and call, outermost first: `"package.module:name"`.
+        factory: What makes the agents: `"package.module:name"`, called with each class. Empty: they are made without arguments.
         tracing: A span of OpenTelemetry for every handler and call; the program that starts the graph sets up where they go.
     """
 
@@ -233,6 +234,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     keep_dead_letters: bool = False
     state_dir: str = ".graphbus/state"
     middleware: tuple[str, ...] = ()
+    factory: str = ""
     tracing: bool = False
     serve: ServeConfig = ServeConfig()
 
@@ -304,9 +306,10 @@ class ResolvedBuild(msgspec.Struct, frozen=True, kw_only=True):
     api_key: Secret = Secret()
 
     @property
-    def middleware_modules(self) -> tuple[str, ...]:
-        """The dotted names of the modules with the middleware of a run."""
-        return tuple(name.partition(":")[0] for name in self.settings.runtime.middleware)
+    def named_modules(self) -> tuple[str, ...]:
+        """The dotted names of the modules that settings of a run name: those of its middleware and its factory."""
+        runtime = self.settings.runtime
+        return tuple(name.partition(":")[0] for name in (*runtime.middleware, runtime.factory) if name)
 
     @property
     def safety_config(self) -> SafetyConfig:

@@ -285,7 +285,8 @@ def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -
         return "", ""
     meant = near_topic(sent.topic, {heard.topic for heard in wiring.heard if is_topic(heard.topic)})
     guess = f"Did you mean {meant!r}? " if meant else ""
-    return "which no agent answers", f"{guess}Give one agent a handler of it that returns the answer."
+    problem = "which only handlers of patterns hear" if wiring.hearers(sent.topic) else "which no agent answers"
+    return problem, f"{guess}Give one agent a handler of it that returns the answer."
 
 
 # --- GB003: keys that nobody sends --------------------------------------------------------------

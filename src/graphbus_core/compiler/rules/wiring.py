@@ -275,8 +275,9 @@ class Wiring:
         return tuple(heard for name in (topic, *patterns) for heard in self._heard_at.get(name, ()))
 
     def answering(self, topic: str) -> tuple[Heard, ...]:
-        """Give the subscriptions that answer a request: those to the topic itself, else those to patterns."""
-        return self._heard_at.get(topic) or self.hearers(topic)
+        """Give who answers a request when the graph runs: handlers of the very topic; of several, those without `-> None`."""
+        exact = self._heard_at.get(topic, ())
+        return exact if len(exact) < 2 else tuple(filter(_returns_something, exact))
 
     def all_publishers(self, topic: str) -> tuple[Sent, ...] | None:
         """Give every publication that reaches `topic`, or None when there may be others."""
@@ -354,6 +355,11 @@ def _grouped(pairs: Iterable[tuple[str, _Found]]) -> dict[str, tuple[_Found, ...
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return {key: tuple(values) for key, values in groups.items()}
+
+
+def _returns_something(heard: Heard) -> bool:
+    method = heard.agent.method(heard.subscription.method)
+    return method is None or not method.has_return_annotation or method.returns.kind != "null"
 
 
 def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:
