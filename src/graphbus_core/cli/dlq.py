@@ -26,8 +26,8 @@ def dlq() -> None:
     """Look at dead letters, replay them or drop them.
 
     An event that a handler could not handle, after all its attempts, is a dead letter. A running graph writes them to its
-    `state_dir` where its agents keep state, or with `keep_dead_letters = true` in [tool.graphbus.runtime], and they stay there until somebody
-    replays or drops them.
+    `state_dir` where its agents keep state, or with `keep_dead_letters = true` in [tool.graphbus.runtime], and they stay
+    there until somebody replays or drops them.
 
     \b
     Examples:
