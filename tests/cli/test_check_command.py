@@ -86,6 +86,7 @@ agents/listener.py:10:30: GB301 Listener.note changes the default value of 'log'
 
 Found 1 error, 1 warning, 1 note in 1 file. \
 Can be mended: 2 with `graphbus check --fix`, 1 by the agents, with `graphbus negotiate`.
+2 edges: 1 proven, 1 broken
 """
 
 
@@ -100,9 +101,10 @@ def test_text_shows_the_line_the_other_end_and_what_to_do(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("paths", "line"),
     [
-        (["agents/stock.py"], "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 2 files"),
+        (["agents/stock.py"], "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 2 files.\n"
+         "1 edge: 1 proven"),
         (["agents/stock.py", "agents/listener.py"], "✓ agents/stock.py, agents/listener.py: nothing to say. "
-         "Read with it: 2 agents in 2 files"),
+         "Read with it: 2 agents in 2 files.\n2 edges: 2 proven"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("clean")
@@ -110,7 +112,7 @@ def test_nothing_found_in_files_is_said_of_these_files_only(
     paths: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", *paths]) == 0
-    assert capsys.readouterr().out == f"{line}.\n"
+    assert capsys.readouterr().out == f"{line}\n"
 
 
 def test_a_clean_file_of_a_broken_project_does_not_speak_for_the_project(
@@ -118,7 +120,10 @@ def test_a_clean_file_of_a_broken_project_does_not_speak_for_the_project(
 ) -> None:
     Path("agents/broken.py").write_text(BROKEN, encoding="utf-8")
     assert main(["check", "agents/stock.py"]) == 0
-    assert capsys.readouterr().out == "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 3 files.\n"
+    assert (
+        capsys.readouterr().out
+        == "✓ agents/stock.py: nothing to say. Read with it: 2 agents in 3 files.\n1 edge: 1 unknown\n"
+    )
 
 
 @pytest.mark.parametrize("options", [[], ["--exit-zero"], ["--fix"], ["--diff"], ["--format", "sarif"]], ids=repr)
@@ -317,7 +322,10 @@ def test_fix_mends_what_is_safe_and_says_so(shop: Path, capsys: pytest.CaptureFi
         "✓ agents/listener.py: GB201 Annotate 'text' of Listener.note with str",
         "✓ agents/listener.py: GB301 Make the default of 'log' anew in each call of Listener.note",
     ]
-    assert lines[-1] == "Found 1 error in 1 file. Can be mended: 1 by the agents, with `graphbus negotiate`."
+    assert lines[-2:] == [
+        "Found 1 error in 1 file. Can be mended: 1 by the agents, with `graphbus negotiate`.",
+        "2 edges: 1 proven, 1 broken",
+    ]
     assert (shop / "agents/listener.py").read_text() == dedent(LISTENER).removeprefix("\n").replace(
         "text, log=[]):\n", "text: str, log=None):\n        if log is None:\n            log = []\n"
     )

@@ -67,5 +67,6 @@ def test_the_order_processor_fits_once_somebody_publishes_what_it_hears(
     status: int,
 ) -> None:
     monkeypatch.chdir(project(files))
-    assert main(["check", "agents", "--strict"]) == status
-    assert ("GB001" in capsys.readouterr().out) is (status == 3)
+    assert main(["check", "agents"]) == status
+    shown = capsys.readouterr().out
+    assert ("GB001" in shown, "GB0" in shown) == ((status == 3,) * 2)

@@ -96,7 +96,7 @@ def test_what_cannot_be_known_is_said_and_is_no_fault(shop: Path, capsys: pytest
     change(shop, STOCK.replace('{"sku": sku, "left": 3}', "make(sku)"))
     assert main(["contract", "agents/", "--json"]) == 0
     found = document(capsys)
-    assert found["summary"] == {"fits": 4, "unfit": 0, "unknown": 1}
+    assert found["summary"] == {"proven": 4, "unknown": 1, "broken": 0}
     edges = found["edges"]
     assert isinstance(edges, list)
     (edge,) = [each for each in edges if each["verdict"] == "unknown"]

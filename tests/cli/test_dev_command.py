@@ -85,6 +85,7 @@ class Dev:
         )
         self._out: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._err: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._seen: list[str] = []
         self._readers = [
             threading.Thread(target=_pump, args=(self.process.stdout, self._out)),
             threading.Thread(target=_pump, args=(self.process.stderr, self._err)),
@@ -94,7 +95,15 @@ class Dev:
 
     def line(self) -> str:
         """Give the next line of stdout."""
-        return self._out.get(timeout=PATIENCE_S)
+        return self._next(self._out)
+
+    def _next(self, lines: queue.SimpleQueue[str]) -> str:
+        try:
+            self._seen.append(lines.get(timeout=PATIENCE_S))
+        except queue.Empty:
+            unread = [each.get() for each in (self._out, self._err) for _ in range(each.qsize())]
+            raise AssertionError("\n".join(["Nothing more is said after:", *self._seen, "---", *unread])) from None
+        return self._seen[-1]
 
     def until(self, pattern: str) -> str:
         """Give the lines of stdout up to one that matches."""
@@ -112,7 +121,7 @@ class Dev:
     def logged(self, pattern: str) -> str:
         """Wait for a line of stderr that matches."""
         while True:
-            line = self._err.get(timeout=PATIENCE_S)
+            line = self._next(self._err)
             if re.search(pattern, line):
                 return line
 

@@ -251,8 +251,8 @@ def test_unless_a_change_is_called_breaking_every_edge_that_held_still_holds(
     if not any(change.effect == "breaking" for change in changes):
         assert validated(new).holds
     certain = {broken.agent for change in changes for broken in change.breaks if broken.is_certain}
-    unfit = {edge.kind for edge in validated(new).edges if edge.verdict == "unfit"}
-    assert not certain or unfit
+    broken = {edge.kind for edge in validated(new).edges if edge.verdict == "broken"}
+    assert not certain or broken
 
 
 @given(SCHEMAS, SCHEMAS)

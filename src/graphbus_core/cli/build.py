@@ -53,8 +53,9 @@ def _negotiation_options(command: F) -> F:
 @_negotiation_options
 @click.option("--force", is_flag=True, help="Build although nothing has changed; ask every agent.")
 @click.option("--frozen", "is_frozen", is_flag=True, help="Ask no model; fail unless the lock covers the sources.")
+@click.option("--strict", "is_strict", is_flag=True, help="Fail as `graphbus check --strict` does, after the build.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wished: Any) -> None:
+def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, is_strict: bool, **wished: Any) -> int:
     """Read the agents in PATH, files or folders, and write the graph to .graphbus/; your code is read, not run.
 
     With --enable-agents the agents negotiate first: they propose changes, every change is verified (your tests run on
@@ -62,8 +63,8 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wishe
     undo` takes it back.
 
     Exit status: 0 done; 2 wrong usage or settings; 3 the agents cannot be read, or no graph can be made of them, or
-    the lock does not cover them (--frozen); 4 a change could not be written; 5 the negotiation could not be held; 130
-    interrupted: nothing was written.
+    the lock does not cover them (--frozen), or something is wrong or not proven (--strict); 4 a change could not be
+    written; 5 the negotiation could not be held; 130 interrupted: nothing was written.
 
     \b
     Examples:
@@ -78,6 +79,11 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, **wishe
         useless = (options[name] for name, value in wished.items() if name in _NEEDS_AGENTS and value)
         raise_all(UsageError("GBE131", option=option, needed="--enable-agents") for option in useless)
     _perform(paths, wished, "Build", as_json=as_json, enable_agents=enable_agents)
+    if not is_strict:
+        return 0
+    from graphbus_core.cli.check import check_strictly
+
+    return check_strictly(paths)
 
 
 @click.command("negotiate", short_help="Let the agents improve the code.")

@@ -12,8 +12,10 @@ import click
 from graphbus_core import settings
 from graphbus_core.build import end_interrupted
 from graphbus_core.cli import console, formats
-from graphbus_core.compiler import rules
+from graphbus_core.compiler import rules, stages
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.rules.wiring import Wiring
+from graphbus_core.contracts.edges import validate
 from graphbus_core.errors import BuildError, EditError, GraphBusError, Place, UsageError, raise_all
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Fix
@@ -47,13 +49,16 @@ class Wanted(NamedTuple):
     help="How to report: text (default), json, sarif or github.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--strict", is_flag=True, help="Fail for notes as well.")
+@click.option("--strict", is_flag=True, help="Fail for notes and for edges that are not proven as well.")
 @click.option("--exit-zero", is_flag=True, help="Never fail for what was found.")
 def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str, ...], **wished: Any) -> int:
     """Read the agents in PATH and report what does not fit together; no code of yours is run.
 
     A folder is read as one graph. For a file the whole package around it is read, and only what is found in
     the file is reported. Without PATH the working directory is read.
+
+    The last line counts the edges of the graph: proven, where both ends are known and fit, unknown or broken.
+    `graphbus contract --unknown` lists those that are unknown, with the reason.
 
     Exit status: 0 nothing found, or notes only; 3 errors or warnings found, or no agent in a folder; 2 wrong usage.
 
@@ -81,13 +86,14 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
         console.say(console.plain(told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
-    if (
-        only is None and not project.definitions and not project.errors
-    ):  # in the wrong folder, CI would stay green for ever
-        roots = ", ".join("this folder" if root == "." else root for root in project.index.roots)
-        raise BuildError("GBE213", paths=roots)
+    if only is None and not project.definitions and not project.errors:
+        refusal = stages.no_agent(project)  # in the wrong folder, CI would stay green for ever
+        if refusal.where is None:  # else the finding says it better
+            raise refusal
     if only is not None:
-        read = {file.path for file in project.index.files}
+        read = {file.path for file in project.index.files} | {
+            each.span.path for each in rules.check(project, select=("GB320",))
+        }
         for path in only.keys() - read:
             console.say(f"{console.plain(path)}: not read, for it is a test or excluded.")
         only = {path: None for path in only if path in read}
@@ -99,8 +105,25 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
     write(mended)
     report = _report(mended, wanted, only)
     _show(report, wanted)
-    counted = report.count("error") + report.count("warning") + (report.count("info") if wanted.strict else 0)
-    return _FAILED if counted and not wanted.exit_zero else 0
+    return _FAILED if _fails(report, wanted) and not wanted.exit_zero else 0
+
+
+def _fails(report: formats.Report, wanted: Wanted) -> bool:
+    if report.count("error") or report.count("warning"):
+        return True
+    return wanted.strict and bool(report.count("info") or report.edges.count("unknown"))
+
+
+def check_strictly(paths: tuple[str, ...]) -> int:
+    """Give the exit status of `graphbus check --strict` for these paths; what it finds is said on stderr if it fails."""
+    wanted = Wanted(strict=True)
+    project = Project.read(settings.resolve_build(BuildConfig(paths=paths)))
+    report = _report(_Mended(project), wanted, None)
+    if not _fails(report, wanted):
+        return 0
+    for line in formats.as_text(report):
+        console.say(line)
+    return _FAILED
 
 
 # --- what is read ---------------------------------------------------------------------------
@@ -126,9 +149,14 @@ def _only(paths: tuple[str, ...], root: Path) -> dict[str, None] | None:
 
 def _report(mended: _Mended, wanted: Wanted, only: Collection[str] | None) -> formats.Report:
     project = mended.project
-    found = rules.check(project, select=wanted.select, ignore=wanted.ignore)
+    wiring = Wiring(project)
+    found = rules.check(project, select=wanted.select, ignore=wanted.ignore, wiring=wiring)
+    is_partial = bool(wanted.select or wanted.ignore)
+    every = rules.check(project, has_text=False, wiring=wiring) if is_partial else found
     errors = _uncovered(project)
     return formats.Report(
+        edges=validate(wiring, every).within(only),
+        unread=tuple(each for each in wiring.unread if only is None or each.path in only),
         findings=tuple(each for each in found if only is None or each.span.path in only),
         errors=tuple(each for each in errors if only is None or each.where is None or each.where.path in only),
         root=project.config.root,

@@ -111,13 +111,14 @@ def contract() -> None:
 @contract.command("validate", short_help="Validate every contract and every edge.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--against", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks.")
+@click.option("--unknown", "only_unknown", is_flag=True, help="Show only the edges that are not known, and why.")
 @_options
-def validate(*, against: str | None, paths: tuple[str, ...], **wished: Any) -> int:
+def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...], **wished: Any) -> int:
     """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
 
     PATH is a folder or file with agents, or a folder with artifacts, which stands for the sources that were built; without PATH
-    it is the project. Every edge is shown with its verdict: it holds, it does not, or it cannot be known. It is the verdict of
-    `graphbus check`, by edge.
+    it is the project. Every edge is shown with its verdict: proven, where both ends are known and fit, unknown, with the reason,
+    or broken. It is the verdict of `graphbus check`, by edge.
 
     With --against the changes since then are shown as well, for pull requests: REV is a branch, tag or commit, and
     origin/REV stands in for a branch that is not here.
@@ -128,6 +129,7 @@ def validate(*, against: str | None, paths: tuple[str, ...], **wished: Any) -> i
     Examples:
       graphbus contract validate agents/
       graphbus contract validate agents/ --against main --format github
+      graphbus contract --unknown
     """
     form = console.form_of(wished)
     if against is not None and not against.strip():
@@ -140,7 +142,7 @@ def validate(*, against: str | None, paths: tuple[str, ...], **wished: Any) -> i
     old = _read_revision(against, paths, is_merge_base=True) if against else None
     new = _state("the working tree", project, project.config.root)
     comparison = _compared(old, new, **wished) if old else None
-    return _show(comparison, form, validation, new.root, _unreadable(project))
+    return _show(comparison, form, validation, new.root, _unreadable(project), only_unknown=only_unknown)
 
 
 @contract.command("diff", short_help="Compare two states of the contracts.")
@@ -213,16 +215,19 @@ def _show(
     validation: Validation | None = None,
     root: str = "",
     errors: Sequence[GraphBusError] = (),
+    *,
+    only_unknown: bool = False,
 ) -> int:
     """Write what was found, and give the exit status."""
+    shown = validation.of("unknown") if validation and only_unknown else validation
     if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
         raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
     if form == "json":
-        console.emit_json(contract_report.document(comparison, validation, root, errors))
+        console.emit_json(contract_report.document(comparison, shown, root, errors))
     else:
         for error in errors:
             console.error(error)
-        console.out_all(_FORMS[form](comparison, validation, root))
+        console.out_all(_FORMS[form](comparison, shown, root))
     is_broken = bool(errors) or (validation is not None and not validation.holds)
     return _FAILED if is_broken or (comparison and comparison.fails) else 0
 

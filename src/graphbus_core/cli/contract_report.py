@@ -12,22 +12,21 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.cli.formats import Remark, as_github
 from graphbus_core.contracts.changes import Broken, Change, Effect
-from graphbus_core.contracts.edges import Edge, Validation, Verdict
+from graphbus_core.contracts.edges import VERDICTS, Edge, Validation, Verdict
 from graphbus_core.contracts.versions import Suggestion
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.findings import Finding, Severity
 
 _MARKS: Mapping[Verdict | Effect, tuple[str, console.Role]] = {
-    "fits": ("✓", "good"),
-    "unfit": ("✗", "bad"),
+    "proven": ("✓", "good"),
+    "broken": ("✗", "bad"),
     "unknown": ("?", "warn"),
     "compatible": ("✓", "good"),
     "breaking": ("✗", "bad"),
     "settled": ("~", "warn"),
 }
 _EFFECTS: tuple[Effect, ...] = ("breaking", "settled", "compatible")
-_VERDICTS: tuple[Verdict, ...] = ("fits", "unfit", "unknown")
 _KINDS = {"method": "method", "call": "call", "depends_on": "depends on", "topic": "event", "request": "request"}
 _WIDEST = 90
 
@@ -106,7 +105,7 @@ def _edge_title(edge: Edge) -> str:
 
 def _edge_lines(validation: Validation, root: str, *, only_open: bool) -> Iterator[str]:
     """A line for each edge; below one that does not fit, what was found; with `only_open` none for those that fit."""
-    shown = [edge for edge in validation.edges if not (only_open and edge.verdict == "fits")]
+    shown = [edge for edge in validation.edges if not (only_open and edge.verdict == "proven")]
     width = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
     for edge in shown:
         mark, role = _MARKS[edge.verdict]
@@ -128,11 +127,9 @@ def _finding_lines(finding: Finding, root: str) -> Iterator[str]:
 
 
 def _edge_summary(validation: Validation) -> str:
-    """`14 contracts: 12 hold, 1 broken, 1 unknown.`"""
-    fits, unfit, unknown = map(validation.count, _VERDICTS)
-    rest = f", {unfit} broken" * bool(unfit) + f", {unknown} unknown" * bool(unknown)
-    mark = paint(*_MARKS["fits" if validation.holds else "unfit"])
-    return f"{mark} {counted(len(validation.edges), 'contract')}: {fits} hold{rest}."
+    """`41 edges: 38 proven, 3 unknown`."""
+    mark = paint(*_MARKS["proven" if validation.holds else "broken"])
+    return f"{mark} {validation.summary}."
 
 
 def _change_lines(comparison: Comparison) -> Iterator[str]:
@@ -215,7 +212,7 @@ def document(
             for edge in validation.edges
         ],
         "others": [_finding(finding) for finding in validation.others],
-        "summary": {verdict: validation.count(verdict) for verdict in _VERDICTS},
+        "summary": {verdict: validation.count(verdict) for verdict in VERDICTS},
         "errors": [console.describe(error) for error in errors],
         "comparison": changes,
     }

@@ -17,6 +17,7 @@ from graphbus_core import __version__
 from graphbus_core.cli import console
 from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.compiler.rules import REGISTER
+from graphbus_core.contracts.edges import VERDICTS, Validation
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.digests import sha256_hex
@@ -55,6 +56,8 @@ class Report(msgspec.Struct, frozen=True):
         files: How many files were read, and
         agents: how many agents they hold.
         only: The files that are reported; empty: all.
+        edges: The edges of the graph with their verdicts, as far as they have an end in what is reported.
+        unread: Where topics are computed.
     """
 
     findings: tuple[Finding, ...]
@@ -66,6 +69,8 @@ class Report(msgspec.Struct, frozen=True):
     files: int = 0
     agents: int = 0
     only: tuple[str, ...] = ()
+    edges: Validation = Validation(())
+    unread: tuple[SourceSpan, ...] = ()
 
     def count(self, severity: str) -> int:
         """Count the findings of a severity; errors of reading count as errors."""
@@ -117,8 +122,21 @@ def as_text(report: Report) -> Iterator[str]:
         names = ", ".join(map(report.shown, report.only))
         yield f"{paint('✓', 'good')} {plain(names)}: nothing to say. Read with it: {extent}."
     else:
-        verdict = "everything fits together" if report.agents else "nothing to check"
-        yield f"{paint('✓', 'good')} {extent}: {verdict}."
+        fits = "nothing wrong was found" if report.edges.count("unknown") else "everything fits together"
+        yield f"{paint('✓', 'good')} {extent}: {fits if report.agents else 'nothing to check'}."
+    yield from _closing(report)
+
+
+def _closing(report: Report) -> Iterator[str]:
+    """What could not be read, and how much is proven."""
+    if report.unread:
+        places = [f"{plain(report.shown(span.path))}:{span.line}" for span in report.unread]
+        rest = f" and {len(places) - _MOST_RELATED} more" if len(places) > _MOST_RELATED else ""
+        topics = f"{counted(len(places), 'topic')} computed at run time"
+        listed = ", ".join(places[:_MOST_RELATED])
+        yield f"Not read: {topics} ({listed}{rest}). What would need {'it' if len(places) == 1 else 'them'} is not reported."
+    if report.edges.edges:
+        yield report.edges.summary
 
 
 def _finding_lines(finding: Finding, report: Report) -> Iterator[str]:
@@ -183,6 +201,8 @@ def as_json(report: Report) -> dict[str, Any]:
             {"code": finding.code, "path": finding.span.path, "agent": finding.agent, "title": fix.title}
             for finding, fix in report.fixed
         ],
+        "edges": {"total": len(report.edges.edges), **{each: report.edges.count(each) for each in VERDICTS}},
+        "unread": [{"path": span.path, "line": span.line} for span in report.unread],
         "summary": {**counts, "fixable": safe, "negotiable": other, "agents": report.agents, "files": report.files},
     }
 

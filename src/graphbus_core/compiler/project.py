@@ -21,7 +21,7 @@ from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_grap
 from graphbus_core.compiler.reading.facts import Facts, FactsReader, FileFacts
 from graphbus_core.compiler.reading.imports import Needed, imported_names, needed_by
 from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
-from graphbus_core.compiler.rules.bodies import check_class
+from graphbus_core.compiler.rules.misuse import check_file
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.errors import ArtifactError, BuildError, Place, raise_all
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
@@ -272,7 +272,7 @@ class Project:
         """Read the files of an index that is known already. A dry run does not renew the cache."""
         kept = _FactsCache(config, index)
         known, trusted = kept.recall() if cache else ({}, {})
-        reader = FactsReader(index, DiskReader(config), trusted, check_class)
+        reader = FactsReader(index, DiskReader(config), trusted, check_file)
         facts = reader.read(known)
         if cache and facts != known and not config.dry_run:
             kept.keep(facts, reader.digests)
@@ -291,7 +291,7 @@ class Project:
         overlay = {**self._overlay, **changed}
         index = self._index_with(changed)
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
-        reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
+        reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_file)
         facts = reader.read(self._facts)
         reading = _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look)
         return Project(self.config, index, reading, overlay)

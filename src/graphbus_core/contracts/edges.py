@@ -6,23 +6,31 @@ depends_on  Consumer → Agent
 topic       Publisher → topic → Agent.handler     payload against what the handler needs
 request     Asker → topic → Agent.handler         the same, and that exactly one answers
 
-An edge is unfit exactly when a rule finds something at one of its ends. What is not known is said, and is no fault.
+An edge is broken exactly when a rule finds something at one of its ends. It is proven when both ends are known, and every value
+that may be given is wanted. All else is unknown, with the reason, and is no fault.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
+from graphbus_core.compiler.rules.results import Results
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.surface import Handler, Said, Surface
-from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, SourceSpan
+from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Publication, SourceSpan
 from graphbus_core.model.findings import Finding
+from graphbus_core.schema.compatibility import fit_of
+from graphbus_core.schema.types import NULL, UNKNOWN, Schema, Type
 
 _EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
-Verdict = Literal["fits", "unfit", "unknown"]
+Verdict = Literal["proven", "unknown", "broken"]
 
+VERDICTS: tuple[Verdict, ...] = ("proven", "unknown", "broken")
 _OUTSIDE = "(outside)"
 _NOBODY = "(nobody)"
 
@@ -64,10 +72,10 @@ class Edge(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """`unfit` if a rule finds an error or warning here."""
+        """`broken` if a rule finds an error or warning here."""
         if any(finding.severity != "info" for finding in self.findings):
-            return "unfit"
-        return "unknown" if self.unknown else "fits"
+            return "broken"
+        return "unknown" if self.unknown else "proven"
 
 
 class Validation(NamedTuple):
@@ -79,6 +87,23 @@ class Validation(NamedTuple):
     def count(self, verdict: Verdict) -> int:
         """Count the edges of a verdict."""
         return sum(edge.verdict == verdict for edge in self.edges)
+
+    def of(self, verdict: Verdict) -> Validation:
+        """Give the edges of a verdict alone."""
+        return Validation(tuple(edge for edge in self.edges if edge.verdict == verdict))
+
+    def within(self, paths: Collection[str] | None) -> Validation:
+        """Give the edges with an end in one of these files; None: all."""
+        if paths is None:
+            return self
+        return self._replace(edges=tuple(each for each in self.edges if any(span.path in paths for span in each.spans)))
+
+    @property
+    def summary(self) -> str:
+        """`41 edges: 38 proven, 3 unknown`."""
+        counts = [f"{self.count(verdict)} {verdict}" for verdict in VERDICTS if self.count(verdict)]
+        number = len(self.edges)
+        return f"{number} edge{'s' * (number != 1)}{': ' * bool(counts)}{', '.join(counts)}"
 
     @property
     def holds(self) -> bool:
@@ -111,16 +136,18 @@ def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
         findings: What `rules.check` finds in it; codes outside of `CODES` are left out.
     """
     surface = Surface(wiring.agents.values(), ())
-    placed = [*_methods(surface), *_calls(surface), *_dependencies(surface), *_Topics(surface, wiring).edges()]
+    calls = _calls(surface, wiring.results)
+    placed = [*_methods(surface), *calls, *_dependencies(surface), *_Topics(surface, wiring).edges()]
+    index = _Index(placed)
     found: dict[int, list[Finding]] = defaultdict(list)
     others = []
     for finding in (each for each in findings if each.code in CODES):
-        numbers = _about(finding, placed)
+        numbers = index.about(finding)
         for number in numbers:
             found[number].append(finding)
         if not numbers:
             others.append(finding)
-    edges = (each.edge._replace(findings=tuple(found[number])) for number, each in enumerate(placed))
+    edges = (each.edge._replace(findings=tuple(found.get(number, ()))) for number, each in enumerate(placed))
     return Validation(tuple(sorted(edges, key=_order)), tuple(others))
 
 
@@ -128,11 +155,27 @@ def _order(edge: Edge) -> tuple[object, ...]:
     return _KINDS.index(edge.kind), edge.topic, edge.source, edge.target, edge.spans[0].line
 
 
-def _about(finding: Finding, placed: Sequence[_Placed]) -> list[int]:
-    """The numbers of the edges that a finding is about: those with both of its places, else with the one it is reported at."""
-    here = [number for number, each in enumerate(placed) if each.has(finding)]
-    others = {related.span for related in finding.related} - {finding.span}
-    return [number for number in here if others & placed[number].places] or here
+class _Index:
+    """The edges by the places of their ends, so that a finding is not compared with all of them."""
+
+    def __init__(self, placed: Sequence[_Placed]) -> None:
+        self._placed = placed
+
+    @cached_property
+    def _at(self) -> dict[SourceSpan | str, list[int]]:
+        """Place of an end, or path of a handler -> the numbers of the edges."""
+        found: dict[SourceSpan | str, list[int]] = defaultdict(list)
+        for number, each in enumerate(self._placed):
+            for place in (*each.places, *([each.handler.span.path] if each.handler else ())):
+                found[place].append(number)
+        return found
+
+    def about(self, finding: Finding) -> list[int]:
+        """The numbers of the edges that a finding is about: those with both of its places, else with the one it stands at."""
+        near = {*self._at.get(finding.span, ()), *self._at.get(finding.span.path, ())}
+        here = sorted(number for number in near if self._placed[number].has(finding))
+        others = {related.span for related in finding.related} - {finding.span}
+        return [number for number in here if others & self._placed[number].places] or here
 
 
 # --- methods, calls, dependencies ----------------------------------------------------------------
@@ -149,20 +192,55 @@ def _methods(surface: Surface) -> Iterator[_Placed]:
 
 def _unread(method: MethodSpec) -> str:
     """A method without an output schema promises no result: there is nothing to be known of it."""
-    if method.input_schema is not None:
-        return ""
-    return "its input schema cannot be read" if method.output_schema else "it declares no schema that can be read"
+    if method.input_schema is None:
+        return "its input schema cannot be read" if method.output_schema else "it declares no schema that can be read"
+    wanted = _record(method.output_schema) if method.output_schema and method.output_schema.fields else UNKNOWN
+    for each in method.returned:
+        given = _filled(each.type, method.returns)
+        if not _fits(wanted, given) and not (given.kind == "unknown" and _fits(wanted, method.returns)):
+            return _in_words(f"what it returns in line {each.span.line}", wanted, given)
+    return ""
 
 
-def _calls(surface: Surface) -> Iterator[_Placed]:
+def _filled(given: Type, declared: Type) -> Type:
+    """What is returned, with what the annotation says of fields whose values are not known."""
+    if given.kind != "record" or declared.kind not in ("record", "dict"):
+        return given
+    known = {field.name: field.type for field in declared.fields}
+    rest = declared.args[1] if declared.args else UNKNOWN
+    fields = (
+        replace(each, type=known.get(each.name, rest)) if each.type.kind == "unknown" else each for each in given.fields
+    )
+    return Type("record", fields=tuple(fields))
+
+
+def _record(schema: Schema) -> Type:
+    return Type("record", fields=schema.fields)
+
+
+def _fits(wanted: Type, given: Type) -> bool:
+    return fit_of(wanted, given, is_narrowed=True).verdict == "fits"
+
+
+def _in_words(what: str, wanted: Type, given: Type) -> str:
+    """Why it is not known whether something fits."""
+    if given.kind == "unknown":
+        return f"{what} is not known"
+    return f"{what} may not fit: {fit_of(wanted, given, is_narrowed=True).reason}"
+
+
+def _calls(surface: Surface, results: Results) -> Iterator[_Placed]:
     for agent in surface.agents.values():
         for call in agent.calls:
             callee = surface.agents.get(call.agent)
             method = callee.method(call.method) if callee else None
             target = f"{call.agent or '?'}.{call.method or '?'}"
             spans = (call.span, *([method.schema_span or method.span] if method else []))
-            edge = Edge("call", agent.name, "", target, spans, unknown=_unknown_call(call, callee, method))
-            yield _Placed(edge, {call.span})
+            unknown = _unknown_call(call, callee, method) or _unknown_result(call.reads, target, results)
+            yield _Placed(
+                Edge("call", agent.name, "", target, spans, unknown=unknown),
+                {call.span, *(each.span for each in call.reads)},
+            )
 
 
 def _unknown_call(call: Call, callee: AgentDefinition | None, method: MethodSpec | None) -> str:
@@ -174,7 +252,23 @@ def _unknown_call(call: Call, callee: AgentDefinition | None, method: MethodSpec
         return "the method cannot be called"
     if method.input_schema is None:
         return f"the input schema of {call.agent}.{call.method} cannot be read"
-    return "some of the arguments are computed at run time" if call.has_unknown else ""
+    return _unknown_argument(call, method.input_schema)
+
+
+def _unknown_argument(call: Call, wanted: Schema) -> str:
+    if call.has_unknown:
+        return "some of the arguments are computed at run time"
+    for field in wanted.fields:
+        given = call.arguments.get(field.name)
+        if given and not _fits(field.type, given.type):
+            return _in_words(f"the argument {field.name!r}", field.type, given.type)
+    return ""
+
+
+def _unknown_result(reads: Sequence[KeyRead], name: str, results: Results) -> str:
+    """What is read of a result is known where the other end declares it."""
+    given = results.given(name) if any(not each.is_optional for each in reads) else NULL
+    return f"what {name} gives is not known" if given.kind in ("unknown", "any") else ""
 
 
 def _dependencies(surface: Surface) -> Iterator[_Placed]:
@@ -208,7 +302,7 @@ class _Topics:
             hearers = self._surface.hearers(topic) if said[0].publication.topic else ()
             reached.update((each.name, each.subscription.topic) for each in hearers)
             for hearer in hearers:
-                yield _event(source, topic, said, hearer, _unknown_payload(said) or _unknown_needs(said, hearer))
+                yield _event(source, topic, said, hearer, _doubt(said, hearer) or self._unknown_answer(said))
             if not hearers or self._wiring.is_external(topic):
                 yield self._open_end(source, topic, said)
         for hearer in self._surface.handlers:
@@ -216,8 +310,12 @@ class _Topics:
             if (hearer.name, heard) not in reached or self._wiring.is_external(heard):
                 yield self._open_start(hearer)
 
+    def _unknown_answer(self, said: Sequence[Said]) -> str:
+        found = (_unknown_result(each.publication.reads, each.publication.topic, self._wiring.results) for each in said)
+        return next(filter(None, found), "")
+
     def _open_end(self, source: str, topic: str, said: Sequence[Said]) -> _Placed:
-        is_computed, unknown = not said[0].publication.topic, _unknown_payload(said)
+        is_computed, unknown = not said[0].publication.topic, _doubt(said)
         if self._wiring.is_external(topic):
             return _event(source, topic, said, _OUTSIDE, unknown)
         if is_computed:
@@ -241,6 +339,7 @@ class _Topics:
 def _event(source: str, topic: str, said: Sequence[Said], target: Handler | str, unknown: str) -> _Placed:
     kind: _EdgeKind = "request" if any(each.publication.is_request for each in said) else "topic"
     given = [span for each in said for span in (each.publication.span, each.publication.payload_span) if span]
+    given += [read.span for each in said for read in each.publication.reads]
     if isinstance(target, str):
         return _Placed(Edge(kind, source, topic, target, (*given[:1],), unknown=unknown), {*given})
     heard = target.subscription
@@ -249,20 +348,29 @@ def _event(source: str, topic: str, said: Sequence[Said], target: Handler | str,
     return _Placed(edge, taken.union(given), target.method)
 
 
-def _unknown_payload(said: Iterable[Said]) -> str:
-    """What is declared is kept at run time, whatever is passed to `publish`."""
-    if any(each.publication.is_declared and each.publication.payload is not None for each in said):
-        return ""
-    unknown = [each.agent.name for each in said if each.publication.payload is None]
-    return f"what {unknown[0]} publishes is not known" if unknown else ""
-
-
-def _unknown_needs(said: Iterable[Said], hearer: Handler) -> str:
-    if not hearer.is_whole:
+def _doubt(said: Sequence[Said], hearer: Handler | None = None) -> str:
+    """Why it is not proven that what an agent sends is what a handler takes; empty if it is. No handler takes anything."""
+    if hearer and not hearer.is_whole:
         return f"what {hearer.name} needs of the payload is not known"
-    for agent, publication in said:
-        payload = publication.payload
-        for field in hearer.needs.fields if payload is not None and payload.is_open else ():
-            if field.required and payload and field.name not in payload.names:
-                return f"whether {agent.name} sends {field.name!r} is not known"
-    return ""
+    declared = [each.publication.given for each in said if each.publication.is_declared]
+    wanted = hearer.wanted if hearer else next(iter(declared), UNKNOWN)
+    sent = [each for each in said if not each.publication.is_declared]
+    for agent, publication in sent:
+        given = _sent(publication)
+        is_promised = any(_fits(wanted, each) and _fits(each, given) for each in declared)
+        if given.kind == "unknown" or not (is_promised or fit_of(wanted, given).verdict == "fits"):
+            return _why(agent.name, publication, wanted, given)
+    return "" if sent else f"where {said[0].agent.name} publishes it is not known"
+
+
+def _sent(publication: Publication) -> Type:
+    """What is sent; where further fields may be sent, those that are known."""
+    return publication.given if publication.payload is None else _record(publication.payload)
+
+
+def _why(agent: str, publication: Publication, wanted: Type, given: Type) -> str:
+    payload = publication.payload
+    for field in wanted.fields if payload is not None and payload.is_open else ():
+        if field.required and payload and field.name not in payload.names:
+            return f"whether {agent} sends {field.name!r} is not known"
+    return _in_words(f"what {agent} publishes", wanted, given)

@@ -11,6 +11,9 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.topics import is_pattern, matches
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
 
+_READ_BY_KEY = frozenset({"unknown", "any", "dict", "union"})
+"""Payloads of which only those keys matter that a handler reads; a union may be one of them."""
+
 
 class Handler(NamedTuple):
     """A handler of a topic, with what it needs of a payload; `is_whole` when nothing else can matter to it."""
@@ -24,6 +27,12 @@ class Handler(NamedTuple):
     def name(self) -> str:
         """`"Agent.method"`."""
         return f"{self.agent.name}.{self.subscription.method}"
+
+    @property
+    def wanted(self) -> Type:
+        """What it needs as a type: a record, or what it declares that is no mapping of known fields."""
+        is_read = self.subscription.shape == "fields" or self.subscription.payload.kind in _READ_BY_KEY
+        return Type("record", fields=self.needs.fields) if is_read else self.subscription.payload
 
     @property
     def method(self) -> MethodSpec | None:
@@ -171,10 +180,15 @@ def _needs_of(subscription: Subscription) -> tuple[Schema, bool]:
     declared = subscription.declared
     if declared is not None:
         return declared, True
+    if subscription.payload.kind not in _READ_BY_KEY:
+        return Schema(), True
     keys: dict[str, bool] = {}
     for read in subscription.reads:
         keys[read.key] = keys.get(read.key, False) or not read.is_optional
-    fields = tuple(Field(key, UNKNOWN, is_required) for key, is_required in sorted(keys.items()))
+    of = subscription.payload.args[1] if subscription.payload.args else UNKNOWN
+    fields = tuple(Field(key, of, is_required) for key, is_required in sorted(keys.items()))
+    if not subscription.reads_all_known and subscription.promised.kind == "record":  # a type checker sees to the rest
+        return Schema(subscription.promised.fields), True
     return Schema(fields), subscription.reads_all_known
 
 

@@ -139,6 +139,14 @@ REGISTER: dict[str, Entry] = {
     ),
     "GBE178": Entry("No agent is named.", "Name one, and a key if only that shall go, or say `--all`."),
     "GBE179": Entry("There is a file here already.", "Choose another name, or write over it with `--force`."),
+    "GBE190": Entry(
+        "{path} holds what a build has written, not agents.",
+        "Give the folder with your agents, e.g. `agents/`; `graphbus inspect {path}` shows what was built.",
+    ),
+    "GBE191": Entry(
+        "{path} holds source files, not what a build has written.",
+        "`graphbus check {path}` reads source files; after `graphbus build {path}` leave the folder out, or give `.graphbus`.",
+    ),
     # Source files and the graph that they describe: exit status 3
     "GBE201": Entry("This file has a syntax error: {reason}.", "Correct it; the other files were still read."),
     "GBE202": Entry(
@@ -171,7 +179,7 @@ REGISTER: dict[str, Entry] = {
         "Remove one @depends_on; events may go round, dependencies may not.",
     ),
     "GBE213": Entry(
-        "There is no agent in {paths}.",
+        "There is no agent in {paths}{reason}.",
         "An agent is a class that derives from GraphBusNode; `graphbus generate agent NAME` writes one.",
     ),
     "GBE214": Entry(

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from graphbus_core.errors import Place
-from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.types import DICT, UNKNOWN, Field, Schema, Type
 
 
 class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -134,6 +134,11 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
             return Schema(tuple(Field(each.name, each.type, not each.has_default) for each in named))
         return Schema(self.payload.fields) if self.payload.kind == "record" else None
 
+    @property
+    def wanted(self) -> Type:
+        """The same as a type, also of a payload that is no mapping of known fields; unknown where nothing is said."""
+        return Type("record", fields=self.declared.fields) if self.shape == "fields" and self.declared else self.payload
+
 
 class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """One place where an agent publishes, or one `@publishes` declaration.
@@ -161,6 +166,13 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
     is_request: bool = False
     type: Type = UNKNOWN
     reads: tuple[KeyRead, ...] = ()
+
+    @property
+    def given(self) -> Type:
+        """The payload as a type: a record of the fields that are known, `dict` where there may be others."""
+        if self.payload is None:
+            return self.type
+        return DICT if self.payload.is_open else Type("record", fields=self.payload.fields)
 
 
 class Dependency(msgspec.Struct, frozen=True, gc=False):

@@ -41,7 +41,7 @@ def test_the_tables_of_the_rules_are_found() -> None:
     assert len({name[:5] for name, _ in PROJECTS}) >= 6
 
 
-def test_an_edge_is_unfit_exactly_when_a_check_finds_something_at_it(tmp_path: Path) -> None:
+def test_an_edge_is_broken_exactly_when_a_check_finds_something_at_it(tmp_path: Path) -> None:
     for number, (name, files) in enumerate(PROJECTS):
         project = read(tmp_path / str(number), files)
         found = {placed(each) for each in rules.check(project) if each.code in CODES and each.severity != "info"}
@@ -51,7 +51,7 @@ def test_an_edge_is_unfit_exactly_when_a_check_finds_something_at_it(tmp_path: P
         assert found == told, name
         assert validation.holds == (not found), name
         for edge in validation.edges:
-            assert (edge.verdict == "unfit") == any(placed(each) in found for each in edge.findings), name
+            assert (edge.verdict == "broken") == any(placed(each) in found for each in edge.findings), name
 
 
 def placed(finding: Finding) -> tuple[object, ...]:

@@ -148,18 +148,59 @@ def _named(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> ob
 def _symbol_value(symbol: Symbol, scope: Scope, depth: int) -> object:
     if not isinstance(symbol.node, ast.expr) or _is_rebound(symbol):
         return NOT_CONSTANT
-    if symbol.owner is not None:
-        site = ClassSite(symbol.module, symbol.owner)
-        inner = Scope(scope.library, symbol.module, (site,), in_class_body=True)
-    else:
-        inner = Scope(scope.library, symbol.module)
-    return evaluate(symbol.node, inner, depth)
+    return evaluate(symbol.node, home_of(symbol, scope), depth)
+
+
+def home_of(symbol: Symbol, scope: Scope) -> Scope:
+    """Give the surroundings that a symbol is written in: a class body, or the top level of a module."""
+    site = (ClassSite(symbol.module, symbol.owner),) if symbol.owner else ()
+    return Scope(scope.library, symbol.module, site, in_class_body=bool(site))
 
 
 def _is_rebound(symbol: Symbol) -> bool:
     bindings = symbol.module.class_bindings(symbol.owner) if symbol.owner else symbol.module.bindings
-    name = next((name for name, binding in bindings.first.items() if binding is symbol.node), "")
-    return not name or name in bindings.rebound
+    return bindings.rebinds(symbol.node)
+
+
+def written(expression: ast.expr, scope: Scope, depth: int = 0) -> tuple[ast.expr, Scope]:
+    """Give the expression that a name or an entry of a constant dict always stands for, and where it is written.
+
+    Where that is not certain it is the expression itself.
+    """
+    found = None
+    if depth <= _MAX_DEPTH:
+        is_entry = isinstance(expression, ast.Subscript)
+        found = _entry(expression, scope, depth + 1) if is_entry else _assigned(expression, scope)  # type: ignore[arg-type]
+    return written(*found, depth + 1) if found else (expression, scope)
+
+
+def _assigned(expression: ast.expr, scope: Scope) -> tuple[ast.expr, Scope] | None:
+    is_value = isinstance(expression, ast.Attribute) and expression.attr == "value"
+    member = resolve(expression.value, scope) if is_value else None  # type: ignore[attr-defined]
+    is_member = isinstance(member, Symbol) and _is_enum_member(member, scope)
+    target = member if is_member else resolve(expression, scope)
+    if not isinstance(target, Symbol) or not isinstance(target.node, ast.expr):
+        return None
+    if (_is_enum_member(target, scope) and not is_member) or _is_rebound(target):
+        return None
+    return target.node, home_of(target, scope)
+
+
+def _entry(expression: ast.Subscript, scope: Scope, depth: int) -> tuple[ast.expr, Scope] | None:
+    """The value of a constant key in a dict display that nothing in its file changes."""
+    display, inner = written(expression.value, scope, depth)
+    name = getattr(expression.value, "attr", getattr(expression.value, "id", ""))
+    if not isinstance(display, ast.Dict) or inner.module.changes(name) or scope.module.changes(name):
+        return None
+    key = evaluate(expression.slice, scope, depth)
+    keys = [evaluate(each, inner, depth) if each else NOT_CONSTANT for each in display.keys]
+    is_known = key is not NOT_CONSTANT and NOT_CONSTANT not in keys and keys.count(key) == 1
+    return (display.values[keys.index(key)], inner) if is_known else None
+
+
+def _subscripted(expression: ast.Subscript, scope: Scope, depth: int) -> object:
+    found = _entry(expression, scope, depth)
+    return evaluate(*found, depth) if found else NOT_CONSTANT
 
 
 def _is_enum_member(symbol: Symbol, scope: Scope) -> bool:
@@ -217,6 +258,7 @@ _EVALUATORS: dict[type, Callable[[Any, Scope, int], object]] = {
     ast.Constant: _literal,
     ast.JoinedStr: _joined,
     ast.Name: _named,
+    ast.Subscript: _subscripted,
     ast.UnaryOp: _negative,
 }
 

@@ -119,8 +119,8 @@ _READING_FUNCTIONS = frozenset(
     {"print", "len", "str", "repr", "bool", "isinstance", "type", *("dict", "copy", "deepcopy")}
 )
 _COPYING = frozenset({"copy", "deepcopy"})
-_CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
-_READING_ON_SELF = frozenset({"log", "publish"})
+CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
+_READING_ON_SELF = frozenset({"log", "publish", "request"})
 _CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
 
 
@@ -149,6 +149,12 @@ class Body:
         shown: Names that are handed on whole to something that only reads them.
         attributes: Every attribute of a plain name.
         changes: Calls that change a dict in place: of a plain name, or of its `.payload`.
+        parameters: Name of a parameter -> its annotation.
+        annotations: Local name -> its annotation.
+        kept: Attribute of `self` -> the expressions assigned to it; None for what is no plain assignment.
+        typed: Attribute of `self` -> its annotation.
+        method_calls: Calls of a method of anything but `self`.
+        taken: The key that is taken of what a call gives there and then, by the id of the call's node.
         written: Attributes that are assigned, of whatever; `ANY_NAME` for a computed name.
         is_own: True while the function itself is visited, False in the functions inside.
     """
@@ -166,6 +172,14 @@ class Body:
         self.shown: set[str] = set()
         self.attributes: list[ast.Attribute] = []
         self.changes: list[ast.Call] = []
+        arguments = function.args
+        listed = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        self.parameters = {each.arg: each.annotation for each in listed if each.annotation is not None}
+        self.annotations: dict[str, ast.expr] = {}
+        self.kept: dict[str, list[ast.expr | None]] = {}
+        self.typed: dict[str, ast.expr] = {}
+        self.method_calls: list[ast.Call] = []
+        self.taken: dict[int, ast.expr] = {}
         self.written: set[str] = set()
         self._tried: list[tuple[int, int]] = []
         self.is_own = True
@@ -249,6 +263,11 @@ def container_root(container: ast.expr) -> tuple[str, bool] | None:
     return None
 
 
+def awaited(expression: ast.expr) -> ast.expr:
+    """Give what is awaited, or the expression itself."""
+    return expression.value if isinstance(expression, ast.Await) else expression
+
+
 def _payload_owner(expression: ast.expr) -> str:
     """Give `event` for `event.payload` and `event.payload or {}`, else `""`."""
     if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.Or) and len(expression.values) == 2:
@@ -266,6 +285,13 @@ def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) 
     """The annotation of a local name is none of what runs."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     target, value = targets[0], node.value
+    if isinstance(node, ast.AnnAssign) and isinstance(target, ast.Name):
+        body.annotations[target.id] = node.annotation
+    for each in targets:
+        if isinstance(each, ast.Attribute) and container_root(each.value) == (body.self_name, False):
+            body.kept.setdefault(each.attr, []).append(value)
+            if isinstance(node, ast.AnnAssign):
+                body.typed[each.attr] = node.annotation
     if value is None:
         return [] if isinstance(target, ast.Name) else [target]
     if len(targets) > 1 or not isinstance(target, ast.Name):
@@ -290,8 +316,18 @@ def _visit_attribute(body: Body, node: ast.Attribute) -> None:
             body.forgive(value.id)
 
 
+def _visit_loop(body: Body, node: ast.For | ast.AsyncFor) -> Sequence[ast.AST]:
+    """A name that one loop alone binds stands for an item of what is looped over."""
+    is_plain = isinstance(node.target, ast.Name)
+    if is_plain:
+        body.bind(node.target.id, ast.Starred(node.iter, ast.Load()))  # type: ignore[attr-defined]
+    return [*([] if is_plain else [node.target]), node.iter, *node.body, *node.orelse]
+
+
 def _visit_subscript(body: Body, node: ast.Subscript) -> None:
     how: Literal["read", "write"] = "read" if node.ctx.__class__ is ast.Load else "write"
+    if isinstance(node.value, ast.Call | ast.Await):
+        body.taken[id(awaited(node.value))] = node.slice
     body.access(node.value, node.slice, node, how)
 
 
@@ -307,13 +343,15 @@ def _visit_call(body: Body, node: ast.Call) -> None:
         _show_arguments(body, node)
     elif isinstance(function, ast.Attribute):
         value = function.value
-        if function.attr in _CHANGING_METHODS and container_root(value) is not None:
+        if function.attr in CHANGING_METHODS and container_root(value) is not None:
             body.changes.append(node)
         if isinstance(value, ast.Name) and value.id == body.self_name and body.self_name:
             body.calls.append((function.attr, node))
             if function.attr in _READING_ON_SELF:
                 _show_arguments(body, node)
-        elif function.attr == "get" and node.args:
+            return
+        body.method_calls.append(node)
+        if function.attr == "get" and node.args:
             body.access(value, node.args[0], node, "get")
         elif function.attr in _READING_METHODS and isinstance(value, ast.Name) and not node.args:
             body.shown.add(value.id)
@@ -417,6 +455,7 @@ def _binds(field: str) -> Callable[[Body, ast.AST], None]:
 _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AnnAssign: _visit_assign,
     ast.Assign: _visit_assign,
+    ast.AsyncFor: _visit_loop,
     ast.AsyncFunctionDef: _binds("name"),
     ast.AsyncWith: _visit_with,
     ast.Attribute: _visit_attribute,
@@ -425,6 +464,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.ClassDef: _binds("name"),
     ast.Compare: _visit_compare,
     ast.Dict: _visit_dict,
+    ast.For: _visit_loop,
     ast.FormattedValue: _visit_formatted,
     ast.FunctionDef: _binds("name"),
     ast.Global: _visit_outer,

@@ -17,14 +17,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.reading.bodies import ANY_NAME
+from graphbus_core.compiler.reading.bodies import ANY_NAME, CHANGING_METHODS
 from graphbus_core.compiler.reading.syntax import SourceFile, TypeAlias, type_parameters
 from graphbus_core.errors import BuildError
 
 NODE = "graphbus_core.GraphBusNode"
-_PUBLIC_NAMES = frozenset({"GraphBusNode", "schema_method", "subscribe", "publishes", "depends_on", "Event"})
+_PUBLIC_NAMES = frozenset({"GraphBusNode", "schema_method", "subscribe", "publishes", "depends_on", "Event", "Topic"})
 _PUBLIC_HOMES = frozenset(
-    {"graphbus_core", "graphbus_core.node", "graphbus_core.decorators", "graphbus_core.model.messages"}
+    {
+        "graphbus_core",
+        "graphbus_core.node",
+        "graphbus_core.decorators",
+        "graphbus_core.model.messages",
+        "graphbus_core.model.topics",
+    }
 )
 _STARS = {
     **dict.fromkeys(_PUBLIC_HOMES, _PUBLIC_NAMES),
@@ -91,6 +97,10 @@ class Bindings:
         self.unsure: set[str] = set()
         self.written: set[str] = set()
         self._collect(body, package, is_conditional=False)
+
+    def rebinds(self, value: ast.AST) -> bool:
+        """True when the name that is bound to this value is bound to another one as well."""
+        return any(binding is value and name in self.rebound for name, binding in self.first.items())
 
     def _collect(self, body: Iterable[ast.stmt], package: str, *, is_conditional: bool) -> None:
         for statement in body:
@@ -182,9 +192,10 @@ class Module:
 
     Attributes:
         known: What names stand for, as far as no other file has a say in it.
+        given: What unannotated functions return, likewise.
     """
 
-    __slots__ = ("_class_bindings", "bindings", "known", "name", "path", "source", "tree")
+    __slots__ = ("_changed", "_class_bindings", "bindings", "given", "known", "name", "path", "source", "tree")
 
     def __init__(self, source: SourceFile, tree: ast.Module) -> None:
         self.source = source
@@ -199,6 +210,14 @@ class Module:
             self.bindings.rebound.update(name for node in statements for name in node.names)
         self._class_bindings: dict[int, Bindings] = {}
         self.known: dict[str, External | None] = {}
+        self.given: dict[tuple[object, ...], Any] = {}
+        self._changed: frozenset[str] | None = None
+
+    def changes(self, name: str) -> bool:
+        """True when something in the file changes the dict that a name, or an attribute of that name, stands for."""
+        if self._changed is None:
+            self._changed = frozenset(filter(None, map(_changed_name, ast.walk(self.tree))))
+        return name in self._changed
 
     def class_bindings(self, node: ast.ClassDef) -> Bindings:
         """Give the names that a class body binds."""
@@ -206,6 +225,16 @@ class Module:
         if found is None:
             found = self._class_bindings[id(node)] = Bindings(node.body)
         return found
+
+
+def _changed_name(node: ast.AST) -> str:
+    """The last name of the dict that a statement or a call changes in place."""
+    owner: ast.expr | None = None
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        owner = node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING_METHODS:
+        owner = node.func.value
+    return getattr(owner, "attr", "") or getattr(owner, "id", "")
 
 
 Read = Callable[[str], bytes | None]
@@ -485,6 +514,21 @@ def _resolve_attribute(expression: ast.Attribute, scope: Scope) -> Target:
         return scope.library.member(base.module.name, expression.attr)
     if isinstance(base, Symbol) and isinstance(base.node, ast.ClassDef):
         return find_member(class_chain(scope.library, ClassSite(base.module, base.node)), expression.attr)
+    return _of_object(base, expression.attr, scope) if isinstance(base, Symbol) else None
+
+
+def _of_object(base: Symbol, name: str, scope: Scope) -> Target:
+    """What an attribute of a constant object stands for: `SimpleNamespace(created=...)`, or a class that is called for it."""
+    call = base.node
+    if not isinstance(call, ast.Call) or call.args or base.module.bindings.rebinds(call):
+        return None
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    made = resolve_through(call.func, scope.within(base.module))
+    is_class = isinstance(made, Symbol) and isinstance(made.node, ast.ClassDef)
+    if name in given and (is_class or made == External("types.SimpleNamespace")):
+        return Symbol(base.module, given[name])
+    if isinstance(made, Symbol) and isinstance(made.node, ast.ClassDef):
+        return find_member(class_chain(scope.library, ClassSite(made.module, made.node)), name)
     return None
 
 

@@ -70,6 +70,15 @@ def children_of(node: ast.AST) -> list[ast.AST]:
     return [child for child in found if child is not None] if None in found else found
 
 
+def own_nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    """Give the nodes of a body, those in functions and classes within it left out: these run at another time."""
+    waiting: list[ast.AST] = list(function.body)
+    for node in waiting:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            waiting += children_of(node)
+
+
 if sys.version_info >= (3, 12):
     from ast import TypeAlias
 else:
@@ -233,6 +242,17 @@ class SourceFile:
         return tuple(found)
 
 
-def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> SourceSpan:
+def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias) -> SourceSpan:
     """Give the span of a node, decorators left out."""
     return SourceSpan(path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+
+def call_argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """Give the argument of a call at a position or of a name; None when it is missing or hidden behind a star."""
+    given = call.args[: position + 1]
+    if len(given) > position and ast.Starred not in [argument.__class__ for argument in given]:
+        return given[position]
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    return None

@@ -2,6 +2,8 @@
 
 wiring      who sends what to whom, and what a handler needs       edges      rules on topics, payloads and dependencies
 contracts   rules on schemas, calls and error shapes               bodies     rules on the code of an agent's own methods
+misuse      what Python accepts and a graph cannot do              awaiting   answers that nothing awaits
+offered     imports of what GraphBus does not have                 declared   topics with a type, and annotations
 names       which names may be meant to be one                     again      what a change of a few files changes in the findings
 fixes/      findings -> changes, loaded when something is to be mended
 """
@@ -23,6 +25,7 @@ from graphbus_core.compiler.rules.edges import (
     check_requests,
     check_topics,
 )
+from graphbus_core.compiler.rules.misuse import check_constructors, check_skipped
 from graphbus_core.compiler.rules.names import distance
 from graphbus_core.compiler.rules.wiring import Evidence, Wiring, WiringRule
 from graphbus_core.errors import UsageError
@@ -81,6 +84,18 @@ _RULES = (
     Rule("GB303", "swallowed exception", "warning", "Every exception is caught and nothing is done about it."),
     Rule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop."),
     Rule("GB311", "options that cannot be kept", "error", "A subscription asks for retries, time or concurrency that cannot be."),
+    Rule("GB312", "decorator without its argument", "error", "`@subscribe`, `@publishes` or `@depends_on` is given nothing."),
+    Rule("GB313", "no topic", "error", "A list, or a value that is no text, stands where a topic belongs."),
+    Rule("GB314", "answer not awaited", "error", "An `async def` does not await an answer, or awaits what has none."),
+    Rule("GB315", "agent that cannot be made", "error", "The constructor needs arguments, or gives some to GraphBusNode."),
+    Rule("GB316", "used before it is connected", "error", "An agent publishes, asks or keeps a state while it is made."),
+    Rule("GB317", "decorator without effect", "error", "A decorator stands where nothing sees it."),
+    Rule("GB318", "override without its decorator", "warning", "An override leaves out the decorator of the method in the base."),
+    Rule("GB319", "name that GraphBus does not have", "error", "Something is imported from GraphBus that it does not have."),
+    Rule("GB320", "agent in a skipped file", "warning", "An agent stands in a file that is not read because of its name."),
+    Rule("GB321", "event beside fields", "error", "A handler takes the event together with fields of its payload."),
+    Rule("GB322", "wrong Topic", "error", "A `Topic` is given a malformed name, or something that is no type."),
+    Rule("GB323", "annotation without meaning", "error", "A handler is annotated with a name that its file does not define."),
 )  # fmt: skip
 
 REGISTER: dict[str, Rule] = {rule.code: rule for rule in _RULES}
@@ -128,6 +143,8 @@ _CHECKS: tuple[tuple[str, WiringRule], ...] = (
     ("GB120", check_error_shapes),
     ("GB005", check_requests),
     ("GB310 GB311", check_handlers),
+    ("GB315", check_constructors),
+    ("GB320", check_skipped),
 )
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
-from graphbus_core.compiler.rules.wiring import Heard, Wiring, accepted_fields, declared_demands, owns, report
+from graphbus_core.compiler.rules.wiring import (
+    Demand,
+    Heard,
+    Sent,
+    Wiring,
+    accepted_fields,
+    declared_demands,
+    owns,
+    report,
+)
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
@@ -86,25 +95,49 @@ def check_handoff(wiring: Wiring) -> Iterator[Finding]:
 
 
 def _event(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
+    yield from _against_promise(heard)
     accepted = accepted_fields(heard)
-    if not accepted:
-        return
-    yield from _unsent_fields(heard, wiring)
+    if accepted:
+        yield from _unsent_fields(heard, wiring)
     seen: set[str] = set()
     for sent in wiring.publishers(heard.topic):
-        for name, (demand, _) in accepted.items():
-            reason = _misfit(demand.type, name, sent.publication.payload)
-            message = f"{heard.name} takes {name!r} of {sent.topic!r} from {sent.agent.name}, but {reason}"
-            if reason and message not in seen:
+        for name, demand, reason in _misfits(heard, sent, accepted):
+            message = f"{heard.name} takes {name} of {sent.topic!r} from {sent.agent.name}, but {reason}"
+            if message not in seen:
                 seen.add(message)
                 hint = "Make both ends of the topic agree on one type."
-                yield report("GB110", heard.agent.name, demand.span, message, hint, related=[described(sent)])
+                yield report("GB110", heard.agent.name, demand, message, hint, related=[described(sent)])
 
 
-def _misfit(wanted: Type, name: str, given: Schema | None) -> str | None:
+def _misfits(
+    heard: Heard, sent: Sent, accepted: Mapping[str, tuple[Demand, bool]]
+) -> Iterator[tuple[str, SourceSpan, str]]:
+    """Give what of an event does not fit its handler: its name, where it is taken, and why. What is declared is no guess."""
+    publication = sent.publication
+    for name, (demand, _) in accepted.items() if publication.payload else ():
+        reason = _misfit(demand.type, name, publication.payload, is_narrowed=not publication.is_declared)
+        if reason:
+            yield repr(name), demand.span, reason
+    if publication.payload is None or (publication.payload.fields and not accepted):
+        reason = why_not(heard.subscription.wanted, publication.given, is_narrowed=True)
+        if reason:
+            yield "the payload", heard.subscription.span, reason
+
+
+def _against_promise(heard: Heard) -> Iterator[Finding]:
+    """Find a handler that takes something else than the Topic that it listens to promises."""
+    wanted, promised = heard.subscription.wanted, heard.subscription.promised
+    reason = why_not(wanted, promised) if promised.kind != "unknown" else None
+    if reason:
+        message = f"{heard.name} takes what the Topic {heard.topic!r} does not promise: {reason}"
+        hint = f"Annotate the parameter with {promised}, or correct the Topic."
+        yield report("GB110", heard.agent.name, heard.subscription.span, message, hint)
+
+
+def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool = True) -> str | None:
     """Say why the field of a name does not fit a type; None where it may, or is not given."""
     field = given.get(name) if given else None
-    return why_not(wanted, field.type, is_narrowed=True) if field else None
+    return why_not(wanted, field.type, is_narrowed=is_narrowed) if field else None
 
 
 def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:

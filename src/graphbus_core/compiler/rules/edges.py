@@ -85,28 +85,59 @@ class _Known(msgspec.Struct, frozen=True):
     def is_declared(self) -> bool:
         return self.sent.publication.is_declared
 
-    def __str__(self) -> str:
+    def says(self, other: _Known) -> str:
+        """Who says so, in a sentence about another publication."""
+        if self.is_declared and self.sent.agent.name == other.sent.agent.name:
+            return "its own declaration has"
         return f"{self.sent.agent.name} {'declares' if self.is_declared else 'sends'}"
 
 
+_ONE_TYPE = "Make both ends of the topic agree on one type."
 _Needs = dict[str, tuple[Heard, Demand]]
 
 
 def check_agreement(wiring: Wiring) -> Iterator[Finding]:
     """Compare the publications of each topic with the declared payload, else with the one that most others look like."""
     for topic in sorted({sent.topic for sent in wiring.asked_sent if sent.topic}):
-        payloads = [(sent, sent.publication.payload) for sent in wiring.publishers(topic)]
-        known = [_Known(sent, payload) for sent, payload in payloads if payload is not None]
+        publishers = wiring.publishers(topic)
+        yield from _against_own_declaration(publishers)
+        known = [_Known(sent, sent.publication.payload) for sent in publishers if sent.publication.payload is not None]
         if len(known) < 2:
             continue
         shapes = Counter(each.payload.names for each in known)
         usual = max(known, key=lambda each: shapes[each.payload.names])
         model = next((each for each in known if each.is_declared), usual)
+        own = {each.sent.agent.name: each for each in reversed(known) if each.is_declared}
         needs = _needs(known, wiring)
         for other in known:
-            found = [*_different_types(model, other), *_missing_keys(model, other, needs)] if other is not model else []
-            if found and (model.is_declared or not _are_told_apart(model, other, wiring.evidence)):
-                yield from found
+            yield from _compared(
+                other, model if other.is_declared else own.get(other.sent.agent.name, model), needs, wiring
+            )
+
+
+def _compared(other: _Known, model: _Known, needs: _Needs, wiring: Wiring) -> Iterator[Finding]:
+    found = [*_different_types(model, other), *_missing_keys(model, other, needs)] if other is not model else []
+    if found and (model.is_declared or not _are_told_apart(model, other, wiring.evidence)):
+        yield from found
+
+
+def _against_own_declaration(publishers: tuple[Sent, ...]) -> Iterator[Finding]:
+    """Find payloads that are of another kind than their agent declares; fields are compared by themselves."""
+    own = {each.agent.name: each for each in reversed(publishers) if each.publication.is_declared}
+    for sent in publishers:
+        declared, publication = own.get(sent.agent.name), sent.publication
+        if (
+            declared is None
+            or publication.is_declared
+            or None not in (publication.payload, declared.publication.payload)
+        ):
+            continue
+        wanted, given = declared.publication.given, publication.given
+        if why_not(wanted, given, is_narrowed=True):
+            message = f"{sent.agent.name} sends {given} to {sent.topic!r}, but its own declaration says {wanted}"
+            place = publication.payload_span or publication.span
+            hint = "Send what is declared, or correct the declaration."
+            yield report("GB004", sent.agent.name, place, message, hint, related=[described(declared)])
 
 
 def _needs(known: list[_Known], wiring: Wiring) -> _Needs:
@@ -127,8 +158,12 @@ def _different_types(model: _Known, other: _Known) -> Iterator[Finding]:
         found = other.payload.get(field.name)
         given = found.type if found else UNKNOWN
         if why_not(field.type, given, is_narrowed=True) if model.is_declared else is_disjoint(field.type, given):
-            message = f"sends {field.name!r} to {other.sent.topic!r} as {given}, but {model} it as {field.type}"
-            yield _disagreement(other, model, message, "Make both ends of the topic agree on one type.")
+            message = (
+                f"sends {field.name!r} to {other.sent.topic!r} as {given}, but {model.says(other)} it as {field.type}"
+            )
+            is_own = model.is_declared and model.sent.agent.name == other.sent.agent.name
+            hint = "Send what is declared, or correct the declaration." if is_own else _ONE_TYPE
+            yield _disagreement(other, model, message, hint)
 
 
 def _missing_keys(model: _Known, other: _Known, needs: _Needs) -> Iterator[Finding]:
@@ -158,7 +193,7 @@ def _misnamed(model: _Known, other: _Known) -> Iterator[tuple[str, str]]:
 
 
 def _wrong_name(old: str, new: str, full: _Known, lacking: _Known, needs: _Needs) -> Finding:
-    message = f"sends {old!r} to {lacking.sent.topic!r}, but {full} {new!r}"
+    message = f"sends {old!r} to {lacking.sent.topic!r}, but {full.says(lacking)} {new!r}"
     data = {"old": old, "new": new}
     return _disagreement(lacking, full, message, f"Rename {old!r} to {new!r}.", need=needs.get(new), data=data)
 
@@ -168,7 +203,7 @@ def _left_out(full: _Known, lacking: _Known, renamed: set[str], needs: _Needs) -
         need = needs.get(field.name)
         is_owed = need or (full.is_declared and field.required)
         if is_owed and field.name not in lacking.payload.names | renamed:
-            message = f"sends no {field.name!r} to {lacking.sent.topic!r}, but {full} it"
+            message = f"sends no {field.name!r} to {lacking.sent.topic!r}, but {full.says(lacking)} it"
             message += f" and {need[0].name} needs it" if need else ""
             hint = f"Send {field.name!r} as well, or let the handlers do without."
             yield _disagreement(lacking, full, message, hint, need=need)
@@ -225,7 +260,7 @@ def check_requests(wiring: Wiring) -> Iterator[Finding]:
     """Find requests that nobody, more than one handler, or only the asking agent itself answers."""
     for sent in wiring.asked_sent:
         if sent.publication.is_request and is_topic(sent.topic) and not wiring.is_external(sent.topic):
-            answering = _answering(sent.topic, wiring)
+            answering = wiring.answering(sent.topic)
             problem, hint = _request_problem(sent, answering, wiring)
             if problem:
                 message = f"{sent.agent.name} requests {sent.topic!r}, {problem}"
@@ -234,17 +269,6 @@ def check_requests(wiring: Wiring) -> Iterator[Finding]:
                 ]
                 place = sent.publication.span
                 yield report("GB005", sent.agent.name, place, message, hint, related=related)
-
-
-def _answering(topic: str, wiring: Wiring) -> tuple[Heard, ...]:
-    """Who answers a request when the graph runs: a handler of the very topic; beside another one, not one with `-> None`."""
-    exact = [heard for heard in wiring.hearers(topic) if heard.subscription.topic == topic]
-    return tuple(exact if len(exact) < 2 else filter(_returns_something, exact))
-
-
-def _returns_something(heard: Heard) -> bool:
-    method = heard.agent.method(heard.subscription.method)
-    return method is None or not method.has_return_annotation or method.returns.kind != "null"
 
 
 def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -> tuple[str, str]:
@@ -274,26 +298,37 @@ def check_reads(wiring: Wiring) -> Iterator[Finding]:
     for heard in wiring.heard:  # each handler once, though it may listen to several topics
         method = heard.agent.method(heard.subscription.method)
         place = (method.span if method else heard.subscription.span, heard.subscription.method)
-        sent = everything_sent_to(heard, wiring) if wiring.asks_about(heard.agent.name) and place not in seen else None
+        is_asked = wiring.asks_about(heard.agent.name) and place not in seen
         seen.add(place)
-        if not sent:
+        known = _known_fields(heard, wiring) if is_asked else None
+        if known is None:
             continue
+        sent, names = known
         declared = {field.name for field in heard.subscription.payload.fields}  # what is declared is compared by GB110
-        known = sent_names(sent)
-        reads = [read for read in heard.subscription.reads if not read.is_optional and read.key not in known | declared]
+        reads = [read for read in heard.subscription.reads if not read.is_optional and read.key not in names | declared]
         for first in {read.key: read for read in reversed(reads)}.values():
-            yield _unsent_key(heard, first, sent)
+            yield _unsent_key(heard, first, sent, names)
 
 
-def _unsent_key(heard: Heard, read: KeyRead, sent: tuple[Sent, ...]) -> Finding:
-    known = sent_names(sent)
+def _known_fields(heard: Heard, wiring: Wiring) -> tuple[tuple[Sent, ...], frozenset[str]] | None:
+    """Give what a handler can be sent, and the names in it: those that are sent, and those that its Topics promise."""
+    topics = [each for each in heard.agent.subscriptions if each.method == heard.subscription.method]
+    promised = frozenset(field.name for each in topics for field in each.promised.fields)
+    sent = everything_sent_to(heard, wiring)
+    if sent:
+        return sent, sent_names(sent) | promised
+    return ((), promised) if all(each.promised.kind == "record" for each in topics) else None
+
+
+def _unsent_key(heard: Heard, read: KeyRead, sent: tuple[Sent, ...], known: frozenset[str]) -> Finding:
     meant = near_match(read.key, known)
     guess = f"Did you mean {meant!r}?" if meant else did_you_mean(read.key, known).strip()
+    lacks = f"which no publisher of {heard.topic!r} sends" if sent else f"which the Topic {heard.topic!r} does not have"
     return report(
         "GB003",
         heard.agent.name,
         read.span,
-        f"{heard.name} reads {read.key!r}, which no publisher of {heard.topic!r} sends",
+        f"{heard.name} reads {read.key!r}, {lacks}",
         guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
         related=[described(each) for each in sent],
         data={"old": read.key, "new": meant} if meant else None,
@@ -301,15 +336,20 @@ def _unsent_key(heard: Heard, read: KeyRead, sent: tuple[Sent, ...]) -> Finding:
 
 
 def everything_sent_to(heard: Heard, wiring: Wiring) -> tuple[Sent, ...] | None:
-    """Give every publication that reaches a handler by any of its topics, or None when one of them is not fully known."""
+    """Give every publication that reaches a handler by any of its topics, or None when one of them is not fully known.
+
+    What an agent declares stands for what it sends, whatever expression makes that.
+    """
     found: dict[Sent, None] = {}
     for subscription in heard.agent.subscriptions:
         if subscription.method == heard.subscription.method:
             publishers = wiring.all_publishers(subscription.topic)
-            payloads = [sent.publication.payload for sent in publishers or ()]
-            if publishers is None or any(payload is None or payload.is_open for payload in payloads):
+            if publishers is None:
                 return None
-            found |= dict.fromkeys(publishers)
+            known = [each for each in publishers if each.publication.payload and not each.publication.payload.is_open]
+            if not all(each in known or wiring.is_declared(each) for each in publishers):
+                return None
+            found |= dict.fromkeys(known)
     return tuple(found)
 
 
@@ -322,7 +362,8 @@ def described(sent: Sent) -> Related:
     """Show a publication with what it sends."""
     publication = sent.publication
     verb = "declares" if publication.is_declared else "sends"
-    return Related(sent.agent.name, publication.span, f"{sent.agent.name} {verb} {publication.payload or 'a payload'}")
+    what = publication.payload or (publication.type if publication.type.kind != "unknown" else "a payload")
+    return Related(sent.agent.name, publication.span, f"{sent.agent.name} {verb} {what}")
 
 
 # --- GB001, GB002: topics with one end ----------------------------------------------------------

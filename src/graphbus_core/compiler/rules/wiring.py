@@ -15,6 +15,7 @@ import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.syntax import SourceFile, parse
+from graphbus_core.compiler.rules.results import Results
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
 from graphbus_core.model.config import ResolvedBuild
@@ -144,7 +145,8 @@ class Wiring:
         only: The agents whose findings are asked for; the edges are those of all. None: all agents.
 
     Attributes:
-        agents: By name.
+        agents: By name, with what they get from each other filled in.
+        results: What methods and requests give.
         asked: Of these, those whose findings are asked for.
         is_partial: True when some file could not be read; then nothing can be concluded from what is absent.
     """
@@ -152,7 +154,8 @@ class Wiring:
     def __init__(self, evidence: Evidence, only: frozenset[str] | None = None) -> None:
         self.evidence = evidence
         self._only = only
-        self.agents = {definition.name: definition for definition in evidence.definitions}
+        self.results = Results({definition.name: definition for definition in evidence.definitions})
+        self.agents = {each.name: self.results.agent(each) for each in evidence.definitions}
         self.asked = tuple(agent for agent in self.agents.values() if self.asks_about(agent.name))
         self.is_partial = any(error.code in _UNREADABLE for error in evidence.errors)
         self._external = evidence.config.settings.external_topics
@@ -230,6 +233,12 @@ class Wiring:
         return frozenset(self._sent_to) - {""}
 
     @property
+    def unread(self) -> tuple[SourceSpan, ...]:
+        """Where topics stand that are computed: rules that could be wrong because of them are silent."""
+        ends = [each.publication.span for each in self._sent_to.get("", ())]
+        return tuple(dict.fromkeys([*ends, *(each.subscription.span for each in self._heard_at.get("", ()))]))
+
+    @property
     def has_unknown_subscribers(self) -> bool:
         """True when events of any topic may be heard at a place that cannot be read."""
         return self.is_partial or "" in self._heard_at
@@ -251,10 +260,24 @@ class Wiring:
             return self._sent_to.get(topic, ()) if topic else ()
         return tuple(sent for name in self._sent_to if matches(topic, name) for sent in self._sent_to[name])
 
+    @cached_property
+    def _declared(self) -> frozenset[tuple[str, str]]:
+        said = ((agent.name, each) for agent in self.agents.values() for each in agent.publications if each.is_declared)
+        return frozenset((name, each.topic) for name, each in said if each.payload and not each.payload.is_open)
+
+    def is_declared(self, sent: Sent) -> bool:
+        """True when the agent declares all fields of what it publishes there."""
+        return (sent.agent.name, sent.topic) in self._declared
+
     def hearers(self, topic: str) -> tuple[Heard, ...]:
         """Give every known subscription that an event of `topic` reaches."""
         patterns = [pattern for pattern in self._patterns if matches(pattern, topic)]
         return tuple(heard for name in (topic, *patterns) for heard in self._heard_at.get(name, ()))
+
+    def answering(self, topic: str) -> tuple[Heard, ...]:
+        """Give who answers a request when the graph runs: handlers of the very topic; of several, those without `-> None`."""
+        exact = self._heard_at.get(topic, ())
+        return exact if len(exact) < 2 else tuple(filter(_returns_something, exact))
 
     def all_publishers(self, topic: str) -> tuple[Sent, ...] | None:
         """Give every publication that reaches `topic`, or None when there may be others."""
@@ -332,6 +355,11 @@ def _grouped(pairs: Iterable[tuple[str, _Found]]) -> dict[str, tuple[_Found, ...
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return {key: tuple(values) for key, values in groups.items()}
+
+
+def _returns_something(heard: Heard) -> bool:
+    method = heard.agent.method(heard.subscription.method)
+    return method is None or not method.has_return_annotation or method.returns.kind != "null"
 
 
 def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:

@@ -1,0 +1,429 @@
+"""What a class hears, says and asks: its subscriptions with the keys that they read, its publications and its calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from graphbus_core.compiler.reading.annotations import annotation_kind, evaluate, read_schema, text_of
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, awaited, container_root, reaches_end
+from graphbus_core.compiler.reading.flow import infer, read_fields
+from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments
+from graphbus_core.compiler.reading.modules import Scope
+from graphbus_core.compiler.reading.syntax import call_argument, children_of, nodes_below, span_of
+from graphbus_core.compiler.reading.topics import ReadTopic, read_topic
+from graphbus_core.compiler.reading.views import View, called_method
+from graphbus_core.model.agent import (
+    Annotation,
+    Call,
+    HandlerParameter,
+    HandlerShape,
+    KeyRead,
+    Parameter,
+    Publication,
+    SourceSpan,
+    Subscription,
+    decide,
+)
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
+
+
+class _Guards:
+    """The stretches of a handler that run only when a condition on the payload came out one way.
+
+    Behind such a condition a key may be one that is not always sent. In doubt a read is guarded: GraphBus would rather miss a
+    wrong key than report one that is never read.
+
+    Args:
+        function: The handler.
+        names: The event, the payload, and what else the payload is called.
+    """
+
+    def __init__(self, function: Function, names: Iterable[str]) -> None:
+        self._payload = frozenset(names)
+        self._names = set(names)
+        self._stretches: list[tuple[tuple[int, int], tuple[int, int]]] = []
+        nodes = nodes_below(function)
+        if any(isinstance(node, _DECIDING) for node in nodes):
+            self._learn(nodes)
+            for node in nodes:
+                for test, parts in _decisions(node) if isinstance(node, _DECIDING) else ():
+                    if self._mentions(test):
+                        self._note(parts)
+                for field in _BODY_FIELDS if hasattr(node, "body") else ():
+                    self._note_rest(getattr(node, field, ()))
+
+    def covers(self, node: ast.expr) -> bool:
+        """True when this expression is behind a condition on the payload."""
+        return any(first <= (node.lineno, node.col_offset) < last for first, last in self._stretches)
+
+    def _learn(self, nodes: Iterable[ast.AST]) -> None:
+        """Take in the names of what is made of the payload as a whole: `keys = event.keys()`, `for key in event`."""
+        given = [
+            (_stored(node), getattr(node, "value", None) or getattr(node, "iter", None))
+            for node in nodes
+            if isinstance(node, _ASSIGNING)
+        ]
+        is_growing = True
+        while is_growing:
+            known = len(self._names)
+            for names, value in given:
+                if value is not None and self._is_of_whole(value):
+                    self._names |= names
+            is_growing = len(self._names) > known
+
+    def _mentions(self, expression: ast.AST) -> bool:
+        """True when the payload, or what was made of it, is used in an expression in whatever way."""
+        return any(isinstance(node, ast.Name) and node.id in self._names for node in ast.walk(expression))
+
+    def _is_of_whole(self, expression: ast.AST) -> bool:
+        """True when the payload is used otherwise than for one key with a constant name or a field of the event."""
+        if isinstance(expression, ast.Name):
+            return expression.id in self._names
+        if isinstance(expression, ast.Attribute) and expression.attr in EVENT_FIELDS:
+            return False
+        container, key = _keyed(expression)
+        root = container_root(container) if container is not None else None
+        if isinstance(key, ast.Constant) and root is not None and root[0] in self._payload:
+            return False
+        return any(self._is_of_whole(child) for child in children_of(expression))
+
+    def _note_rest(self, block: Sequence[ast.stmt]) -> None:
+        """Behind `if missing: return` and `assert len(event) == 3` only one outcome leads on."""
+        for number, statement in enumerate(block[:-1] if isinstance(block, list) else (), 1):
+            if isinstance(statement, ast.Assert | ast.If) and self._tells_keys(statement.test):
+                ways = (statement.body, statement.orelse) if isinstance(statement, ast.If) else ()
+                if not all(map(reaches_end, ways)) or not ways:
+                    self._note(block[number:])
+
+    def _tells_keys(self, test: ast.expr) -> bool:
+        """True when a test may tell which keys there are; that there is a payload at all says nothing of them."""
+        if isinstance(test, ast.UnaryOp | ast.BoolOp):
+            return any(self._tells_keys(value) for value in children_of(test) if isinstance(value, ast.expr))
+        root = container_root(test)
+        is_presence = root is not None and root[0] in self._payload
+        is_presence |= isinstance(test, ast.Call) and getattr(test.func, "id", "") in ("bool", "isinstance")
+        is_presence |= isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
+        return not is_presence and self._is_of_whole(test)
+
+    def _note(self, nodes: Sequence[ast.stmt | ast.expr]) -> None:
+        """Note that these, which follow each other in the text, are behind a condition."""
+        if nodes:
+            first, last = nodes[0], nodes[-1]
+            end = (last.end_lineno or last.lineno, last.end_col_offset or 0)
+            self._stretches.append(((first.lineno, first.col_offset), end))
+
+
+_BODY_FIELDS = ("body", "orelse", "finalbody")
+_ASSIGNING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+_DECIDING = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Assert, *_COMPREHENSIONS)
+"""Without any of these nothing in a function depends on what its payload is like."""
+
+
+def _decisions(node: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.stmt | ast.expr]]]:
+    """Give each condition in a node, with what runs only when it came out one way."""
+    if isinstance(node, ast.If | ast.While):
+        yield from ((node.test, part) for part in (node.body, node.orelse))
+    elif isinstance(node, ast.IfExp):
+        yield from ((node.test, [part]) for part in (node.body, node.orelse))
+    elif isinstance(node, ast.BoolOp):
+        yield from ((value, node.values[number:]) for number, value in enumerate(node.values, 1))
+    elif isinstance(node, ast.Match):
+        for case in node.cases:
+            guards = [case.guard] if case.guard else []
+            yield node.subject, [*guards, *case.body]
+            yield from ((guard, case.body) for guard in guards)
+    elif isinstance(node, _COMPREHENSIONS):
+        parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        yield from ((test, parts) for generator in node.generators for test in generator.ifs)
+
+
+def _stored(node: ast.AST) -> set[str]:
+    """The names that an assignment, a loop or a comprehension binds."""
+    targets = getattr(node, "targets", None) or [node.target]  # type: ignore[attr-defined]
+    below = (each for target in targets for each in ast.walk(target))
+    return {each.id for each in below if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
+
+def _keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+    """The container and the key of `x[key]`, `x.get(key)` and `key in x`."""
+    if isinstance(node, ast.Subscript):
+        return node.value, node.slice
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        return node.func.value, node.args[0]
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
+        return node.comparators[0], node.left
+    return None, None
+
+
+_SUBSCRIBE = "graphbus_core.subscribe"
+PUBLISHES = "graphbus_core.publishes"
+_POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s", "concurrency": "concurrency"}
+
+
+def read_subscriptions(
+    method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View
+) -> Iterator[Subscription]:
+    """Give one subscription for each `@subscribe` of a method."""
+    decorators = [decorator for decorator in method.effective if decorator.name == _SUBSCRIBE and decorator.call]
+    if not decorators:
+        return
+    shape = _shape(method, parameters, scope.in_signature(method.node))
+    for decorator in decorators:
+        for topic in _topics_of(decorator):
+            span = span_of(method.module.path, decorator.node if topic is None else topic)
+            heard = make_subscription(method, parameters, view, span=span, topic=read_topic(topic, scope), shape=shape)
+            yield _with_policy(heard, decorator, scope)
+
+
+def _topics_of(decorator: Decorator) -> Sequence[ast.expr | None]:
+    """`@subscribe(A, B)`; of a decorator without any the place is all that is known."""
+    positional = decorator.call.args if decorator.call else []
+    return positional or [decorator.argument(0, "topic")]
+
+
+def _with_policy(heard: Subscription, decorator: Decorator, scope: Scope) -> Subscription:
+    """Add the options of `@subscribe` that are constant numbers."""
+    if decorator.call is None or not decorator.call.keywords:
+        return heard
+    given = {each.arg: evaluate(each.value, scope) for each in decorator.call.keywords if each.arg in _POLICY}
+    numbers = {_POLICY[name]: value for name, value in given.items() if name and type(value) in (int, float)}
+    return msgspec.structs.replace(heard, **numbers) if numbers else heard
+
+
+def make_subscription(
+    method: Method,
+    parameters: tuple[Parameter, ...],
+    view: View,
+    *,
+    span: SourceSpan,
+    topic: ReadTopic,
+    shape: HandlerShape,
+) -> Subscription:
+    """Put together one subscription; `span` is where the topic is written."""
+    reads, reads_all_known = _reads(shape, parameters, method.node, view)
+    at = {"payload": 0, "typed": 0, "event_payload": 1, "topic_payload": 1}.get(shape, -1)
+    return Subscription(
+        topic=topic.name,
+        method=method.node.name,
+        span=span,
+        shape=shape,
+        payload=parameters[at].type if 0 <= at < len(parameters) else UNKNOWN,
+        fields=parameters if shape == "fields" else (),
+        reads=reads,
+        reads_all_known=reads_all_known,
+        is_async=isinstance(method.node, ast.AsyncFunctionDef),
+        promised=topic.type,
+    )
+
+
+def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> HandlerShape:
+    given: list[HandlerParameter] = []
+    kind = ""
+    for parameter, (_, annotation) in zip(parameters, annotated_arguments(method), strict=True):
+        kind = annotation_kind(annotation, scope, parameter.type)
+        known: Annotation = kind if kind in ("none", "event", "mapping", "typed") else "other"  # type: ignore[assignment]
+        given.append(HandlerParameter(parameter.name, parameter.kind, known))
+    shape = decide(given)
+    is_foreign = len(given) == 1 and kind == "other" and parameters[0].type.kind == "unknown"
+    if is_foreign and shape in ("event", "payload", "fields") and given[0].kind != "keyword_only":
+        return "typed"  # a class of another package: probably a model, in any case no field of that name
+    return shape
+
+
+# --- keys that are read -----------------------------------------------------------------
+
+
+def _reads(
+    shape: HandlerShape, parameters: tuple[Parameter, ...], function: Function, view: View
+) -> tuple[tuple[KeyRead, ...], bool]:
+    """Give every key of the payload that a handler touches, and whether these surely are all."""
+    if shape in ("nothing", "fields"):
+        return (), True
+    body = view.body
+    event = parameters[0].name if shape in ("event", "event_payload") else ""
+    payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
+    if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
+        return (), False
+    aliases = {name for name, owner in body.aliases.items() if event and owner == event}
+    lost = {name for name in aliases if body.bound_once(name) is None}
+    names = ({event, payload} | aliases) - lost - {""}
+    lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
+    keyed = [
+        (access, evaluate(access.key, view.scope))
+        for access in body.accesses
+        if (access.name == event if access.is_payload else access.name in names)
+    ]
+    known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
+    guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
+    guards = _Guards(function, names) if any(key not in guarded for _, key in known) else None
+    reads = tuple(
+        KeyRead(
+            key,
+            span_of(view.scope.module.path, access.key),
+            key in guarded or bool(guards and guards.covers(access.node)),
+        )
+        for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
+    )
+    is_handed_on = any(body.escapes(name) or name in body.shown for name in names)
+    return reads, not lost and not is_handed_on and len(known) == len(keyed)
+
+
+# --- what is sent -------------------------------------------------------------------------
+
+
+def read_publications(method: Method, scope: Scope, view: View) -> Iterator[Publication]:
+    """Give each `self.publish(...)` and `self.request(...)` of a method and each `@publishes` on it."""
+    for decorator in method.effective:
+        if decorator.name == PUBLISHES and decorator.call:
+            yield declared_publication(decorator, method.module.path, method.node.name, scope)
+    for attribute, call in method.body.calls:
+        if attribute in ("publish", "request"):
+            yield from _publications(call, method, view, is_request=attribute == "request")
+
+
+def declared_publication(decorator: Decorator, path: str, method: str, scope: Scope) -> Publication:
+    """Read one `@publishes(topic, schema)`; a `Topic` says itself what its payloads look like."""
+    topic = decorator.argument(0, "topic")
+    schema = decorator.argument(1, "schema")
+    found = read_topic(topic, scope)
+    span = span_of(path, topic or decorator.node)
+    if schema is None and found.type_span is not None:
+        return _promise(found, method, span)
+    return Publication(
+        topic=found.name,
+        method=method,
+        span=span,
+        payload=read_schema(schema, scope),
+        payload_span=span_of(path, schema) if schema is not None else None,
+        is_declared=True,
+    )
+
+
+def _promise(topic: ReadTopic, method: str, span: SourceSpan) -> Publication:
+    """What a `Topic` declares, where it is used."""
+    payload, of = _parts_of(topic.type)
+    at = topic.type_span
+    return Publication(
+        topic=topic.name, method=method, span=span, payload=payload, type=of, payload_span=at, is_declared=True
+    )
+
+
+def _parts_of(of: Type) -> tuple[Schema | None, Type]:
+    """The fields of a mapping of known fields, else the type itself."""
+    return (Schema(of.fields), UNKNOWN) if of.kind == "record" else (None, of)
+
+
+def _publications(call: ast.Call, method: Method, view: View, *, is_request: bool) -> Iterator[Publication]:
+    """What is sent, after what a `Topic` declares of it."""
+    path = method.module.path
+    topic = call_argument(call, 0, "topic")
+    source, home = view.source_of(topic) if topic is not None else (None, view)
+    found = read_topic(source, home.scope)
+    span = span_of(path, topic if topic is not None else call)
+    if found.type_span is not None:
+        yield _promise(found, method.node.name, span)
+    payload = call_argument(call, 1, "payload")
+    fields, of = _sent(call, payload, view)
+    yield Publication(
+        topic=found.name,
+        prefix="" if found.name else _beginning(source, home),
+        method=method.node.name,
+        span=span,
+        payload=fields,
+        payload_span=span_of(path, payload) if payload is not None else None,
+        is_request=is_request,
+        type=of,
+        reads=_reads_of_result(call, view) if is_request else (),
+    )
+
+
+def _sent(call: ast.Call, payload: ast.expr | None, view: View) -> tuple[Schema | None, Type]:
+    """The fields of a payload, or the type of one that is no mapping of known fields."""
+    is_hidden = ast.Starred in [each.__class__ for each in call.args] or None in [each.arg for each in call.keywords]
+    if isinstance(payload, ast.Constant) and payload.value is None:
+        return Schema(), UNKNOWN
+    if payload is None:
+        return (None if is_hidden else Schema()), UNKNOWN
+    fields = read_fields(payload, view)
+    return fields, UNKNOWN if fields is not None else infer(payload, view)
+
+
+def _beginning(expression: ast.expr | None, view: View) -> str:
+    """The text that a computed topic surely begins with: of an f-string or a sum, as far as its parts are constant."""
+    while isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
+        expression = expression.left
+    parts = expression.values if isinstance(expression, ast.JoinedStr) else [expression]
+    texts = [
+        text_of(part if isinstance(part, ast.Constant) else ast.JoinedStr([part]), view.scope) for part in parts if part
+    ]
+    return "".join(text or "" for text in texts[: texts.index(None) if None in texts else None])
+
+
+def read_calls(method: Method, view: View) -> Iterator[Call]:
+    """Give each `self.call("Agent", "method", argument=...)` and `self.agent(Agent).method(...)` of a method."""
+    for attribute, call in method.body.calls:
+        if attribute == "call":
+            yield _call(call, method, view, positional=call.args[2:])
+    for call in method.body.method_calls:
+        if called_method(call, view):
+            yield _call(call, method, view, positional=(), by_position=call.args)
+
+
+def _call(
+    call: ast.Call, method: Method, view: View, *, positional: Sequence[ast.expr], by_position: Sequence[ast.expr] = ()
+) -> Call:
+    """Put together one call.
+
+    Args:
+        call: The call.
+        method: Where it stands.
+        view: What is seen there.
+        positional: Arguments of `self.call` that it does not take.
+        by_position: Those that are named by the parameters of the other method: until then by their numbers.
+    """
+    agent, name = called_method(call, view) or ("", "")
+    own = ("agent", "method") if not by_position and call.func.attr == "call" else ()  # type: ignore[attr-defined]
+    given = [keyword for keyword in call.keywords if keyword.arg not in own]
+    fields = [Field(str(number), infer(value, view)) for number, value in enumerate(by_position)]
+    fields += [Field(keyword.arg, infer(keyword.value, view)) for keyword in given if keyword.arg]
+    spread = [read_fields(keyword.value, view) for keyword in given if not keyword.arg]
+    fields += [field for schema in spread if schema for field in schema.fields]
+    rest = tuple(each for schema in spread if schema for each in schema.rest)
+    has_star = any(isinstance(each, ast.Starred) for each in by_position)
+    is_open = any(schema is None or (schema.is_open and not schema.rest) for schema in spread) or has_star
+    return Call(
+        agent,
+        name,
+        span_of(method.module.path, call),
+        Schema(tuple(fields), bool(rest), rest),
+        is_open or bool(positional) or not (agent and name),
+        _reads_of_result(call, view),
+    )
+
+
+def _reads_of_result(call: ast.Call, view: View) -> tuple[KeyRead, ...]:
+    """The keys and attributes that are read of what a call gives: there and then, or by the one name that it is given.
+
+    Attributes count as optional: an object of a class may have more than its fields.
+    """
+    body, path = view.body, view.scope.module.path
+    names = {name for name in body.bound if (value := body.bound_once(name)) is not None and awaited(value) is call}
+    keyed = [(each.key, each.how == "read" and not body.is_caught(each.node)) for each in body.accesses
+             if each.name in names and not each.is_payload and each.how != "write"]  # fmt: skip
+    if id(call) in body.taken:
+        keyed.append((body.taken[id(call)], True))
+    known = [
+        (key, span_of(path, at), is_needed)
+        for at, is_needed in keyed
+        if isinstance(key := evaluate(at, view.scope), str)
+    ]
+    sure = {key for key, _, _ in known} - {key for key, _, is_needed in known if not is_needed}
+    methods = {id(each.func) for each in body.method_calls}
+    loaded = [each for each in body.attributes if each.value.id in names and id(each) not in methods]  # type: ignore[attr-defined]
+    reads = [KeyRead(key, span, key not in sure) for key, span, _ in known]
+    reads += [KeyRead(each.attr, span_of(path, each), True) for each in loaded if isinstance(each.ctx, ast.Load)]
+    return tuple(sorted(reads, key=lambda each: (each.span.line, each.span.column)))

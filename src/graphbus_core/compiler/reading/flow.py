@@ -1,0 +1,546 @@
+"""What expressions are worth: the types of values, by displays, annotations, and the functions and classes of the project.
+
+What is declared is believed: the annotation of a parameter, a local name or a function, the fields of a class. What another agent
+gives is of the kind `result`: the wiring replaces it by what that agent declares.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, home_of, read_type
+from graphbus_core.compiler.reading.bodies import Body, Function, is_stub, reaches_end
+from graphbus_core.compiler.reading.modules import (
+    FUNCTIONS,
+    ClassSite,
+    External,
+    Scope,
+    Symbol,
+    class_chain,
+    find_member,
+    resolve,
+    resolve_through,
+)
+from graphbus_core.compiler.reading.standard import (
+    PROPERTIES,
+    TRANSPARENT,
+    item_of,
+    of_function,
+    of_items,
+    of_method,
+)
+from graphbus_core.compiler.reading.syntax import call_argument
+from graphbus_core.compiler.reading.topics import read_topic
+from graphbus_core.compiler.reading.views import View, called_method, local_value
+from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.types import (
+    BOOL,
+    BYTES,
+    DICT,
+    FLOAT,
+    INT,
+    LIST,
+    NULL,
+    STR,
+    UNKNOWN,
+    Field,
+    Schema,
+    Type,
+    union,
+)
+
+_MAX_DEPTH = 8
+_MOST_HOPS = 3
+"""From one function without annotation to the next."""
+_COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
+_LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, bytes: BYTES, type(None): NULL}
+_BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
+
+
+def infer(expression: ast.expr, view: View, depth: int = 0) -> Type:
+    """Give the type of an expression's value; unknown unless it is certain or declared."""
+    reader = _READERS.get(expression.__class__)
+    if reader is None or depth > _MAX_DEPTH:
+        return _ALWAYS.get(expression.__class__, UNKNOWN)
+    return reader(expression, view, depth + 1)
+
+
+# --- names ----------------------------------------------------------------------------------
+
+
+def _name(expression: ast.Name, view: View, depth: int) -> Type:
+    name = expression.id
+    if name in view.items:
+        return view.items[name]
+    if name in view.body.annotations:
+        declared = read_type(view.body.annotations[name], view.scope)
+        if declared.kind != "unknown":
+            return declared
+    if name in view.body.bound:
+        value = view.body.bound_once(name) if name not in view.parameters else None
+        return UNKNOWN if value is None else _held(infer(value, view, depth), is_display=isinstance(value, _DISPLAYS))
+    return view.parameters[name] if name in view.parameters else _constant(expression, view, depth)
+
+
+def _constant(expression: ast.expr, view: View, depth: int) -> Type:
+    return _LITERALS.get(type(evaluate(expression, view.scope)), UNKNOWN)
+
+
+_DISPLAYS = (ast.List, ast.Set, ast.ListComp, ast.SetComp, ast.Dict, ast.DictComp, ast.IfExp, ast.BoolOp)
+
+
+def _held(found: Type, *, is_display: bool = True) -> Type:
+    """What is certain of a mutable value that was changed since, perhaps: of a display only what kind of container it is."""
+    if found.kind == "union":
+        return union(*(_held(each, is_display=is_display) for each in found.args))
+    if found.kind == "record":
+        return found if found.name else DICT
+    return _BARE.get(found.kind, found) if is_display else found
+
+
+# --- displays, operators, comprehensions ------------------------------------------------------
+
+
+def _list(expression: ast.List | ast.Set, view: View, depth: int) -> Type:
+    found = {infer(each, view, depth) for each in expression.elts}
+    return of_items("list" if isinstance(expression, ast.List) else "set", found.pop() if len(found) == 1 else UNKNOWN)
+
+
+def _dict(expression: ast.Dict, view: View, depth: int) -> Type:
+    schema = _read_display(expression, view, depth)
+    if schema is None or schema.is_open or not schema.fields:
+        return DICT
+    return Type("record", fields=schema.fields)
+
+
+def _comprehension(expression: ast.ListComp | ast.SetComp | ast.GeneratorExp, view: View, depth: int) -> Type:
+    item = infer(expression.elt, _inside(expression.generators, view, depth), depth)
+    return of_items("set" if isinstance(expression, ast.SetComp) else "list", item)
+
+
+def _dict_comprehension(expression: ast.DictComp, view: View, depth: int) -> Type:
+    inner = _inside(expression.generators, view, depth)
+    key, value = infer(expression.key, inner, depth), infer(expression.value, inner, depth)
+    return DICT if "unknown" in (key.kind, value.kind) else Type("dict", (key, value))
+
+
+def _inside(generators: list[ast.comprehension], view: View, depth: int) -> View:
+    items = dict(view.items)
+    for each in generators:
+        of = item_of(infer(each.iter, msgspec.structs.replace(view, items=items), depth))
+        targets = each.target.elts if isinstance(each.target, ast.Tuple) else [each.target]
+        parts = of.args if of.kind == "tuple" and len(of.args) == len(targets) > 1 else [of] * len(targets)
+        for target, part in zip(targets, parts, strict=True):
+            if isinstance(target, ast.Name):
+                items[target.id] = part if len(targets) == 1 or of.kind == "tuple" else UNKNOWN
+    return msgspec.structs.replace(view, items=items)
+
+
+def _operation(expression: ast.BinOp, view: View, depth: int) -> Type:
+    if isinstance(expression.op, ast.BitOr):
+        schema = read_fields(expression, view, depth)
+        return Type("record", fields=schema.fields) if schema and not schema.is_open else UNKNOWN
+    left = infer(expression.left, view, depth)
+    if left == STR and isinstance(expression.op, ast.Mod):
+        return STR
+    right = infer(expression.right, view, depth)
+    if left.name or right.name:  # a date plus a duration is no text
+        return UNKNOWN
+    kinds = {left.kind, right.kind}
+    if kinds == {"str"} and isinstance(expression.op, ast.Add):
+        return STR
+    if not kinds <= {"int", "float"} or isinstance(expression.op, ast.Pow):
+        return UNKNOWN
+    return FLOAT if "float" in kinds or isinstance(expression.op, ast.Div) else INT
+
+
+def _not(expression: ast.UnaryOp, view: View, depth: int) -> Type:
+    if isinstance(expression.op, ast.Not):
+        return BOOL
+    value = infer(expression.operand, view, depth)
+    return value if value.kind in ("int", "float") else UNKNOWN
+
+
+def _compare(expression: ast.Compare, view: View, depth: int) -> Type:
+    if all(isinstance(operator, ast.In | ast.NotIn | ast.Is | ast.IsNot) for operator in expression.ops):
+        return BOOL
+    sides = [expression.left, *expression.comparators]
+    plain = ("int", "float", "str", "bool")
+    return BOOL if all(infer(side, view, depth).kind in plain for side in sides) else UNKNOWN
+
+
+def _either(expression: ast.IfExp, view: View, depth: int) -> Type:
+    return union(infer(expression.body, view, depth), infer(expression.orelse, view, depth))
+
+
+def _one_of(expression: ast.BoolOp, view: View, depth: int) -> Type:
+    """`a or b`, `a and b`: what is None never comes out of an `or` that goes on."""
+    *heads, last = [infer(value, view, depth) for value in expression.values]
+    if isinstance(expression.op, ast.Or):
+        choices = [each for head in heads for each in (head.args if head.kind == "union" else (head,))]
+        heads = [each for each in choices if each.kind != "null"]
+    return union(*heads, last)
+
+
+# --- attributes and entries -------------------------------------------------------------------
+
+
+def _attribute(expression: ast.Attribute, view: View, depth: int) -> Type:
+    found = _constant(expression, view, depth)
+    if found.kind != "unknown":
+        return found
+    member = _member(expression, view)
+    if member is not None and isinstance(member.node, FUNCTIONS):
+        return _given_by(member, view) if _decorators_of(member, view) & PROPERTIES else UNKNOWN
+    if view.is_self(expression.value) and expression.attr in view.typed:
+        return read_type(*view.typed[expression.attr])
+    value, home = view.source_of(expression)
+    if value is not expression:
+        return _held(infer(value, home, depth), is_display=isinstance(value, _DISPLAYS))
+    owner = infer(expression.value, view, depth)
+    is_hex = owner.kind == "str" and owner.name == "UUID" and expression.attr == "hex"
+    return STR if is_hex else _part(owner, expression.attr)
+
+
+def _part(owner: Type, key: object) -> Type:
+    """What a value holds under a key, a name or a number."""
+    if owner.kind == "record":
+        return next((field.type for field in owner.fields if field.name == key), UNKNOWN)
+    if owner.kind == "result" and isinstance(key, str):
+        return msgspec.structs.replace(owner, values=(*owner.values, key))
+    if owner.kind == "dict" and owner.args:
+        return owner.args[1]
+    if owner.kind == "tuple" and isinstance(key, int) and 0 <= key < len(owner.args):
+        return owner.args[key]
+    return item_of(owner) if owner.kind in ("list", "str") and isinstance(key, int) else UNKNOWN
+
+
+def _entry(expression: ast.Subscript, view: View, depth: int) -> Type:
+    found = _constant(expression, view, depth)
+    if found.kind != "unknown":
+        return found
+    owner = infer(expression.value, view, depth)
+    if isinstance(expression.slice, ast.Slice):
+        return owner if owner.kind in ("list", "str") else UNKNOWN
+    key = evaluate(expression.slice, view.scope)
+    if owner == DICT and isinstance(key, str):
+        known = read_fields(expression.value, view, depth)
+        field = known.get(key) if known and not known.is_open else None
+        return field.type if field and field.required else UNKNOWN
+    return _part(owner, key)
+
+
+def _member(expression: ast.Attribute, view: View) -> Symbol | None:
+    """The method or property of the project that an attribute stands for."""
+    found = resolve(expression, view.scope)
+    site = _class_of(expression.value, view) if found is None else None
+    if site is not None:
+        found = find_member(class_chain(view.scope.library, site), expression.attr)
+    return found if isinstance(found, Symbol) else None
+
+
+def _class_of(expression: ast.expr, view: View) -> ClassSite | None:
+    """The class of the project whose object a name, an attribute of `self` or a call surely gives."""
+    value, home = view.source_of(expression)
+    scope, named = home.scope, value.func if isinstance(value, ast.Call) else None
+    if isinstance(value, ast.Name):
+        is_given = value.id in home.body.parameters and value.id not in home.body.bound
+        named = home.body.parameters[value.id] if is_given else home.body.annotations.get(value.id)
+    elif isinstance(expression, ast.Attribute) and view.is_self(expression.value) and expression.attr in view.typed:
+        named, scope = view.typed[expression.attr]
+    target = resolve_through(named, scope) if named is not None else None
+    is_class = isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef)
+    return ClassSite(target.module, target.node) if is_class else None  # type: ignore[union-attr, arg-type]
+
+
+# --- calls --------------------------------------------------------------------------------------
+
+
+def _call(expression: ast.Call, view: View, depth: int, *, is_awaited: bool = False) -> Type:
+    asked = _name_of_result(expression, view)
+    if asked is not None:
+        return Type("result", name=asked) if asked else UNKNOWN
+    function = expression.func
+    if isinstance(function, ast.Name) and function.id in view.body.bound:
+        return UNKNOWN
+    member = _member(function, view) if isinstance(function, ast.Attribute) else None
+    target = member or resolve_through(function, view.scope)
+    if isinstance(target, Symbol):
+        return _called(target, expression, view, depth, is_awaited=is_awaited)
+    if isinstance(target, External):
+        return _of_library(target.dotted, expression, view, depth)
+    return _method(function, expression, view, depth) if isinstance(function, ast.Attribute) else UNKNOWN
+
+
+def _await(expression: ast.Await, view: View, depth: int) -> Type:
+    value = expression.value
+    return _call(value, view, depth, is_awaited=True) if isinstance(value, ast.Call) else UNKNOWN
+
+
+def _name_of_result(call: ast.Call, view: View) -> str | None:
+    """What a result goes by, empty if that is computed; None for what is no call of another agent."""
+    function = call.func
+    if isinstance(function, ast.Attribute) and function.attr == "request" and view.is_self(function.value):
+        return read_topic(local_value(call_argument(call, 0, "topic"), view), view.scope).name
+    asked = called_method(call, view)
+    return asked and (".".join(asked) if all(asked) else "")
+
+
+def _called(target: Symbol, call: ast.Call, view: View, depth: int, *, is_awaited: bool) -> Type:
+    if isinstance(target.node, FUNCTIONS):
+        return _given_by(target, view) if isinstance(target.node, ast.AsyncFunctionDef) == is_awaited else UNKNOWN
+    found = read_type(call.func, view.scope) if isinstance(target.node, ast.ClassDef | ast.expr) else UNKNOWN
+    return _made(found, call, view, depth) if found.kind == "record" else found
+
+
+def _made(record: Type, call: ast.Call, view: View, depth: int) -> Type:
+    """An object of a class, with what contradicts the class where it is made: it is a finding there."""
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
+        return record
+    given = {keyword.arg or "": infer(keyword.value, view, depth) for keyword in call.keywords}
+    given |= {field.name: infer(value, view, depth) for field, value in zip(record.fields, call.args, strict=False)}
+    fields = {field.name: field for field in record.fields if field.name in given or not field.required}
+    for name, of in given.items():
+        field = fields.get(name)
+        if field is None or why_not(field.type, of, is_narrowed=True):
+            fields[name] = Field(name, of)
+    return record if tuple(fields.values()) == record.fields else Type("record", fields=tuple(fields.values()))
+
+
+def _given_by(function: Symbol, view: View) -> Type:
+    """What a function of the project returns: its annotation, else what can be read of its `return` statements."""
+    node: Any = function.node
+    scope = home_of(function, view.scope)
+    if _decorators_of(function, view) - TRANSPARENT - PROPERTIES:
+        return UNKNOWN
+    if node.returns is not None:
+        return read_type(node.returns, scope.in_signature(node))
+    chain = _chain_of(function, view)
+    key = (node.lineno, view.hops, *((site.module.path, site.node.lineno) for site in chain[:1]))
+    if key in function.module.given:
+        found: Type = function.module.given[key]
+        return found
+    asked = scope.library.asked
+    found = _read_returns(node, scope._replace(chain=chain), view) if view.hops < _MOST_HOPS else UNKNOWN
+    if asked == scope.library.asked:  # no other file has a say in it
+        function.module.given[key] = found
+    return found
+
+
+def _chain_of(function: Symbol, view: View) -> Sequence[ClassSite]:
+    """What `self` looks through in a function: the class that is read, if it has the function, else the one that defines it."""
+    if function.owner is None:
+        return ()
+    if any(site.node is function.owner for site in view.scope.chain):
+        return view.scope.chain
+    return class_chain(view.scope.library, ClassSite(function.module, function.owner))
+
+
+def _decorators_of(function: Symbol, view: View) -> frozenset[str]:
+    node: Any = function.node
+    scope = view.scope.within(function.module)
+    named = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
+    targets = [resolve_through(each, scope) for each in named]
+    return frozenset(each.dotted if isinstance(each, External) else "" for each in targets)
+
+
+def _read_returns(node: Function, scope: Scope, caller: View) -> Type:
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    is_static = any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list)
+    self_name = arguments[0].arg if scope.chain and arguments and not is_static else ""
+    body = Body(node, self_name)
+    if body.is_generator or is_stub(node.body):
+        return UNKNOWN
+    types = {each.arg: read_type(each.annotation, scope) for each in (*arguments, *node.args.kwonlyargs)}
+    hidden = frozenset((*body.bound, *types))
+    view = View(
+        scope._replace(in_class_body=False, self_name=self_name, hidden=hidden), body, types, hops=caller.hops + 1
+    )
+    if scope.chain is caller.scope.chain:
+        view = msgspec.structs.replace(view, kept=caller.kept, typed=caller.typed)
+    given = [_returned_type(each.value, view) for each in body.returns] + [NULL] * reaches_end(node.body)
+    return union(*given) if given else UNKNOWN
+
+
+def _returned_type(value: ast.expr | None, view: View) -> Type:
+    if value is None:
+        return NULL
+    schema = read_fields(value, view)
+    return Type("record", fields=schema.fields) if schema and not schema.is_open else infer(value, view)
+
+
+def _of_library(dotted: str, call: ast.Call, view: View, depth: int) -> Type:
+    """What a function of Python, or of a package, returns."""
+    if dotted in ("typing.cast", "typing_extensions.cast") and call.args:
+        return read_type(call.args[0], view.scope)
+    if dotted == "builtins.dict":
+        schema = _read_dict_call(call, view, depth)
+        return Type("record", fields=schema.fields) if schema and not schema.is_open and schema.fields else DICT
+    first = infer(call.args[0], view, depth) if call.args else UNKNOWN
+    return of_function(dotted, first, len(call.args) + len(call.keywords))
+
+
+def _method(function: ast.Attribute, call: ast.Call, view: View, depth: int) -> Type:
+    """What a method of a value of a known type gives."""
+    owner = infer(function.value, view, depth)
+    if function.attr == "get" and call.args and owner.kind in ("record", "dict", "result"):
+        return _got(owner, call, view, depth)
+    return of_method(owner, function.attr)
+
+
+def _got(owner: Type, call: ast.Call, view: View, depth: int) -> Type:
+    """`x.get(key)`: of a field that is always there the field, else the default as well."""
+    key = evaluate(call.args[0], view.scope)
+    found = _part(owner, key)
+    field = next((field for field in owner.fields if field.name == key), None)
+    if found.kind in ("unknown", "result") or (field is not None and field.required):
+        return found
+    return union(found, infer(call.args[1], view, depth) if len(call.args) > 1 else NULL)
+
+
+_ALWAYS = {
+    ast.DictComp: DICT,
+    ast.JoinedStr: STR,
+    ast.ListComp: LIST,
+    ast.Set: Type("set"),
+    ast.SetComp: Type("set"),
+    ast.Tuple: Type("tuple"),
+}
+_READERS: dict[type, Callable[[Any, View, int], Type]] = {
+    ast.Attribute: _attribute,
+    ast.Await: _await,
+    ast.BinOp: _operation,
+    ast.BoolOp: _one_of,
+    ast.Call: _call,
+    ast.Compare: _compare,
+    ast.Constant: _constant,
+    ast.Dict: _dict,
+    ast.DictComp: _dict_comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.IfExp: _either,
+    ast.List: _list,
+    ast.ListComp: _comprehension,
+    ast.Name: _name,
+    ast.NamedExpr: lambda expression, view, depth: infer(expression.value, view, depth),
+    ast.Set: _list,
+    ast.SetComp: _comprehension,
+    ast.Starred: lambda expression, view, depth: item_of(infer(expression.value, view, depth)),
+    ast.Subscript: _entry,
+    ast.Tuple: lambda expression, view, depth: Type(
+        "tuple", tuple(infer(each, view, depth) for each in expression.elts)
+    ),
+    ast.UnaryOp: _not,
+}
+
+
+# --- fields ------------------------------------------------------------------------------------------
+
+
+def read_fields(expression: ast.expr | None, view: View, depth: int = 0) -> Schema | None:
+    """Give the fields of a dict display, a `dict(...)` call, a name bound once to one, of a copy of these, and of a record.
+
+    Those of another agent's result are its `rest`. None for anything else.
+    """
+    if expression is None or depth > _MAX_DEPTH:
+        return None
+    reader = _FIELD_READERS.get(expression.__class__)
+    found = reader(expression, view, depth + 1) if reader else None
+    if found is not None or isinstance(expression, ast.Dict | ast.BinOp):
+        return found
+    of = infer(expression, view, depth)
+    if of.kind == "result":
+        return Schema(is_open=True, rest=(of,))
+    return Schema(of.fields) if of.kind == "record" else None
+
+
+def _read_operation(expression: ast.BinOp, view: View, depth: int) -> Schema | None:
+    if not isinstance(expression.op, ast.BitOr):
+        return None
+    sides = [expression.left, expression.right]
+    is_dict = any(read_fields(side, view, depth) is not None for side in sides)
+    return _read_display(ast.Dict(keys=[None, None], values=sides), view, depth) if is_dict else None
+
+
+def _read_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
+    """`dict(...)`, `copy.copy(x)` and `x.copy()`."""
+    function = expression.func
+    if isinstance(function, ast.Attribute) and function.attr == "copy" and not expression.args:
+        return read_fields(function.value, view, depth)
+    target = resolve(function, view.scope)
+    if target == External("builtins.dict"):
+        return _read_dict_call(expression, view, depth)
+    is_copy = target in _COPYING and len(expression.args) == 1 and not expression.keywords
+    return read_fields(expression.args[0], view, depth) if is_copy else None
+
+
+def _read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None:
+    """Give the fields of a dict display; None when a key is no text."""
+    fields: dict[str, Field] = {}
+    rest: list[Type] = []
+    is_open = False
+    for key, value in zip(expression.keys, expression.values, strict=True):
+        if key is None:
+            spread = read_fields(value, view, depth)
+            rest += spread.rest if spread else ()
+            is_open = is_open or spread is None or (spread.is_open and not spread.rest)
+            if spread is None or spread.is_open:  # it may replace what stands before it
+                fields = {name: Field(name, UNKNOWN, field.required) for name, field in fields.items()}
+            fields |= {field.name: field for field in (spread.fields if spread else ())}
+            continue
+        name = key.value if isinstance(key, ast.Constant) else evaluate(key, view.scope)
+        if isinstance(name, str):
+            fields[name] = Field(name, infer(value, view, depth))
+        elif name is NOT_CONSTANT:
+            is_open = True
+        else:
+            return None
+    return Schema(tuple(fields.values()), is_open or bool(rest), () if is_open else tuple(rest))
+
+
+def _read_dict_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
+    """`dict(base, key=value, **more)` is `{**base, "key": value, **more}`."""
+    if len(expression.args) > 1:
+        return None
+    pairs: list[tuple[ast.expr | None, ast.expr]] = [(None, base) for base in expression.args]
+    pairs += [(ast.Constant(each.arg) if each.arg else None, each.value) for each in expression.keywords]
+    return _read_display(ast.Dict([key for key, _ in pairs], [value for _, value in pairs]), view, depth)
+
+
+def _read_local(expression: ast.Name, view: View, depth: int) -> Schema | None:
+    """A name that is bound once to a display and then only read, or given further keys."""
+    name = expression.id
+    value = view.body.bound_once(name)
+    if value is None or name in view.parameters or view.body.escapes(name) or isinstance(value, ast.Name | ast.Starred):
+        return None
+    schema = read_fields(value, view, depth)
+    if schema is None:
+        return None
+    fields = {field.name: field for field in schema.fields}
+    for access in view.body.accesses:
+        if access.name == name and access.how in ("read", "write"):
+            key = evaluate(access.key, view.scope)
+            if not isinstance(key, str) or isinstance(getattr(access.node, "ctx", None), ast.Del):
+                return None
+            _touch(fields, key, is_written=access.how == "write")
+    return Schema(tuple(fields.values()), schema.is_open, schema.rest)
+
+
+def _touch(fields: dict[str, Field], key: str, *, is_written: bool) -> None:
+    """What is known of a field after its key was used somewhere: a write may add or replace it, a read may lead to a change."""
+    field = fields.get(key)
+    if is_written:
+        fields[key] = Field(key, UNKNOWN, field is not None and field.required)
+    elif field is not None:
+        fields[key] = Field(key, _held(field.type), field.required)
+
+
+_FIELD_READERS: dict[type, Callable[[Any, View, int], Schema | None]] = {
+    ast.BinOp: _read_operation,
+    ast.Call: _read_call,
+    ast.Dict: _read_display,
+    ast.Name: _read_local,
+}

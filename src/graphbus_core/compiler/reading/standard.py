@@ -1,0 +1,115 @@
+"""What functions and methods of Python's library give, as far as that follows from what they are given, and its decorators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, STR, TEXTS, UNKNOWN, Kind, Type
+
+TRANSPARENT = frozenset(
+    {
+        *("builtins.classmethod", "builtins.staticmethod", "functools.cache", "functools.lru_cache"),
+        *(f"graphbus_core.{name}" for name in ("depends_on", "publishes", "schema_method", "subscribe")),
+        *("typing.final", "typing.override", "typing_extensions.override", "abc.abstractmethod"),
+    }
+)
+"""Decorators that change nothing in what a function returns."""
+PROPERTIES = frozenset({"builtins.property", "functools.cached_property"})
+
+
+def _texts_of(home: str, name: str, *makers: str) -> dict[str, Type]:
+    return {f"{home}.{name}.{maker}": TEXTS[home, name] for maker in makers}
+
+
+_STR_LIST = Type("list", (STR,))
+_CALLS = {
+    **{f"builtins.{name}": STR for name in ("str", "repr", "chr", "hex", "bin", "format", "ascii")},
+    **{f"builtins.{name}": INT for name in ("len", "int", "ord", "hash", "id")},
+    **{f"builtins.{name}": BOOL for name in ("bool", "isinstance", "any", "all", "callable", "hasattr")},
+    "builtins.dict": DICT,
+    "builtins.bytes": BYTES,
+    "builtins.float": FLOAT,
+    "builtins.tuple": Type("tuple"),
+    "builtins.range": Type("list", (INT,)),
+    **dict.fromkeys(("time.time", "time.monotonic", "time.perf_counter", "random.random", "random.uniform"), FLOAT),
+    **dict.fromkeys(("random.randint", "random.randrange", "time.time_ns", "math.floor", "math.ceil"), INT),
+    **dict.fromkeys(("json.dumps", "secrets.token_hex", "secrets.token_urlsafe", "os.getcwd", "textwrap.dedent"), STR),
+    **_texts_of("datetime", "datetime", "now", "utcnow", "today", "fromisoformat", "fromtimestamp"),
+    **_texts_of("datetime", "date", "today", "fromisoformat"),
+    **{f"uuid.uuid{number}": TEXTS["uuid", "UUID"] for number in (1, 3, 4, 5)},
+}
+_CONTAINERS: dict[str, Kind] = {
+    **{f"builtins.{name}": "list" for name in ("list", "sorted", "reversed")},
+    "builtins.set": "set",
+}
+_SAME = frozenset(
+    {
+        *("copy.copy", "copy.deepcopy", "dataclasses.asdict", "dataclasses.replace"),
+        *("msgspec.to_builtins", "msgspec.structs.asdict", "msgspec.structs.replace"),
+    }
+)
+"""They give what they are given, or the same fields as a dict."""
+_SAME_METHODS = frozenset({"copy", "model_dump", "model_copy", "dict", "_asdict", "_replace"})
+_OF_STR = {
+    **dict.fromkeys(
+        ("capitalize", "casefold", "center", "expandtabs", "format", "join", "ljust", "lower", "lstrip"), STR
+    ),
+    **dict.fromkeys(("removeprefix", "removesuffix", "replace", "rjust", "rstrip", "strip", "title", "upper"), STR),
+    **dict.fromkeys(("swapcase", "translate", "zfill"), STR),
+    **dict.fromkeys(("split", "rsplit", "splitlines"), _STR_LIST),
+    **dict.fromkeys(("startswith", "endswith", "isdigit", "isalpha", "isalnum", "isspace", "isupper", "islower"), BOOL),
+    **dict.fromkeys(("count", "find", "rfind", "index"), INT),
+    "encode": BYTES,
+}
+_OF_TEXTS = {**dict.fromkeys(("isoformat", "strftime"), STR), **dict.fromkeys(("timestamp", "total_seconds"), FLOAT)}
+"""Methods of dates, times and durations."""
+
+
+def item_of(of: Type) -> Type:
+    """Give what a loop over such a value gives."""
+    if of.kind == "str":
+        return STR
+    return of.args[0] if of.kind in ("list", "set", "dict") and of.args else UNKNOWN
+
+
+def of_function(dotted: str, first: Type, count: int) -> Type:
+    """Give what a function returns; unknown for one that is not known.
+
+    Args:
+        dotted: Its dotted name.
+        first: The type of its first argument.
+        count: How many arguments it is given.
+    """
+    if dotted in _CONTAINERS:
+        return of_items(_CONTAINERS[dotted], item_of(first))
+    if dotted in _SAME:
+        return first
+    return _OF_NUMBERS[dotted](first, count) if dotted in _OF_NUMBERS else _CALLS.get(dotted, UNKNOWN)
+
+
+def of_items(kind: Kind, item: Type) -> Type:
+    """Give a list or set of such items."""
+    return Type(kind) if item.kind == "unknown" else Type(kind, (item,))
+
+
+def of_method(owner: Type, name: str) -> Type:
+    """Give what a method without arguments that matter returns; unknown for one that is not known."""
+    if owner.kind == "str":
+        return (_OF_TEXTS if owner.name else _OF_STR).get(name, UNKNOWN)
+    if name in _SAME_METHODS and owner.kind in ("record", "dict", "list", "result"):
+        return owner
+    if owner.kind == "dict" and len(owner.args) == 2 and name in ("keys", "values", "items"):
+        key, value = owner.args
+        return Type("list", ({"keys": key, "values": value, "items": Type("tuple", owner.args)}[name],))
+    return UNKNOWN
+
+
+def _number(value: Type) -> Type:
+    return value if value.kind in ("int", "float") else UNKNOWN
+
+
+_OF_NUMBERS: dict[str, Callable[[Type, int], Type]] = {
+    "builtins.round": lambda value, count: INT if count == 1 and _number(value) != UNKNOWN else _number(value),
+    "builtins.sum": lambda value, count: _number(item_of(value)) if count == 1 else UNKNOWN,
+    "builtins.abs": lambda value, _count: _number(value),
+}

@@ -1,0 +1,54 @@
+"""Topics as they are written: a text, or a `Topic` with the type of its payloads, by whatever constant name it goes."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from graphbus_core.compiler.reading.annotations import read_type, text_of, written
+from graphbus_core.compiler.reading.modules import External, Scope, resolve_through
+from graphbus_core.compiler.reading.syntax import call_argument, span_of
+from graphbus_core.model.agent import SourceSpan
+from graphbus_core.schema.types import UNKNOWN, Type
+
+_TOPIC = External("graphbus_core.Topic")
+
+
+class ReadTopic(NamedTuple):
+    """A topic.
+
+    Attributes:
+        name: Empty when it is computed.
+        type: What a `Topic` says of its payloads; unknown for a text.
+        type_span: Where it says so; None for a text.
+    """
+
+    name: str = ""
+    type: Type = UNKNOWN
+    type_span: SourceSpan | None = None
+
+
+def read_topic(expression: ast.expr | None, scope: Scope) -> ReadTopic:
+    """Read a topic where it is used: `"/Order/Created"`, `ORDER_CREATED`, `TOPICS.created`, `TOPICS["created"]`."""
+    if expression is None:
+        return ReadTopic()
+    text = text_of(expression, scope)
+    if text is not None:
+        return ReadTopic(text)
+    if isinstance(expression, ast.Attribute) and expression.attr == "name":
+        named = _read_object(expression.value, scope).name
+        if named:
+            return ReadTopic(named)
+    return _read_object(expression, scope)
+
+
+def _read_object(expression: ast.expr, scope: Scope) -> ReadTopic:
+    made, home = written(expression, scope)
+    if not isinstance(made, ast.Call):
+        return ReadTopic()
+    generic = made.func if isinstance(made.func, ast.Subscript) else None
+    if resolve_through(generic.value if generic else made.func, home) != _TOPIC:
+        return ReadTopic()
+    payload = call_argument(made, 1, "payload") or (generic.slice if generic else None)
+    name = text_of(call_argument(made, 0, "name"), home) or ""
+    return ReadTopic(name, read_type(payload, home), span_of(home.module.path, payload or made))

@@ -1,0 +1,84 @@
+"""A method as its expressions see it, and which method of which other agent a call in it is for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+import msgspec
+
+from graphbus_core.compiler.reading.annotations import text_of
+from graphbus_core.compiler.reading.bodies import Body
+from graphbus_core.compiler.reading.modules import External, Scope, Symbol, resolve_through
+from graphbus_core.compiler.reading.syntax import call_argument
+from graphbus_core.schema.types import Type
+
+
+class View(msgspec.Struct, frozen=True):
+    """A method as its expressions see it.
+
+    Attributes:
+        scope: Where it stands.
+        body: What it binds.
+        parameters: What its parameters are annotated with.
+        items: The names that a comprehension binds, while its parts are read.
+        hops: How many functions without annotation lead here.
+        kept: Attribute of `self` that is assigned once in all of the class -> what is assigned, and the view of that method.
+        typed: Attribute of `self` -> its annotation, and where that is written.
+    """
+
+    scope: Scope
+    body: Body
+    parameters: Mapping[str, Type]
+    items: Mapping[str, Type] = {}
+    hops: int = 0
+    kept: Mapping[str, tuple[ast.expr, View]] = {}
+    typed: Mapping[str, tuple[ast.expr, Scope]] = {}
+
+    def source_of(self, expression: ast.expr) -> tuple[ast.expr, View]:
+        """Give what is assigned to a local name or an attribute of `self`, if only once, and the view that it is read in."""
+        if isinstance(expression, ast.Name) and expression.id not in self.parameters:
+            return self.body.bound_once(expression.id) or expression, self
+        if isinstance(expression, ast.Attribute) and self.is_self(expression.value):
+            return self.kept.get(expression.attr, (expression, self))
+        return expression, self
+
+    def is_self(self, expression: ast.expr) -> bool:
+        """True for the first parameter of a method."""
+        return isinstance(expression, ast.Name) and expression.id == self.body.self_name != ""
+
+
+def called_method(call: ast.Call, view: View) -> tuple[str, str] | None:
+    """Give agent and method of `self.call("Agent", "method")` and `self.agent(Agent).method()`, empty for what is computed.
+
+    None for a call that is none of these.
+    """
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    if view.is_self(call.func.value):
+        given = [_local_text(call_argument(call, at, name), view) or "" for at, name in ((0, "agent"), (1, "method"))]
+        return (given[0], given[1]) if call.func.attr == "call" else None
+    proxy, home = view.source_of(call.func.value)
+    maker = proxy.func if isinstance(proxy, ast.Call) else None
+    if not isinstance(maker, ast.Attribute) or maker.attr != "agent" or not home.is_self(maker.value):
+        return None
+    return _agent_name(call_argument(proxy, 0, "agent"), home), call.func.attr  # type: ignore[arg-type]
+
+
+def _agent_name(expression: ast.expr | None, view: View) -> str:
+    """The name of an agent that is named by a text or a class; empty when it is computed."""
+    text = _local_text(expression, view)
+    target = resolve_through(expression, view.scope) if text is None and expression is not None else None
+    if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
+        return target.node.name
+    return target.dotted.rpartition(".")[2] if isinstance(target, External) else text or ""
+
+
+def _local_text(expression: ast.expr | None, view: View) -> str | None:
+    """Give a constant text, also by way of a local name that is bound once."""
+    return text_of(local_value(expression, view), view.scope)
+
+
+def local_value(expression: ast.expr | None, view: View) -> ast.expr | None:
+    """Give what a local name that is bound once stands for, or the expression itself."""
+    return view.source_of(expression)[0] if isinstance(expression, ast.Name) else expression

@@ -1,0 +1,127 @@
+"""What agents give each other, put in the place of what the reader had to leave open: results of calls and answers to requests.
+
+Type("result", name="Pricing.quote", values=("amount",))   ->   float, if Pricing.quote declares {amount: float}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Returned
+from graphbus_core.model.topics import is_pattern, matches
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
+
+_MOST_STEPS = 4
+"""From the result of one method to that of another which it returns."""
+
+
+class Results:
+    """What each method and each request of a graph gives.
+
+    Args:
+        agents: The definitions by name, as they were read.
+    """
+
+    def __init__(self, agents: Mapping[str, AgentDefinition]) -> None:
+        self._agents = agents
+
+    def method(self, name: str) -> MethodSpec | None:
+        """Give the method `"Agent.method"`, or the one that answers requests on a topic; None if there is not exactly one."""
+        if name.startswith("/"):
+            answering = self._answering(name)
+            return answering[0] if len(answering) == 1 else None
+        agent, _, method = name.rpartition(".")
+        return self._agents[agent].method(method) if agent in self._agents else None
+
+    def _answering(self, topic: str) -> list[MethodSpec]:
+        """Who listens to the topic by its name answers, and nobody else then."""
+        heard = self._handlers.get(topic) or [
+            each for pattern in self._handlers if is_pattern(pattern) and matches(pattern, topic)
+            for each in self._handlers[pattern]
+        ]  # fmt: skip
+        return [spec for name, method in heard if (spec := self._agents[name].method(method))]
+
+    @cached_property
+    def _handlers(self) -> dict[str, list[tuple[str, str]]]:
+        handlers: dict[str, list[tuple[str, str]]] = {}
+        for agent in self._agents.values():
+            for each in agent.subscriptions:
+                handlers.setdefault(each.topic, []).append((agent.name, each.method))
+        return handlers
+
+    def given(self, name: str, steps: int = 0) -> Type:
+        """Give what a method or a request gives: what is declared, else what can be read; unknown if neither is known."""
+        spec = self.method(name)
+        if spec is None or steps > _MOST_STEPS:
+            return UNKNOWN
+        if spec.output_schema is not None and spec.output_schema.fields:
+            return UNKNOWN if spec.output_schema.is_open else Type("record", fields=spec.output_schema.fields)
+        if spec.has_return_annotation:
+            return spec.returns
+        shapes = [self.settled(each.type, steps + 1) for each in spec.returned]
+        return union(*shapes) if shapes else UNKNOWN
+
+    def settled(self, of: Type, steps: int = 0) -> Type:
+        """Give the type with all results in it replaced."""
+        if not _has_result(of):
+            return of
+        if of.kind != "result":
+            args = tuple(self.settled(each, steps) for each in of.args)
+            fields = tuple(replace(each, type=self.settled(each.type, steps)) for each in of.fields)
+            return union(*args) if of.kind == "union" else replace(of, args=args, fields=fields)
+        found = self.given(of.name, steps)
+        for key in of.values:
+            entry = next((field.type for field in found.fields if field.name == key), UNKNOWN)
+            found = found.args[1] if found.kind == "dict" and found.args else entry
+        return found
+
+    def agent(self, agent: AgentDefinition) -> AgentDefinition:
+        """Give the definition with all results in it replaced."""
+        if not agent.calls and not any(each.is_request for each in agent.publications):
+            return agent
+        return replace(
+            agent,
+            methods=tuple(replace(each, returned=tuple(map(self._returned, each.returned))) for each in agent.methods),
+            publications=tuple(map(self._publication, agent.publications)),
+            calls=tuple(map(self._call, agent.calls)),
+        )
+
+    def _returned(self, returned: Returned) -> Returned:
+        schema, of = self._schema(returned.shape), self.settled(returned.type)
+        if schema is returned.shape:
+            return replace(returned, type=of)
+        return replace(returned, shape=schema, type=Type("record", fields=schema.fields) if schema else of)
+
+    def _publication(self, sent: Publication) -> Publication:
+        schema = self._schema(sent.payload)
+        whole = sent.payload.rest if sent.payload and not sent.payload.fields and schema is None else ()
+        return replace(sent, payload=schema, type=self.settled(whole[0] if whole else sent.type))
+
+    def _call(self, call: Call) -> Call:
+        schema = self._schema(call.arguments) or Schema(is_open=True)
+        spec = self.method(f"{call.agent}.{call.method}") if call.agent else None
+        names = dict(enumerate(each.name for each in spec.parameters)) if spec else {}
+        fields = tuple(
+            replace(each, name=names.get(int(each.name), each.name)) if each.name.isdecimal() else each
+            for each in schema.fields
+        )
+        return replace(call, arguments=Schema(fields), has_unknown=call.has_unknown or schema.is_open)
+
+    def _schema(self, schema: Schema | None) -> Schema | None:
+        """The fields, with those of results among them; None for a result alone that is no mapping of known fields."""
+        if schema is None or not (schema.rest or any(_has_result(each.type) for each in schema.fields)):
+            return schema
+        fields = {each.name: replace(each, type=self.settled(each.type)) for each in schema.fields}
+        rest = [self.settled(each) for each in schema.rest]
+        if not schema.fields and len(rest) == 1 and rest[0].kind != "record":
+            return None
+        further: Iterable[Field] = (each for of in rest for each in of.fields)
+        is_open = any(of.kind != "record" for of in rest) or (schema.is_open and not schema.rest)
+        return Schema(tuple(({each.name: each for each in further} | fields).values()), is_open)
+
+
+def _has_result(of: Type) -> bool:
+    return of.kind == "result" or any(map(_has_result, of.args)) or any(_has_result(each.type) for each in of.fields)
