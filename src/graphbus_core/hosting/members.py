@@ -39,7 +39,7 @@ def _spec_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> M
     """The contract as it is written; without one what the annotations of the method say."""
     given, promised, method = schema_of(declared.input_schema), schema_of(declared.output_schema), declared.method
     written = next((vars(kind)[name] for kind in node.__mro__ if name in vars(kind)), method)
-    if isinstance(written, staticmethod) and not isinstance(method, staticmethod):
+    if isinstance(written, staticmethod):  # without `self`, which the function itself does not tell
         method = written
     if method is not None and declared.input_schema is None and declared.output_schema is None:
         given, promised = arguments_of(method), result_of(method)

@@ -204,14 +204,9 @@ def test_schema_method_alone_takes_the_contract_from_the_annotations() -> None:
 
 
 class Tools(GraphBusNode):
-    @schema_method
-    @staticmethod
-    def above(sku: str, qty: int = 1) -> int:
-        return qty
-
     @staticmethod
     @schema_method
-    def below(sku: str, qty: int = 1) -> int:
+    def static(sku: str, qty: int = 1) -> int:
         return qty
 
     @classmethod
@@ -228,22 +223,20 @@ class Tools(GraphBusNode):
         return [sku, thing]
 
 
-@pytest.mark.parametrize("method", ["above", "below", "of_class"])
+@pytest.mark.parametrize("method", ["static", "of_class"])
 def test_methods_of_every_kind_have_a_contract_from_annotations(method: str) -> None:
     with connect(Tools) as graph:
         assert graph.call("Tools", method, sku="mug") == 1
         assert graph.call("Tools", method, sku="mug", qty=3) == 3
-        with pytest.raises(
-            RunError, match="sku: expected str, got nothing; cls: |sku: expected str, got nothing; self"
-        ):
-            graph.call("Tools", method, cls=1, self=2)
+        with pytest.raises(RunError, match="sku: expected str, got nothing; cls: expected one of sku, qty"):
+            graph.call("Tools", method, cls=1)
 
 
 def test_what_no_annotation_says_is_not_checked() -> None:
     with connect(Tools) as graph:
         assert graph.call("Tools", "rest", sku="mug", more=1) == {"more": 1}
         assert graph.call("Tools", "unknown", sku=3, thing=object)[0] == 3
-        with pytest.raises(RunError, match="sku: expected unknown|sku: expected"):
+        with pytest.raises(RunError, match=r"sku: expected \?, got nothing"):
             graph.call("Tools", "unknown")
 
 
