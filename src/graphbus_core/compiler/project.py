@@ -322,6 +322,15 @@ class Project:
         """The files with an agent in them, by path."""
         return tuple(path for path, entry in self._facts.items() if entry.agents)
 
+    @cached_property
+    def editable(self) -> Mapping[str, tuple[str, ...]]:
+        """Path -> the agents whose class is written there, else those with a base there: the files that a proposal may change."""
+        found: dict[str, tuple[str, ...]] = {}
+        for agent in self.definitions:
+            for path in {method.span.path for method in agent.methods} & self._facts.keys():
+                found[path] = (*found.get(path, ()), agent.name)
+        return {**found, **{path: self.owners(path) for path in self.agent_files}}
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """Every file that the facts rest on, by path: the index, and modules that it imports from elsewhere in the project."""

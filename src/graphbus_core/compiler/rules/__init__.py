@@ -57,8 +57,10 @@ _RULES = (
     Rule("GB002", "topic without subscriber", "info", "A topic is published that no agent subscribes to."),
     Rule("GB003", "key that nobody sends", "error", "A handler reads a key that no publisher sends.", is_fixable=True),
     Rule("GB004", "publishers disagree", "error", "The publishers of a topic send different payloads.", is_fixable=True),
-    Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several."),
-    Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared."),
+    Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several.",
+         is_fixable=True),
+    Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared.",
+         is_fixable=True, is_safe=True),
     Rule("GB011", "circular dependency", "error", "The dependencies of agents form a circle."),
     Rule("GB101", "field without parameter", "error", "The method cannot take an input that its schema declares.",
          is_fixable=True),
@@ -221,10 +223,17 @@ def _with_exact_fix(finding: Finding, project: Evidence) -> Finding:
     return replace(finding, is_fixable=fix is not None, is_fix_safe=fix is not None and fix.is_safe)
 
 
-def fix_for(finding: Finding, project: Evidence) -> Fix | None:
-    """Give the change that mends a finding, or None when there is none that is surely right."""
+def fix_for(finding: Finding, project: Evidence, *others: Finding, is_narrow: bool = False) -> Fix | None:
+    """Give the change that mends a finding, or None when there is none that is surely right.
+
+    Args:
+        finding: What to mend.
+        project: What was read.
+        others: Annotations that are missing in the same method, each of which can be mended; one change gives them all.
+        is_narrow: Change as few files as possible, although the same is wrong in others.
+    """
     if not finding.is_fixable:
         return None
     from graphbus_core.compiler.rules.fixes import mend
 
-    return mend(finding, project)
+    return mend((finding, *others), project, is_narrow=is_narrow)

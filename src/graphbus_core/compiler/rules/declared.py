@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from graphbus_core.compiler.reading.annotations import text_of
 from graphbus_core.compiler.reading.facts import ReadFile
-from graphbus_core.compiler.reading.methods import annotated_arguments, call_argument
+from graphbus_core.compiler.reading.methods import annotated_arguments
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     External,
@@ -18,7 +18,7 @@ from graphbus_core.compiler.reading.modules import (
     Symbol,
     resolve_through,
 )
-from graphbus_core.compiler.reading.syntax import children_of, parse_expression, span_of
+from graphbus_core.compiler.reading.syntax import call_argument, children_of, parse_expression, span_of
 from graphbus_core.compiler.rules.wiring import last_name, report
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.findings import Finding, Severity

@@ -15,7 +15,6 @@ from graphbus_core.compiler.reading.methods import (
     Decorator,
     Method,
     annotated_arguments,
-    call_argument,
     read_decorators,
 )
 from graphbus_core.compiler.reading.modules import (
@@ -28,7 +27,7 @@ from graphbus_core.compiler.reading.modules import (
     family_of,
     resolve,
 )
-from graphbus_core.compiler.reading.syntax import own_nodes, span_of
+from graphbus_core.compiler.reading.syntax import call_argument, own_nodes, span_of
 from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
 from graphbus_core.compiler.rules.declared import check_annotations, check_topics
