@@ -24,7 +24,7 @@ import msgspec
 from graphbus_core import settings, store
 from graphbus_core.compiler import memory
 from graphbus_core.compiler.memory import BuildResult, Tally
-from graphbus_core.errors import BuildError, GraphBusError, raise_all
+from graphbus_core.errors import GraphBusError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, LLMConfig, ResolvedBuild, SafetyConfig
 from graphbus_core.pipeline import Finished, Pipeline
@@ -155,7 +155,7 @@ def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
     classes = stages.discover_classes(index, config)
     raise_all(classes.project.errors)
     if not classes.classes:
-        raise BuildError("GBE213", paths=", ".join("this folder" if root == "." else root for root in index.roots))
+        raise stages.no_agent(classes.project)
     return classes
 
 

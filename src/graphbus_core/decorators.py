@@ -3,28 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
+from graphbus_core.errors import RunError
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
+from graphbus_core.model.messages import Event
+from graphbus_core.model.topics import Topic, name_of
+from graphbus_core.schema.values import shown
+
+if TYPE_CHECKING:
+    from datetime import date, time, timedelta
+    from decimal import Decimal
+    from enum import Enum
+    from uuid import UUID
+
+    Scalar = str | int | float | bytes | Decimal | date | time | timedelta | UUID | Enum | list[Any] | tuple[Any, ...]
+
+    class Options(TypedDict, total=False):
+        """What `@subscribe` takes besides topics."""
+
+        retries: int
+        backoff: float
+        retry_on: type[Exception] | tuple[type[Exception], ...]
+        timeout: float | None
+        concurrency: int
+
+    Field = TypeVar("Field", bound=Scalar | None)
+    Hears = TypeVar("Hears", bound=Callable[[Any], object])
+    HearsEvent = TypeVar("HearsEvent", bound=Callable[[Any, Event], object])
+    HearsDict = TypeVar("HearsDict", bound=Callable[[Any, dict[str, Any]], object])
+    FirstField = TypeVar("FirstField", bound=Scalar | Mapping[str, object] | None)  # no Event
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 Node = TypeVar("Node", bound=type)
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_C = TypeVar("_C")
+_Result = TypeVar("_Result")
+_Rest = ParamSpec("_Rest")
 
 
 class DeclaredSchema(msgspec.Struct, frozen=True):
-    """What `@schema_method` was given: field name -> type, as written."""
+    """What `@schema_method` was given: field name -> type, as written.
+
+    Attributes:
+        method: The method, whose annotations are the contract where neither is given, and whose defaults count in any case.
+    """
 
     input_schema: Mapping[str, Any] | None
     output_schema: Mapping[str, Any] | None
+    method: Callable[..., object] | None = None
 
 
 class DeclaredSubscription(msgspec.Struct, frozen=True):
-    """What `@subscribe` was given."""
+    """What `@subscribe` was given, for one of its topics."""
 
     topic: str
     policy: DeliveryPolicy
+    payload: Any = None  # of a Topic
 
 
 class DeclaredTopic(msgspec.Struct, frozen=True):
@@ -34,42 +72,135 @@ class DeclaredTopic(msgspec.Struct, frozen=True):
     schema: Any
 
 
+@overload
+def schema_method(input_schema: Decorated, /) -> Decorated: ...
+
+
+@overload
 def schema_method(
     input_schema: Mapping[str, Any] | None = None, output_schema: Mapping[str, Any] | None = None
-) -> Callable[[Decorated], Decorated]:
+) -> Callable[[Decorated], Decorated]: ...
+
+
+def schema_method(input_schema: Any = None, output_schema: Any = None) -> Any:
     """Declare the contract of a method: it can be called from outside, with arguments and results checked.
 
+    `@schema_method` alone takes both from the annotations of the method. A parameter with a default may be left out.
+
     Args:
-        input_schema: Argument name -> type; None: not declared, and so not checked.
+        input_schema: Argument name -> type; None beside an `output_schema`: not declared, and so not checked.
         output_schema: Field of the returned dict -> type; None likewise.
     """
+    if callable(input_schema) and output_schema is None and not isinstance(input_schema, type):
+        return schema_method()(input_schema)
 
     def declare(method: Decorated) -> Decorated:
-        method.__graphbus_schema__ = DeclaredSchema(input_schema, output_schema)  # type: ignore[attr-defined]
+        method.__graphbus_schema__ = DeclaredSchema(input_schema, output_schema, method)  # type: ignore[attr-defined]
         return method
 
     return declare
 
 
+class _Handles(Generic[_A]):
+    """What type checkers know of `@subscribe(TOPIC)`: the rows of the table in docs/runtime.md that such a payload fits.
+
+    A handler that takes fields by their names is only told from one that takes a payload of another type.
+    """
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, handler: Callable[[Any, _A], _Result], /) -> Callable[..., _Result]: ...
+
+        @overload
+        def __call__(self, handler: Hears, /) -> Hears: ...
+
+        @overload
+        def __call__(self, handler: HearsEvent, /) -> HearsEvent: ...
+
+        @overload
+        def __call__(self, handler: HearsDict, /) -> HearsDict: ...
+
+        @overload
+        def __call__(self, handler: Callable[[Any, Event, _A], _Result], /) -> Callable[..., _Result]: ...
+
+        @overload
+        def __call__(self, handler: Callable[[Any, Event, dict[str, Any]], _Result], /) -> Callable[..., _Result]: ...
+
+        @overload
+        def __call__(self, handler: Callable[[Any, Field], _Result], /) -> Callable[..., _Result]: ...
+
+        @overload
+        def __call__(
+            self, handler: Callable[Concatenate[Any, FirstField, Any, _Rest], _Result], /
+        ) -> Callable[..., _Result]: ...
+
+        def __call__(self, handler: Any, /) -> Any: ...
+
+
+@overload
 def subscribe(
-    topic: str,
-    *,
+    topic: Topic[_A],
+    /,
+    **options: Unpack[Options],
+) -> _Handles[_A]: ...
+
+
+@overload
+def subscribe(
+    topic: Topic[_A],
+    second: Topic[_B],
+    /,
+    **options: Unpack[Options],
+) -> _Handles[_A | _B]: ...
+
+
+@overload
+def subscribe(
+    topic: Topic[_A],
+    second: Topic[_B],
+    third: Topic[_C],
+    /,
+    **options: Unpack[Options],
+) -> _Handles[_A | _B | _C]: ...
+
+
+@overload
+def subscribe(
+    topic: str | Topic[Any],
+    *more: str | Topic[Any],
+    **options: Unpack[Options],
+) -> Callable[[Decorated], Decorated]: ...
+
+
+def subscribe(
+    topic: str | Topic[Any],
+    *more: str | Topic[Any],
     retries: int = 0,
     backoff: float = 0.1,
     retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
     timeout: float | None = None,
     concurrency: int = 1,
-) -> Callable[[Decorated], Decorated]:
-    """Call the method for every event of the topic.
+) -> Any:
+    """Call the method for every event of the topic, or of any of several: `@subscribe(CREATED, "/Order/Paid")`.
 
     Args:
-        topic: `/Order/Created`, or a pattern: `*` stands for one segment, `**` at the end for one or more.
+        topic: `/Order/Created`, or a pattern: `*` stands for one segment, `**` at the end for one or more. Of a `Topic` type
+            checkers know what the method is called with.
+        more: Further topics.
         retries: How often an event is delivered again after a failure.
         backoff: Seconds before the first further attempt; each later one waits twice as long.
         retry_on: Which exceptions are worth a further attempt; what does not fit a schema never is.
         timeout: Seconds that an `async def` handler may take.
         concurrency: How many events an `async def` handler may have in hand at once.
+
+    Raises:
+        RunError: GBE664 for what is no topic, such as a list of topics, or the method itself: `@subscribe` without a topic.
     """
+    topics = (topic, *more)
+    for each in topics:
+        if not isinstance(each, str | Topic):
+            raise RunError("GBE664", got=shown(each), example=_instead(each))
     policy = ONCE
     if (retries, backoff, retry_on, timeout, concurrency) != (0, 0.1, Exception, None, 1):
         kinds = retry_on if isinstance(retry_on, tuple) else (retry_on,)
@@ -79,23 +210,35 @@ def subscribe(
 
     def declare(method: Decorated) -> Decorated:
         below = getattr(method, "__graphbus_subscriptions__", ())
-        method.__graphbus_subscriptions__ = (DeclaredSubscription(topic, policy), *below)  # type: ignore[attr-defined]
+        method.__graphbus_subscriptions__ = (*map(declared, topics), *below)  # type: ignore[attr-defined]
         return method
+
+    def declared(each: str | Topic[Any]) -> DeclaredSubscription:
+        return DeclaredSubscription(name_of(each), policy, getattr(each, "payload", None))
 
     return declare
 
 
-def publishes(topic: str, schema: Any = None) -> Callable[[Decorated], Decorated]:
+def _instead(topic: object) -> str:
+    """What to write instead of something that is no topic."""
+    if isinstance(topic, list | tuple | set | frozenset) and topic:
+        return f"@subscribe({', '.join(repr(str(each)) for each in topic)})"
+    return '@subscribe("/Order/Created")'
+
+
+def publishes(topic: str | Topic[Any], schema: Any = None) -> Callable[[Decorated], Decorated]:
     """Declare that the method or class publishes on the topic, and what its payloads look like.
 
     Args:
         topic: The topic, without wildcards.
-        schema: Field name -> type, or a TypedDict, dataclass, msgspec or pydantic class.
+        schema: Field name -> type, or a TypedDict, dataclass, msgspec or pydantic class. A `Topic` brings its own.
     """
+    if schema is None and isinstance(topic, Topic):
+        schema = topic.payload
 
     def declare(target: Decorated) -> Decorated:
         below = vars(target).get("__graphbus_publishes__", ())
-        target.__graphbus_publishes__ = (DeclaredTopic(topic, schema), *below)  # type: ignore[attr-defined]
+        target.__graphbus_publishes__ = (DeclaredTopic(name_of(topic), schema), *below)  # type: ignore[attr-defined]
         return target
 
     return declare

@@ -31,7 +31,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.hosting.arguments import HELP, Arguments, read
 from graphbus_core.hosting.graph import LiveGraph, Origin, look_at_files, state_path
-from graphbus_core.hosting.imports import NodeModules, choose, describe_exception, load_middleware
+from graphbus_core.hosting.imports import NodeModules, choose, describe_exception, load_factory, load_middleware
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.members import compose_built
 from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thread, stop_on_signals, wait_for_signal
@@ -108,10 +108,10 @@ def load_build_artifacts(config: ResolvedRun) -> BuildArtifacts:
 
 @PIPELINE.stage("IMPORT_MODULES")
 def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModules:
-    """Import the module of every agent and the middleware, from inside the project only.
+    """Import the module of every agent, the middleware and the factory, from inside the project only.
 
     Raises:
-        RunError: GBE601, GBE602, GBE604, GBE652, GBE653, GBE663, GBE695; SeveralErrors for more than one.
+        RunError: GBE601, GBE602, GBE604, GBE652, GBE653, GBE655, GBE663, GBE695; SeveralErrors for more than one.
     """
     manifest = artifacts.manifest
     folder = config.artifacts_dir
@@ -126,6 +126,8 @@ def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModule
     modules.left_out |= left_out
     if config.settings.middleware:
         modules.middleware = load_middleware(config.settings.middleware, modules)
+    if config.settings.factory:
+        modules.factory = load_factory(config.settings.factory, modules)
     return modules
 
 
@@ -134,8 +136,8 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
     """Make the agents in the order of activation, connect them to the bus and start them.
 
     Raises:
-        RunError: GBE603, GBE605, GBE611; SeveralErrors for more than one. GBE643, GBE645 when dead letters or states are to be
-            kept where they cannot be. Then nothing of the graph stays alive.
+        RunError: GBE603, GBE605, GBE611, GBE656, GBE657; SeveralErrors for more than one. GBE643, GBE645 when dead letters or
+            states are to be kept where they cannot be. Then nothing of the graph stays alive.
     """
     topics, members = compose_built(artifacts, modules, config)
     middleware = (*_tracing(config), *config.instruments, *modules.middleware)
@@ -151,6 +153,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
     )
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s, state_path=state_path(config))
     graph.place_of = modules.place_of
+    graph.factory = modules.factory
     graph.origin = Origin(artifacts, modules, config)
     graph.left_out = modules.left_out
     graph.confinement = modules.confinement

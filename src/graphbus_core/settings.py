@@ -173,8 +173,8 @@ def resolve_build(request: BuildConfig) -> ResolvedBuild:
     """Find the project and its settings for what a person asks of Build Mode; without a path, the working directory.
 
     Raises:
-        UsageError: GBE101 for a path and GBE105 for a package that does not exist, GBE106 for a file that is no Python, GBE146
-            for a value of another type, and what `load` raises.
+        UsageError: GBE101 for a path and GBE105 for a package that does not exist, GBE106 for a file that is no Python, GBE190
+            for a folder with artifacts, GBE146 for a value of another type, and what `load` raises.
     """
     from pathlib import Path
 
@@ -184,6 +184,8 @@ def resolve_build(request: BuildConfig) -> ResolvedBuild:
     paths = [Path(path) for path in request.paths]
     raise_all(UsageError("GBE101", path=str(path)) for path in paths if not path.exists())
     raise_all(UsageError("GBE106", path=str(path)) for path in paths if path.suffix != ".py" and not path.is_dir())
+    built = [path for path in paths if all((path / name).is_file() for name in ("graph.json", "agents.json"))]
+    raise_all(UsageError("GBE190", path=str(path)) for path in built)
     if request.root_package:
         paths.append(_find_package(request.root_package))
     paths = paths or [Path()]

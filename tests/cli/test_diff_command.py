@@ -123,7 +123,7 @@ def test_a_negotiation_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["released", "nowhere"], 2, "GBE150"),
         (["HEAD~1"], 2, "GBE150"),
-        (["agents"], 6, "GBE501"),
+        (["agents"], 2, "GBE191"),
         (["broken"], 6, "GBE506"),
         (["newer"], 6, "GBE504"),
     ],

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Collection, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from mypy import api as mypy
 
 from graphbus_core import settings
 from graphbus_core.compiler import rules
@@ -117,10 +118,12 @@ def _mypy(root: Path) -> dict[str, set[str]]:
         write_project(root, {f"{name}/{path}": _moved(text, name, files) for path, text in files.items()})
     options = f"mypy_path = {root}\nnamespace_packages = true\nexplicit_package_bases = true\ncache_dir = {CACHE}"
     settings_file = write_project(root.parent, {"mypy.ini": f"[mypy]\n{options}\n"}) / "mypy.ini"
-    said, told, _ = mypy.run([f"--config-file={settings_file}", "--no-error-summary", str(root)])
-    assert not told
+    # in a process of its own: mypy raises the recursion limit of the one that it runs in
+    command = [sys.executable, "-m", "mypy", f"--config-file={settings_file}", "--no-error-summary", str(root)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not ran.stderr, ran.stderr
     found: dict[str, set[str]] = {name: set() for name in variants}
-    for line in said.splitlines():
+    for line in ran.stdout.splitlines():
         if match := re.match(rf".*{re.escape(root.name)}/([a-z_]+[0-9]*)/(\S+?):\d+: error: (.*)", line):
             found[match[1]].add(f"{match[2]} {match[3]}".replace(match[1], ""))
     return found
@@ -142,29 +145,37 @@ def test_the_collection_is_as_large_as_it_should_be(figures: Figures) -> None:
         assert sorted(set(project.constructs)) == sorted(project.constructs), project.name
 
 
-def test_what_is_missed_becomes_less(figures: Figures, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_defect_is_found(figures: Figures, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{_summary(figures)}")
-    now = {
-        "not found": figures.missed,
-        "called proven": figures.proven,
-        "false alarms": figures.alarms,
-        "no such edge": figures.unknown_edges,
-    }
-    if os.environ.get("GRAPHBUS_RENEW"):
-        lines = [f"{title}\n" + "".join(f"    {key}\n" for key in sorted(keys)) for title, keys in now.items()]
-        NOT_YET.write_text("".join(lines), encoding="utf-8")
-    title, allowed = "", set()
-    for line in NOT_YET.read_text(encoding="utf-8").splitlines():
-        title = title if line[:1] == " " else line
-        allowed.add((title, line.strip()))
-    assert sorted({(title, key) for title, keys in now.items() for key in keys} - allowed) == []
+    _assert_listed("not found", figures.missed)
+
+
+def test_no_broken_edge_is_called_proven(figures: Figures) -> None:
+    _assert_listed("called proven", figures.proven)
+
+
+def test_correct_code_gives_no_alarm(figures: Figures) -> None:
+    _assert_listed("false alarm", figures.alarms)
+
+
+def test_the_edges_of_defects_are_drawn(figures: Figures) -> None:
+    _assert_listed("no such edge", figures.unknown_edges)
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.key)
 def test_a_defect_is_found_by_its_rule(defect: Defect, figures: Figures) -> None:
     wanted, found = set(defect.expected), figures.codes[defect.key]
     assert not found or wanted & {"check", "mypy", "unknown"} or wanted & found, found
+
+
+def _assert_listed(what: str, keys: Set[str]) -> None:
+    """Nothing comes that is not on the list."""
+    listed = NOT_YET.read_text(encoding="utf-8").splitlines()
+    if os.environ.get("GRAPHBUS_RENEW"):
+        listed = sorted([*(line for line in listed if not line.startswith(what)), *(f"{what}: {key}" for key in keys)])
+        NOT_YET.write_text("".join(f"{line}\n" for line in listed), encoding="utf-8")
+    assert sorted({f"{what}: {key}" for key in keys}.difference(listed)) == []
 
 
 def _summary(figures: Figures) -> str:

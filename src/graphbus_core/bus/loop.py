@@ -5,7 +5,8 @@
 
 Most handlers end without waiting, and so cost no task. While its first step is taken, the task of the worker is the current
 one, so that `asyncio.timeout` and the like find the task that will go on. Each worker has a context of its own, in which all
-events of its lane are handled: what a handler sets in a ContextVar, the next one of this agent sees, and nobody else.
+events of its lane are handled: what a handler sets in a ContextVar, the next one of this agent sees, and nobody else. With
+`concurrency` each event has a new one.
 
 A plain `def` of an agent that has `async def` handlers runs here as well, as any other handler of the agent: it would have to be
 locked against them on another thread. One that takes long belongs into an agent without `async def`, or into `asyncio.to_thread`.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, ContextVar
 from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class Worker:
         self._driver, self._core, self._lane = driver, driver.core, lane
         self._handed: Any = ENDED
         self._parked: Future[None] | None = None
-        self.context: Context = driver.context.copy()
+        self.context = Context()
         self.delivery: Delivery | None = None
         self.task: Task[None] | None = None
 
@@ -61,6 +62,8 @@ class Worker:
 
     def begin(self, delivery: Delivery) -> Any:
         """Take the first step of a delivery; give what it waits for, or `ENDED`."""
+        if self._lane.concurrency > 1:  # else it would be chance which event had this context before
+            self.context = Context()
         if delivery.timeout_s is not None:
             _limit(delivery, delivery.timeout_s)
         receipt = delivery.receipt
@@ -96,7 +99,9 @@ class Worker:
         task = self.task
         while self.task is task:
             if self._handed is ENDED:
+                task._log_destroy_pending = False  # type: ignore[union-attr]  # idle: nothing is lost if the loop ends first
                 await self._park()
+                task._log_destroy_pending = True  # type: ignore[union-attr]
             awaited, self._handed = self._handed, ENDED
             await carry_on(awaited, self.resume)
 
@@ -172,7 +177,6 @@ class LoopDriver:
         self.asyncio = asyncio
         self.core, self._judge, self._fill, self._bell = core, judge, fill, bell
         self.limit = asyncio.timeout
-        self.context = copy_context()
         self.watchers = 0  # how many threads want to know of every end
         self.is_cancelled = False
         self.is_stepping = self._is_called = False  # what is published in a step does not begin before its end

@@ -31,6 +31,7 @@ from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
+from graphbus_core.model.topics import Topic, name_of
 from graphbus_core.schema.json import Json
 
 A = TypeVar("A")
@@ -120,7 +121,7 @@ class MessageBus:
 
     def subscribe(
         self,
-        topic: str,
+        topic: str | Topic[Any],
         handler: Handler,
         *,
         name: str = "",
@@ -141,7 +142,7 @@ class MessageBus:
         Raises:
             RunError: GBE610 for a malformed topic, GBE611 for a handler whose signature fits no row of the table.
         """
-        subscription = self._routes.add(topic, handler, name=name, owner=owner, shape=shape, policy=policy)
+        subscription = self._routes.add(name_of(topic), handler, name=name, owner=owner, shape=shape, policy=policy)
         if self._routes.has_many_to_count:
             self._settle_counts()
         return subscription
@@ -176,7 +177,7 @@ class MessageBus:
 
     # --- publishing ---
 
-    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None:
+    def publish(self, topic: str | Topic[Any], payload: Json = None, *, src: str = "") -> Receipt | None:
         """Send an event to all handlers of the topic; safe from any thread.
 
         Returns:
@@ -188,19 +189,22 @@ class MessageBus:
             RunError: GBE610 malformed topic, GBE612, GBE613 not JSON or too large, GBE615 closed bus, and what `admit` refuses.
             BackpressureError: GBE636 too many events wait; inside a handler the event is a dead letter instead.
         """
-        dispatch = self._dispatches.get(topic) or self._open(topic)
+        name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_open` gives the name
+        dispatch = self._dispatches.get(name)
+        if dispatch is None:
+            name, dispatch = self._open(topic)
         check = dispatch.check
         if check is not None:
             payload = check(payload)
         core = self._core
         turn = core.turn_of_callers
         if not turn:  # somebody delivers, or nobody does so here
-            return self._publisher.publish(dispatch, topic, payload, src)
-        event, queue, sync = Event(topic, payload, src, self._time()), self._queue, self._sync
+            return self._publisher.publish(dispatch, name, payload, src)
+        event, queue, sync = Event(name, payload, src, self._time()), self._queue, self._sync
         try:
             del turn[0]  # see `Core.take_turn`
         except IndexError:
-            return self._publisher.publish(dispatch, topic, payload, src)
+            return self._publisher.publish(dispatch, name, payload, src)
         try:
             core.deliverer = get_ident()
             round_ = core.round
@@ -225,13 +229,17 @@ class MessageBus:
             sync.until(sync.is_quiet)
         return None
 
-    def _open(self, topic: str) -> Dispatch:
-        """A topic that is published for the first time, or any topic of a bus that is closing."""
+    def _open(self, topic: str | Topic[Any]) -> tuple[str, Dispatch]:
+        """A Topic, or a topic that is published for the first time, or any topic of a bus that is closing."""
+        name = name_of(topic)
+        known = self._dispatches.get(name)
+        if known is not None:
+            return name, known
         if self._sync.is_closing and not self._sync.is_handling():
-            raise RunError("GBE615", topic=topic)
-        return self._routes.compile(topic)
+            raise RunError("GBE615", topic=name)
+        return name, self._routes.compile(name)
 
-    async def publish_async(self, topic: str, payload: Json = None, *, src: str = "") -> None:
+    async def publish_async(self, topic: str | Topic[Any], payload: Json = None, *, src: str = "") -> None:
         """Send an event, and be back when everything that came of it is delivered, further attempts included.
 
         For a program whose loop the bus has adopted (`async with bus`). Inside a handler it only queues, like `publish`. If the
@@ -242,18 +250,21 @@ class MessageBus:
             RunError: GBE639 on another loop, and what `publish` raises.
             Exception: On a bus with `on_error="raise"`, the first that a handler has raised.
         """
-        dispatch = self._dispatches.get(topic) or self._open(topic)
+        name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_open` gives the name
+        dispatch = self._dispatches.get(name)
+        if dispatch is None:
+            name, dispatch = self._open(topic)
         check = dispatch.check
         if check is not None:
             payload = check(payload)
         sync = self._sync
         loop = sync.loop
         if loop is None or loop.home != get_ident():
-            raise RunError("GBE639", topic=topic)
+            raise RunError("GBE639", topic=name)
         if current() is not None:
-            self._publisher.publish(dispatch, topic, payload, src)
+            self._publisher.publish(dispatch, name, payload, src)
             return
-        event = Event(topic, payload, src, self._time())
+        event = Event(name, payload, src, self._time())
         delivery = None if self._on_root else self._core.begin_at_once(event, dispatch)
         if delivery is None:
             await self._publish_and_follow(loop, event)
@@ -388,7 +399,9 @@ class MessageBus:
 
         return call
 
-    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
+    def request(
+        self, topic: str | Topic[Any], payload: Json = None, timeout_s: float | None = 30.0, *, src: str = ""
+    ) -> Any:
         """Send an event to the one handler that answers it, and give what that returns; inside an async handler, to be awaited.
 
         It is a call that is addressed by a topic. The exception of the handler is raised here and is no dead letter. Handlers of
@@ -406,10 +419,10 @@ class MessageBus:
             RequestTimeoutError: GBE635. A handler that has begun goes on; what it raises then is a dead letter.
             DeadlockError: GBE633 when who would answer waits for this already.
         """
-        dispatch = self._dispatches.get(topic) or self._open(topic)
+        name, dispatch = self._open(topic)
         if dispatch.check is not None:
             payload = dispatch.check(payload)
-        return self._calls.request(dispatch, topic, payload, timeout_s, src)
+        return self._calls.request(dispatch, name, payload, timeout_s, src)
 
     # --- waiting ---
 

@@ -181,7 +181,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _invoke(arguments)
         console.flush()
     except errors.GraphBusError as error:
-        status = _report(error, as_json=_wants_json(arguments))
+        from graphbus_core.cli.suggestions import as_meant
+
+        status = _report(as_meant(error), as_json=_wants_json(arguments))
     except (KeyboardInterrupt, click.Abort):
         console.say("\nInterrupted.")
         status = _end(INTERRUPTED, "Interrupted.", as_json=_wants_json(arguments))

@@ -12,7 +12,7 @@ import click
 from graphbus_core import settings
 from graphbus_core.build import end_interrupted
 from graphbus_core.cli import console, formats
-from graphbus_core.compiler import rules
+from graphbus_core.compiler import rules, stages
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.edges import validate
@@ -86,13 +86,14 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
         console.say(console.plain(told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
-    if (
-        only is None and not project.definitions and not project.errors
-    ):  # in the wrong folder, CI would stay green for ever
-        roots = ", ".join("this folder" if root == "." else root for root in project.index.roots)
-        raise BuildError("GBE213", paths=roots)
+    if only is None and not project.definitions and not project.errors:
+        refusal = stages.no_agent(project)  # in the wrong folder, CI would stay green for ever
+        if refusal.where is None:  # else the finding says it better
+            raise refusal
     if only is not None:
-        read = {file.path for file in project.index.files}
+        read = {file.path for file in project.index.files} | {
+            each.span.path for each in rules.check(project, select=("GB320",))
+        }
         for path in only.keys() - read:
             console.say(f"{console.plain(path)}: not read, for it is a test or excluded.")
         only = {path: None for path in only if path in read}

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 
 import click
 
-from graphbus_core.errors import UsageError, did_you_mean
+from graphbus_core.errors import GraphBusError, UsageError, did_you_mean
 
 _REJECTED = re.compile(r"'(.*?)' is not one of ")
+
+
+def as_meant(refusal: GraphBusError) -> GraphBusError:
+    """Say of a folder in which artifacts were looked for that it holds source files, if it does."""
+    place = refusal.where.path if refusal.code == "GBE501" and refusal.where else ""
+    try:
+        names = os.listdir(place) if os.path.isdir(place) else [place]
+    except OSError:
+        names = []
+    return UsageError("GBE191", path=place) if any(name.endswith(".py") for name in names) else refusal
 
 
 def as_usage_error(refusal: click.ClickException, root: click.Group, words: Iterable[str]) -> UsageError:
@@ -40,7 +51,8 @@ def _sentence(refusal: click.ClickException, context: click.Context) -> str:
     message = refusal.format_message()
     kind = refusal.param.type if isinstance(refusal, click.BadParameter) and refusal.param else None
     if isinstance(kind, click.Choice) and (rejected := _REJECTED.match(refusal.message)):
-        message += did_you_mean(rejected[1], map(str, kind.choices))
+        has_json = rejected[1] == "json" and "--json" in _options(context)
+        message += " Write '--json'." if has_json else did_you_mean(rejected[1], map(str, kind.choices))
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
@@ -48,7 +60,9 @@ def _no_option(name: str, context: click.Context) -> str:
     here = f"{context.command_path} has no option {name}" if context.parent else f"There is no option {name}"
     if context.parent and name in _options(context.find_root()):
         return f"{here}: it is an option of graphbus itself and stands before the command."
-    return f"{here}.{did_you_mean(name, _options(context))}"
+    options = _options(context)
+    has_json = name == "--format" and "--json" in options
+    return f"{here}. Write '--json'." if has_json else f"{here}.{did_you_mean(name, options)}"
 
 
 def _options(context: click.Context) -> list[str]:

@@ -30,6 +30,7 @@ class ModuleIndex(NamedTuple):
         import_roots: The folders below the root that must be on `sys.path`, `"."` or `"src"` as a rule.
         roots: What was asked for, relative to the root.
         errors: Files and links that could not be followed.
+        skipped: Files that their name, or that of a hidden folder, leaves out: tests as a rule.
     """
 
     root: str
@@ -37,6 +38,7 @@ class ModuleIndex(NamedTuple):
     import_roots: tuple[str, ...]
     roots: tuple[str, ...]
     errors: tuple[BuildError, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 def discover_modules(config: ResolvedBuild) -> ModuleIndex:
@@ -52,7 +54,7 @@ def discover_modules(config: ResolvedBuild) -> ModuleIndex:
     files = tuple(ModuleFile(path, module) for path, (module, _) in sorted(walk.found.items()))
     import_roots = sorted({import_root for _, import_root in walk.found.values()})
     roots = tuple(dict.fromkeys(walk.relative(path) for path in config.paths))
-    return ModuleIndex(config.root, files, tuple(import_roots), roots, tuple(walk.errors))
+    return ModuleIndex(config.root, files, tuple(import_roots), roots, tuple(walk.errors), tuple(walk.skipped))
 
 
 class _Walk:
@@ -62,6 +64,7 @@ class _Walk:
         self.root = root
         self.found: dict[str, tuple[str, str]] = {}
         self.errors: list[BuildError] = []
+        self.skipped: list[str] = []
         self._exclude = exclude
         self._prefix = root.rstrip("/") + "/"
         self._entered: set[str] = set()
@@ -87,21 +90,34 @@ class _Walk:
             self._refuse("GBE204", path, reason=_reason(error))
             return
         for entry in entries:
-            if not entry.name.startswith(".") and not self._is_excluded(entry.path):
+            if not self._is_excluded(entry.path):
                 self._entry(entry)
 
     def _entry(self, entry: os.DirEntry[str]) -> None:
         name = entry.name
         is_source = name.endswith(".py")
-        if entry.is_symlink():
+        if name.startswith("."):
+            self._skip_hidden(entry)
+        elif entry.is_symlink():
             self._link(entry, is_source)
         elif is_source:
-            if not (name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py")):
+            if name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py"):
+                self.skipped.append(self.relative(entry.path))
+            else:
                 self._file(entry.path, is_regular=entry.is_file(follow_symlinks=False))
         elif entry.is_dir(follow_symlinks=False):
             is_environment = os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
             if not is_environment and name not in SKIPPED_FOLDERS:
                 self._folder(entry.path)
+
+    def _skip_hidden(self, folder: os.DirEntry[str]) -> None:
+        """Note the modules right in a hidden folder; copies that editors keep have names that no module has."""
+        try:
+            names = sorted(os.listdir(folder.path)) if folder.is_dir(follow_symlinks=False) else []
+        except OSError:
+            return
+        modules = [name for name in names if name.endswith(".py") and name[:-3].isidentifier()]
+        self.skipped += [self.relative(os.path.join(folder.path, name)) for name in modules]
 
     def _link(self, entry: os.DirEntry[str], is_source: bool) -> None:
         """Follow a link to a file or folder of the project; each is read once, at its real place."""

@@ -21,7 +21,7 @@ from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_grap
 from graphbus_core.compiler.reading.facts import Facts, FactsReader, FileFacts
 from graphbus_core.compiler.reading.imports import Needed, imported_names, needed_by
 from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
-from graphbus_core.compiler.rules.bodies import check_class
+from graphbus_core.compiler.rules.misuse import check_file
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.errors import ArtifactError, BuildError, Place, raise_all
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
@@ -52,7 +52,7 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
     agents = tuple(sorted({ModuleFile(agent.path, agent.module) for agent in artifacts.agents.agents}))
     index = ModuleIndex(str(root), agents, manifest.import_roots, manifest.roots)
     outside = _ImportsOutside(config, DiskReader(config))
-    modules = [*(agent.module for agent in agents), *config.middleware_modules]
+    modules = [*(agent.module for agent in agents), *config.named_modules]
     needed = needed_by(modules, index, outside.names_in, manifest.sources)
     return Learned(outside.digests_of(needed, {}), needed.third_party)
 
@@ -272,7 +272,7 @@ class Project:
         """Read the files of an index that is known already. A dry run does not renew the cache."""
         kept = _FactsCache(config, index)
         known, trusted = kept.recall() if cache else ({}, {})
-        reader = FactsReader(index, DiskReader(config), trusted, check_class)
+        reader = FactsReader(index, DiskReader(config), trusted, check_file)
         facts = reader.read(known)
         if cache and facts != known and not config.dry_run:
             kept.keep(facts, reader.digests)
@@ -291,7 +291,7 @@ class Project:
         overlay = {**self._overlay, **changed}
         index = self._index_with(changed)
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
-        reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_class)
+        reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_file)
         facts = reader.read(self._facts)
         reading = _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look)
         return Project(self.config, index, reading, overlay)
@@ -322,6 +322,15 @@ class Project:
         """The files with an agent in them, by path."""
         return tuple(path for path, entry in self._facts.items() if entry.agents)
 
+    @cached_property
+    def editable(self) -> Mapping[str, tuple[str, ...]]:
+        """Path -> the agents whose class is written there, else those with a base there: the files that a proposal may change."""
+        found: dict[str, tuple[str, ...]] = {}
+        for agent in self.definitions:
+            for path in {method.span.path for method in agent.methods} & self._facts.keys():
+                found[path] = (*found.get(path, ()), agent.name)
+        return {**found, **{path: self.owners(path) for path in self.agent_files}}
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """Every file that the facts rest on, by path: the index, and modules that it imports from elsewhere in the project."""
@@ -348,7 +357,7 @@ class Project:
             entry = self._facts.get(path)
             return entry.imports if entry else outside.names_in(path)
 
-        modules = [*(agent.module for agent in self.definitions), *self.config.middleware_modules]
+        modules = [*(agent.module for agent in self.definitions), *self.config.named_modules]
         agents = self.agent_files
         told_by = {name for path in agents for name in self._facts[path].uses}
         needed = needed_by(modules, self.index, names_in, agents, told_by)
@@ -369,7 +378,7 @@ class Project:
     def ignores(self, path: str) -> Ignores:
         """Give the `# graphbus: ignore[...]` comments of a file: line (0: the whole file) and codes (none: all)."""
         entry = self._facts.get(path)
-        return entry.ignores if entry else ()
+        return entry.ignores if entry else self.source(path).ignores() if path in self.index.skipped else ()
 
     # --- text ---------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading.syntax import SourceFile
 from graphbus_core.compiler.rules import check
-from graphbus_core.errors import ArtifactError
+from graphbus_core.errors import ArtifactError, BuildError
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import (
     SCHEMA_VERSION,
@@ -144,6 +144,14 @@ def _conflict(finding: Finding, project: Project) -> SchemaConflict:
     takes = bool(other) and other in project.graph.providers(finding.agent)
     producer, consumer = (finding.agent, other) if gives and not takes else (other, finding.agent)
     return SchemaConflict(producer, consumer, finding.message, finding.hint, finding.code, finding)
+
+
+def no_agent(project: Project) -> BuildError:
+    """Say that a project has no agent, and of the first class that was meant as one why it is none."""
+    roots = ", ".join("this folder" if root == "." else root for root in project.index.roots)
+    for meant in check(project, select=("GB319", "GB320")):
+        return BuildError("GBE213", paths=roots, reason=f": {meant.message}", where=meant.span.place)
+    return BuildError("GBE213", paths=roots, reason="")
 
 
 class NodeClass(msgspec.Struct, frozen=True):

@@ -86,7 +86,7 @@ class Gate:
     def check_tree(self, workspace: Workspace) -> GateReport:
         """Let all accepted proposals together climb, from the base: what will land is what was tested."""
         changed = workspace.changed()
-        problem = _first(scope.check_path(path, self._base) for path in changed)
+        problem = _first(scope.check_path(path, self._base, self._base.editable) for path in changed)
         if problem:
             return _report("", [_result("G0", problem)])
         return Trial(self, self._base, changed, {}, changed, is_last=True).report("", ())

@@ -27,7 +27,7 @@ class _Tried:
 
 
 class Workspace:
-    """The project as the accepted proposals have made it so far. Only files with an agent in them can change.
+    """The project as the accepted proposals have made it so far. Only files with an agent, or a base of one, can change.
 
     A change that fits an earlier state of its file in this session and not the present one is applied there and merged.
 
@@ -41,7 +41,7 @@ class Workspace:
         self.base = project
         self.project = project
         self.steps: list[tuple[str, dict[str, bytes]]] = []
-        self._start = {path: project.source(path).data for path in project.agent_files}
+        self._start = {path: project.source(path).data for path in project.editable}
         self._now = dict(self._start)
         self._trials: dict[object, _Tried] = {}  # on the present state
         self._past: dict[str, list[bytes]] = {}  # path -> its earlier states, the newest last

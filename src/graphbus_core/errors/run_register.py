@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from graphbus_core import __version__
 from graphbus_core.errors import Entry
+
+
+def how_to_install(extra: str) -> str:
+    """Give the hint for an extra of GraphBus. Its name alone must not be in it: on public indexes that is another package."""
+    return (
+        f"In a checkout of GraphBus run `pip install '.[{extra}]'`, "
+        f"or beside its wheel `pip install './graphbus-{__version__}-py3-none-any.whl[{extra}]'`."
+    )
+
 
 RUN_REGISTER: dict[str, Entry] = {
     # Artifacts: exit status 6
-    "GBE501": Entry("There are no artifacts here.", "Run `graphbus build` first, or give the folder that it wrote."),
+    "GBE501": Entry(
+        "There are no artifacts here{missing}.", "Run `graphbus build` first, or give the folder that it wrote."
+    ),
     "GBE502": Entry("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` again."),
     "GBE503": Entry(
         "These artifacts have the old format {version}; this GraphBus reads format {wanted}.",
@@ -61,7 +73,8 @@ RUN_REGISTER: dict[str, Entry] = {
     ),
     "GBE603": Entry(
         "The agent {name} cannot be made: {reason}.",
-        "Agents are made without arguments; what one needs it sets up in `on_start`.",
+        "Agents are made without arguments: what one needs it sets up in `on_start`, "
+        "or a `factory` of [tool.graphbus.runtime] passes it on.",
     ),
     "GBE604": Entry(
         "The module {module} should come from {path}, but comes from {found}.",
@@ -209,6 +222,18 @@ RUN_REGISTER: dict[str, Entry] = {
         "{who} may not {what}, and the graph runs confined: {declared}.",
         "If that is too little, write more in [tool.graphbus.powers] of pyproject.toml, and start the graph again.",
     ),
+    "GBE655": Entry(
+        "The factory {name} cannot be used: {reason}.",
+        'Name a function of the project in [tool.graphbus.runtime]: factory = "package.module:name".',
+    ),
+    "GBE656": Entry(
+        "The factory {factory} cannot make {name}: {reason}.",
+        "It is called with the class, and must give an object of it.",
+    ),
+    "GBE657": Entry(
+        "The factory {factory} gave {got} where {name} was wanted.",
+        "It must give an object of the class that it is called with, and nothing else.",
+    ),
     "GBE660": Entry(
         "The middleware {middleware} makes no generator, but {found}.", "Write a function with exactly one `yield`."
     ),
@@ -224,10 +249,15 @@ RUN_REGISTER: dict[str, Entry] = {
         "The middleware {name} cannot be used: {reason}.",
         'Name a function or class of the project in [tool.graphbus.runtime]: middleware = ["package.module:name"].',
     ),
-    "GBE670": Entry("The body cannot be read: {reason}.", "Send one JSON document (RFC 8259) in UTF-8."),
-    "GBE671": Entry(
-        "{what} needs packages that are not installed: {packages}.", "Run `pip install 'graphbus[{extra}]'`."
+    "GBE664": Entry(
+        "`@subscribe` needs topics, not {got}.", "Write `{example}`; several topics stand beside each other."
     ),
+    "GBE665": Entry(
+        "`self.agent` needs the class of an agent, not {got}.",
+        'Write `self.agent(Pricing).quote(...)`, or with names `self.call("Pricing", "quote", ...)`.',
+    ),
+    "GBE670": Entry("The body cannot be read: {reason}.", "Send one JSON document (RFC 8259) in UTF-8."),
+    "GBE671": Entry("{what} needs packages that are not installed: {packages}.", how_to_install("{extra}")),
     "GBE672": Entry(
         "Nothing can listen on {address}: {reason}.", "Choose another port, or end the process that listens there."
     ),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, overload
 
 import msgspec
 
@@ -15,7 +15,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
 from graphbus_core.hosting.contracts import Call, Method, compile_call
-from graphbus_core.hosting.imports import NodeModules, describe_exception
+from graphbus_core.hosting.imports import Factory, NodeModules, describe_exception, make_node
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
@@ -24,8 +24,11 @@ from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
 from graphbus_core.model.state import State
+from graphbus_core.model.topics import Publishable, Requestable, name_of
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
+
+_Given = ParamSpec("_Given")
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -52,7 +55,7 @@ class Member(msgspec.Struct, frozen=True):
 
     def shape_of(self, topic: str, method: str) -> HandlerShape | None:
         """Give what a method takes as the handler of a topic, if that does not follow from its signature."""
-        is_plain = method == "handle_event" and topic in self.node.SUBSCRIBE
+        is_plain = method == "handle_event" and topic in map(name_of, self.node.SUBSCRIBE)
         return "topic_payload" if is_plain else self.shapes.get(method)
 
 
@@ -72,6 +75,7 @@ class LiveGraph:
         nodes: The agents by name, in the order of activation.
         grace_s: Seconds that stopping may take for what is under way, shared by everything that waits.
         place_of: Where the user's code has raised an exception; None where that is not known.
+        factory: What makes its agents of their classes; None: they are made without arguments.
         origin: What it was made from; None for one that was connected without a build.
         is_partial: An agent that cannot start is left out, instead of the graph.
         left_out: Such agents, and why they cannot.
@@ -86,6 +90,7 @@ class LiveGraph:
         self._members = {member.name: member for member in members}
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
+        self.factory: Factory | None = None
         self.origin: Origin | None = None
         self.is_partial = False
         self.left_out: dict[str, GraphBusError] = {}
@@ -106,7 +111,15 @@ class LiveGraph:
 
     # --- use ---
 
-    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None:
+    @overload
+    def publish(
+        self, topic: Publishable[_Given], /, *payload: _Given.args, **named: _Given.kwargs
+    ) -> Receipt | None: ...
+
+    @overload
+    def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None: ...
+
+    def publish(self, topic: Any, payload: Json = None, *, src: str = "") -> Receipt | None:  # type: ignore[misc]  # as in GraphBusNode
         """Send an event; from outside of the graph it returns when everything that came of it is delivered.
 
         Returns:
@@ -118,7 +131,15 @@ class LiveGraph:
         """
         return self.bus.publish(topic, payload, src=src)
 
-    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
+    @overload
+    def request(self, topic: Requestable[_Given], /, *payload: _Given.args, **named: _Given.kwargs) -> Any: ...
+
+    @overload
+    def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any: ...
+
+    def request(  # type: ignore[misc]  # as in GraphBusNode
+        self, topic: Any, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = ""
+    ) -> Any:
         """Send an event to the one handler that hears it, and give what that returns; see `MessageBus.request`."""
         return self.bus.request(topic, payload, timeout_s, src=src)
 
@@ -230,7 +251,8 @@ class LiveGraph:
             then: Called when all are started, before anything that they have published is delivered.
 
         Raises:
-            RunError: GBE603 an agent that cannot be made, GBE605 an `on_start` that fails, GBE611 an impossible handler.
+            RunError: GBE603, GBE656 or GBE657 an agent that cannot be made, GBE605 an `on_start` that fails, GBE611 an impossible
+                handler.
             SeveralErrors: More than one of the first or last kind.
         """
         problems: list[GraphBusError] = []
@@ -291,9 +313,10 @@ class LiveGraph:
 
     def _make_nodes(self, problems: list[GraphBusError]) -> None:
         for member in self._members.values():
-            node, error = attempt(member.node) if isinstance(member.node, type) else (member.node, None)
+            made = member.node
+            node, error = attempt(lambda made=made: make_node(made, self.factory) if isinstance(made, type) else made)  # type: ignore[misc]
             if node is None:
-                wrong: list[GraphBusError] = [self._refuse("GBE603", member, error)]
+                wrong: list[GraphBusError] = [self._refuse_made(member, error)]
             else:
                 node._connection = self
                 self.nodes[member.name] = node
@@ -355,6 +378,12 @@ class LiveGraph:
 
         return end
 
+    def _refuse_made(self, member: Member, error: Exception | None) -> RunError:
+        if not isinstance(error, RunError) or error.code not in ("GBE656", "GBE657"):
+            return self._refuse("GBE603", member, error)
+        error.where = self.place_of(error.__cause__) or member.place
+        return error
+
     def _refuse(self, code: str, member: Member, error: Exception | None) -> RunError:
         where = self.place_of(error) or member.place
         refusal = RunError(code, where=where, name=member.name, reason=describe_exception(error))
@@ -383,13 +412,34 @@ def look_at_files(graph: LiveGraph, config: ResolvedRun) -> None:
         states = States(path)
         states.open()
         states.close()
-    if config.settings.keep_dead_letters:
-        from graphbus_core.hosting.dead_letters import FILE, Keeper
+    if config.settings.keep_dead_letters == "auto":
+        _keep_beside_state(graph, config)
+    elif config.settings.keep_dead_letters:
+        _keep_dead_letters(graph, config, is_opened=True)
 
-        keeper = Keeper(f"{config.state_dir}/{FILE}")
+
+def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool = False) -> None:
+    from graphbus_core.hosting.dead_letters import FILE, Keeper
+
+    keeper = Keeper(f"{config.state_dir}/{FILE}")
+    if is_opened:
         keeper.open()
-        graph.bus.keeper = keeper
-        graph.at_end(keeper.close)
+    graph.bus.keeper = keeper
+    graph.at_end(keeper.close)
+
+
+def _keep_beside_state(graph: LiveGraph, config: ResolvedRun) -> None:
+    """Keep the dead letters that come when the file of the states is there; until then nothing for it is imported."""
+    path, deciding = state_path(config), Lock()
+
+    def keep(letter: DeadLetter) -> None:
+        with deciding:
+            if graph.bus.keeper is keep and os.path.exists(path):
+                _keep_dead_letters(graph, config)
+        if graph.bus.keeper is not keep and graph.bus.keeper is not None:
+            graph.bus.keeper(letter)
+
+    graph.bus.keeper = keep
 
 
 def _head_of(path: str) -> bytes:

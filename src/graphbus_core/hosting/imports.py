@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
@@ -20,6 +20,9 @@ from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.node import GraphBusNode
+from graphbus_core.schema.values import shown
+
+_COROUTINE = 0x80
 
 
 def describe_exception(error: BaseException | None) -> str:
@@ -33,12 +36,17 @@ def describe_exception(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}".rstrip(".: ")
 
 
+Factory = Callable[[Any], object]
+"""Makes the object of a class: `make(cls: type[T]) -> T`."""
+
+
 class NodeModules:
     """The classes of the agents, imported; `forget` leaves the interpreter as it was.
 
     Attributes:
         classes: In the order of activation.
         middleware: What the project puts around handlers and calls, outermost first.
+        factory: What the project makes its agents with; None: their classes.
         left_out: The agents whose classes cannot be had, and why; only after `import_some`.
         confinement: What this process was bound to before they were imported, in lines for a person.
     """
@@ -46,6 +54,7 @@ class NodeModules:
     def __init__(self, root: str | os.PathLike[str], import_roots: Sequence[str]) -> None:
         self.classes: dict[str, type[GraphBusNode]] = {}
         self.middleware: tuple[Middleware, ...] = ()
+        self.factory: Factory | None = None
         self.left_out: dict[str, GraphBusError] = {}
         self.confinement: tuple[str, ...] = ()
         self.root = os.path.realpath(root)
@@ -203,32 +212,78 @@ def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middlew
         raise
 
 
+def load_factory(name: str, modules: NodeModules) -> Factory:
+    """Import what makes the agents, `package.module:name`.
+
+    Raises:
+        RunError: GBE601 its module does not import, GBE604 it is not the project's, GBE655 what is named is no factory. Then
+            nothing of the project stays imported.
+    """
+    try:
+        factory: Factory = _callable_of(_named(name, modules, "factory"), name, modules, "factory")
+        if getattr(getattr(factory, "__code__", None), "co_flags", 0) & _COROUTINE:
+            raise _refuse("factory", name, modules, "an `async def` gives no agent, but something to await")
+    except RunError:
+        modules.forget()
+        raise
+    return factory
+
+
+def make_node(kind: type[GraphBusNode], factory: Factory | None) -> GraphBusNode:
+    """Make the object of an agent.
+
+    Raises:
+        RunError: GBE656 a factory that fails, GBE657 one that gives something else.
+        Exception: What a constructor raises.
+    """
+    if factory is None:
+        return kind()
+    name = getattr(factory, "__qualname__", shown(factory))
+    node, error = attempt(lambda: factory(kind))
+    if error is not None:
+        raise RunError("GBE656", factory=name, name=kind.__name__, reason=describe_exception(error)) from error
+    if not isinstance(node, kind):
+        raise RunError("GBE657", factory=name, name=kind.__name__, got=shown(node))
+    return node
+
+
 def _load_one(name: str, modules: NodeModules) -> Middleware:
+    found = _named(name, modules, "middleware")
+    if isinstance(found, type):
+        found, error = attempt(found)
+        if error is not None:
+            raise _refuse("middleware", name, modules, describe_exception(error), modules.place_of(error)) from error
+    middleware: Middleware = _callable_of(found, name, modules, "middleware")
+    return middleware
+
+
+def _named(name: str, modules: NodeModules, setting: str) -> Any:
+    """What a setting of `[tool.graphbus.runtime]` names."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
-        raise _refuse_middleware(name, modules, "it must be written as package.module:name")
+        raise _refuse(setting, name, modules, "it must be written as package.module:name")
     module = modules.import_own(module_name)
     if module is None:
-        raise _refuse_middleware(name, modules, f"the project has no module {module_name}")
+        raise _refuse(setting, name, modules, f"the project has no module {module_name}")
     found: Any = attempt(lambda: attrgetter(path)(module))[0]
     if found is None:
         known = [each for each, value in vars(module).items() if callable(value)]
         near = did_you_mean(path, known).replace(" Did", "; did").rstrip("?")
-        raise _refuse_middleware(name, modules, f"{module_name} has no {path!r}{near}")
-    if isinstance(found, type):
-        found, error = attempt(found)
-        if error is not None:
-            raise _refuse_middleware(name, modules, describe_exception(error), modules.place_of(error)) from error
+        raise _refuse(setting, name, modules, f"{module_name} has no {path!r}{near}")
+    return found
+
+
+def _callable_of(found: Any, name: str, modules: NodeModules, setting: str) -> Any:
     if not callable(found):
-        raise _refuse_middleware(name, modules, f"{type(found).__name__!r} cannot be called")
-    middleware: Middleware = found
-    return middleware
+        raise _refuse(setting, name, modules, f"{type(found).__name__!r} cannot be called")
+    return found
 
 
-def _refuse_middleware(name: str, modules: NodeModules, reason: str, where: Place | None = None) -> RunError:
+def _refuse(setting: str, name: str, modules: NodeModules, reason: str, where: Place | None = None) -> RunError:
     from graphbus_core.settings import place_of
 
-    return RunError("GBE663", where=where or place_of(modules.root, "runtime", "middleware"), name=name, reason=reason)
+    code = {"middleware": "GBE663", "factory": "GBE655"}[setting]
+    return RunError(code, where=where or place_of(modules.root, "runtime", setting), name=name, reason=reason)
 
 
 def _is_within(path: str, folder: str) -> bool:

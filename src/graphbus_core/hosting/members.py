@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.message_bus import OnError
-from graphbus_core.decorators import DeclaredSchema, DeclaredTopic
+from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, DeclaredTopic
 from graphbus_core.errors import Place, UsageError
 from graphbus_core.hosting.contracts import Method, Topics, topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph, Member
-from graphbus_core.hosting.imports import NodeModules
+from graphbus_core.hosting.imports import Factory, NodeModules
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
+from graphbus_core.model.topics import name_of
 from graphbus_core.node import GraphBusNode
-from graphbus_core.schema.live import schema_of
+from graphbus_core.schema.live import arguments_of, result_of, schema_of, with_defaults
 from graphbus_core.schema.types import Schema
 from graphbus_core.schema.values import shown
 
@@ -31,17 +32,20 @@ _NOWHERE = SourceSpan("", 0, 0, 0, 0)
 def methods_of(node: type[GraphBusNode]) -> tuple[MethodSpec, ...]:
     """Give the methods with `@schema_method`, inherited ones included."""
     declared = {name: getattr(getattr(node, name, None), "__graphbus_schema__", None) for name in dir(node)}
-    return tuple(
-        MethodSpec(
-            name=name,
-            span=_NOWHERE,
-            has_schema=True,
-            input_schema=schema_of(each.input_schema),
-            output_schema=schema_of(each.output_schema),
-        )
-        for name, each in declared.items()
-        if isinstance(each, DeclaredSchema)
-    )
+    return tuple(_spec_of(node, name, each) for name, each in declared.items() if isinstance(each, DeclaredSchema))
+
+
+def _spec_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> MethodSpec:
+    """The contract as it is written; without one what the annotations of the method say."""
+    given, promised, method = schema_of(declared.input_schema), schema_of(declared.output_schema), declared.method
+    written = next((vars(kind)[name] for kind in node.__mro__ if name in vars(kind)), method)
+    if isinstance(written, staticmethod):  # without `self`, which the function itself does not tell
+        method = written
+    if method is not None and declared.input_schema is None and declared.output_schema is None:
+        given, promised = arguments_of(method), result_of(method)
+    elif method is not None and given is not None:
+        given = with_defaults(given, method)
+    return MethodSpec(name=name, span=_NOWHERE, has_schema=True, input_schema=given, output_schema=promised)
 
 
 def declared_topics_of(node: type[GraphBusNode]) -> Iterator[DeclaredTopic]:
@@ -56,6 +60,17 @@ def topics_of(node: type[GraphBusNode]) -> dict[str, Schema | None]:
     return {each.topic: schema_of(each.schema) for each in declared_topics_of(node)}
 
 
+def _promised_to(node: type[GraphBusNode]) -> dict[str, Schema | None]:
+    """What the Topics say that it subscribes to, as topic -> payload."""
+    heard = (declared for name in dir(node) for declared in _heard_by(node, name))
+    return {each.topic: schema_of(each.payload) for each in heard if each.payload is not None}
+
+
+def _heard_by(node: type[GraphBusNode], name: str) -> tuple[DeclaredSubscription, ...]:
+    found = getattr(getattr(node, name, None), "__graphbus_subscriptions__", ())
+    return found if isinstance(found, tuple) else ()
+
+
 _COROUTINE = 0x80
 _NO_CODE = (lambda: None).__code__
 
@@ -66,6 +81,7 @@ def connect(
     on_error: OnError = "raise",
     middleware: Sequence[Middleware] = (),
     state: str | Path = "",
+    factory: Factory | None = None,
 ) -> LiveGraph:
     """Start a graph of these agents without a build, for tests: `with connect(Shop, Stock) as graph: ...`.
 
@@ -75,14 +91,16 @@ def connect(
         on_error: `raise`: the first exception of a handler comes out of the publish or call that caused it.
         middleware: What goes around every handler and call, outermost first.
         state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
+        factory: What makes the objects of classes, `make(cls: type[T]) -> T`; None: they are made without arguments.
 
     Raises:
         UsageError: GBE146 for what is no agent.
-        RunError: GBE603, GBE605 or GBE611 for an agent that cannot be started.
+        RunError: GBE603, GBE605, GBE611, GBE656 or GBE657 for an agent that cannot be started.
     """
     topics, members = compose(agents, validation)
     bus = MessageBus(on_error=on_error, admit=topics.admit, middleware=middleware)
     graph = LiveGraph(bus, members, state_path=str(state))
+    graph.factory = factory
     graph.start()
     return graph
 
@@ -91,13 +109,15 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
     """Describe a graph of these agents from what their classes declare."""
     classes: list[type] = [agent if isinstance(agent, type) else type(agent) for agent in agents]
     schemas: dict[str, Schema | None] = {}
+    promised: dict[str, Schema | None] = {}
     for agent, each in zip(agents, classes, strict=True):
         if not issubclass(each, GraphBusNode):
             name = each.__qualname__ if agent is each else shown(agent)
             raise UsageError("GBE146", name=name, reason="it is no agent: its class is no GraphBusNode")
         schemas |= topics_of(each)
+        promised |= _promised_to(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
-    return Topics(schemas, None, validation), members
+    return Topics(promised | schemas, None, validation), members
 
 
 def compose_built(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> tuple[Topics, list[Member]]:
@@ -147,7 +167,7 @@ def handlers_of(node: type[GraphBusNode]) -> Iterator[tuple[str, str, DeliveryPo
     """(topic, method, policy) in the order of the source, those of base classes first."""
     names = dict.fromkeys(name for kind in reversed(node.__mro__) for name in vars(kind))
     for name in names:
-        for declared_here in getattr(getattr(node, name), "__graphbus_subscriptions__", ()):
+        for declared_here in _heard_by(node, name):
             yield declared_here.topic, name, declared_here.policy
     for topic in node.SUBSCRIBE:
-        yield topic, "handle_event", ONCE
+        yield name_of(topic), "handle_event", ONCE

@@ -429,7 +429,7 @@ def encode(agent: str, key: str, value: Json) -> str:
 
     check_key(agent, key)
     try:
-        frozen = freeze({key: value})
+        frozen = freeze({key: value}, is_kept=True)
     except RunError as refusal:
         if refusal.code == "GBE613":
             raise RunError("GBE642", agent=agent, key=clipped(key), limit=refusal.data["limit"]) from None

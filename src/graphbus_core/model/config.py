@@ -215,10 +215,12 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         max_hops: How long a chain of events may become.
         max_tree: How many events may come of one.
         dead_letters: How many dead letters are kept in memory.
-        keep_dead_letters: Keep them in `state_dir` as well, for `graphbus dlq`.
+        keep_dead_letters: Keep them in `state_dir` as well, for `graphbus dlq`. `"auto"`: where agents keep state, from the first
+            use of `self.state` on.
         state_dir: Where a running graph writes: its agents' state, dead letters, traces and profiles. Absolute, or relative to
             the project root.
         middleware: What goes around every handler and call, outermost first: `"package.module:name"`.
+        factory: What makes the agents: `"package.module:name"`, called with each class. Empty: they are made without arguments.
         tracing: A span of OpenTelemetry for every handler and call; the program that starts the graph sets up where they go.
     """
 
@@ -230,9 +232,10 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_hops: int = 64
     max_tree: int = 10_000
     dead_letters: int = 1000
-    keep_dead_letters: bool = False
+    keep_dead_letters: bool | Literal["auto"] = "auto"
     state_dir: str = ".graphbus/state"
     middleware: tuple[str, ...] = ()
+    factory: str = ""
     tracing: bool = False
     serve: ServeConfig = ServeConfig()
 
@@ -304,9 +307,10 @@ class ResolvedBuild(msgspec.Struct, frozen=True, kw_only=True):
     api_key: Secret = Secret()
 
     @property
-    def middleware_modules(self) -> tuple[str, ...]:
-        """The dotted names of the modules with the middleware of a run."""
-        return tuple(name.partition(":")[0] for name in self.settings.runtime.middleware)
+    def named_modules(self) -> tuple[str, ...]:
+        """The dotted names of the modules that settings of a run name: those of its middleware and its factory."""
+        runtime = self.settings.runtime
+        return tuple(name.partition(":")[0] for name in (*runtime.middleware, runtime.factory) if name)
 
     @property
     def safety_config(self) -> SafetyConfig:

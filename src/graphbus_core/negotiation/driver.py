@@ -267,9 +267,8 @@ class _Run:
         self.conflicts = conflicts
         self.workspace = workspace
         project = workspace.files.project
-        owners = {path: project.owners(path) for path in project.agent_files}
         participants = Participants(
-            agents=tuple(agents), arbiters=agents.arbiters, owners=owners, edges=project.graph.edges
+            agents=tuple(agents), arbiters=agents.arbiters, owners=dict(project.editable), edges=project.graph.edges
         )
         self.state, self._first = engine.begin(
             participants,

@@ -15,8 +15,9 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules import REGISTER, check, fix_for
 from graphbus_core.compiler.rules.again import check_again
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.findings import Finding, Fix, Severity
+from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix, Severity
 from graphbus_core.model.proposals import (
+    CodeChange,
     Evidence,
     GateReport,
     Impact,
@@ -33,6 +34,8 @@ _CONFLICT = 5
 
 _WANTED = 100
 """Each word of the intent that a proposal answers counts more than any severity."""
+
+_ANNOTATIONS = frozenset({"GB201", "GB202"})
 
 _IDLE_WORDS = (
     " all and any are but code each every everywhere fix for from has have into make more not our out please shall should"
@@ -63,19 +66,25 @@ class RuleAgent:
     def propose(self, view: View) -> tuple[Proposal, ...]:
         """Turn the most pressing findings at its own end into proposals, leaving out what was turned down before."""
         mine = [finding for finding in view.findings if finding.agent == self.name and finding.is_fixable]
-        proposals: list[Proposal] = []
+        proposals: dict[tuple[CodeChange, ...], Proposal] = {}
         for finding in sorted(mine, key=lambda finding: _rank(finding, view)):
             if len(proposals) >= view.limit:
                 break
-            fix = fix_for(finding, view.project)
-            if fix and fix.changes and not _was_turned_down(finding, fix, view.history):
-                proposals.append(self._draft(finding, fix, view))
-        return tuple(proposals)
+            along = _beside(finding, mine)
+            fix = _fix_within_limits(finding, view.project, along)
+            if fix is None or fix.intent == NEW_DEPENDS_ON or fix.changes in proposals:
+                continue
+            if _is_proposed_by_another(finding, fix, view):
+                continue
+            if not any(_was_turned_down(each, fix, view.history) for each in (finding, *along)):
+                proposals[fix.changes] = self._draft((finding, *along), fix, view)
+        return tuple(proposals.values())
 
-    def _draft(self, finding: Finding, fix: Fix, view: View) -> Proposal:
-        answered = matching_words(_wishes(view), _words_of(finding))
+    def _draft(self, findings: Sequence[Finding], fix: Fix, view: View) -> Proposal:
+        finding, reason = findings[0], "; ".join(each.message for each in findings)
+        answered = matching_words(_wishes(view), " ".join(map(_words_of, findings)))
         what = "intent" if view.intent else "goals"
-        owners = {owner for change in fix.changes for owner in view.project.owners(change.file_path)}
+        owners = {owner for change in fix.changes for owner in view.project.editable[change.file_path]}
         others = sorted(owners - {self.name})
         return Proposal(
             proposal_id="",
@@ -85,7 +94,7 @@ class RuleAgent:
             affects=fix.affects,
             intent=fix.intent,
             title=fix.title,
-            reason=finding.message + (f"; it answers the {what} ({', '.join(answered)})" if answered else ""),
+            reason=reason + (f"; it answers the {what} ({', '.join(answered)})" if answered else ""),
             code_changes=fix.changes,
             priority=_priority(finding, view) + _WANTED * len(answered),
             finding=finding.code,
@@ -193,13 +202,44 @@ def _priority(finding: Finding, view: View) -> int:
     return _PRIORITY[finding.severity] + _CONFLICT * is_conflict
 
 
+def _beside(finding: Finding, others: Iterable[Finding]) -> list[Finding]:
+    """Give the other annotations that are missing in the same method: one change gives them all."""
+    if finding.code not in _ANNOTATIONS:
+        return []
+    method = finding.data["method"]
+    found = (each for each in others if each.code in _ANNOTATIONS and each.span.path == finding.span.path)
+    return [each for each in found if each.data["method"] == method and each.key != finding.key]
+
+
+def _fix_within_limits(finding: Finding, project: Project, along: Iterable[Finding] = ()) -> Fix | None:
+    """Give the change of all files that are concerned, or of one where a proposal may not change so many."""
+    fix = fix_for(finding, project, *along)
+    limit = project.config.settings.safety.max_file_changes_per_commit
+    if fix and len({change.file_path for change in fix.changes}) > limit:
+        return fix_for(finding, project, is_narrow=True)
+    return fix
+
+
+def _is_proposed_by_another(finding: Finding, fix: Fix, view: View) -> bool:
+    """Tell whether an agent before this one proposes the same change: what several ends have in common is one proposal."""
+    names = {agent.name for agent in view.project.definitions if agent.name < finding.agent and not agent.is_arbiter}
+    alike = (
+        each for each in view.findings if each.agent in names and each.is_fixable and _pair(each) == _pair(finding)
+    )
+    return any((other := _fix_within_limits(each, view.project)) and other.changes == fix.changes for each in alike)
+
+
+def _pair(finding: Finding) -> tuple[str, str]:
+    return finding.data.get("old") or finding.data.get("missing", ""), finding.data.get("new", "")
+
+
 def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecord]) -> bool:
     """Tell whether others rejected a fix of this finding, or a limit or the gate refused this very change.
 
     A change that was refused as stale may be proposed again: it is written for other text now.
     """
     for record in history:
-        is_same = record.proposal.finding == finding.code and record.proposal.reason.startswith(finding.message)
+        is_same = finding.message in record.proposal.reason
         if is_same and (record.status != "refused" or record.proposal.code_changes == fix.changes):
             return True
     return False

@@ -8,6 +8,7 @@ the check: it refuses what is not JSON or is too large.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import EnumMeta
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -15,7 +16,8 @@ import msgspec
 
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt
-from graphbus_core.schema.values import clipped, items_of, mapping_of, plain_of, shown
+from graphbus_core.schema.types import TEXTS
+from graphbus_core.schema.values import clipped, items_of, mapping_of, plain_of, shown, word_of
 
 Json = Any
 """A JSON value: dict, list, str, int, float, bool or None."""
@@ -66,10 +68,14 @@ _FIXED = frozenset({int, float, bool, type(None)})
 _FROZEN = frozenset({FrozenDict, FrozenList})
 
 
-def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES) -> Json:
+def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES, *, is_kept: bool = False) -> Json:
     """Give the value with read-only containers; what is frozen already is given back as it is.
 
-    The work depends on the number of values in it, not on the length of its strings. Tuples become lists.
+    The work depends on the number of values in it, not on the length of its strings. Tuples become lists. An Enum, date, id,
+    decimal, set or bytes becomes what it is in JSON as a field of a dataclass.
+
+    Args:
+        is_kept: Refuse those: who reads the value later has no type that brings them back.
 
     Raises:
         RunError: GBE612 for a part that is not JSON, GBE613 for a payload over the limit.
@@ -79,7 +85,7 @@ def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES) -> Json:
         return value
     if kind is dict and (frozen := _freeze_record(value, limit)) is not None:
         return frozen
-    return _Freezer(limit).freeze(value)
+    return _Freezer(limit, is_kept=is_kept).freeze(value)
 
 
 def _freeze_record(value: dict[Any, Any], limit: int) -> FrozenDict | None:
@@ -119,8 +125,9 @@ def thaw(value: Json) -> Json:
 class _Freezer:
     """One pass over one payload; `left` is what may still be spent."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, is_kept: bool = False) -> None:
         self._limit = limit
+        self._is_kept = is_kept
         self._left = limit
         self._path: list[str | int] = []
 
@@ -139,7 +146,7 @@ class _Freezer:
             return self._freeze_mapping(entries)
         plain = plain_of(value)  # of an enum or another subclass of a text or number
         if plain is value:
-            plain = self._plain_of_typed(value)
+            plain = self._plain_of_other(value)
         return self.freeze(plain)
 
     def _fixed(self, value: Any) -> Any:
@@ -153,9 +160,10 @@ class _Freezer:
     def _freeze_mapping(self, value: dict[Any, Any]) -> FrozenDict:
         self._enter()
         frozen = {}
-        for key, item in value.items():
+        for given, item in value.items():
+            key = given if type(given) is str or self._is_kept else word_of(given)
             if type(key) is not str:
-                raise self._not_json(f"a dict with the key {shown(key)}")
+                raise self._not_json(f"a dict with the key {shown(given)}")
             self._spend(len(key) + 2)
             kind = type(item)
             if kind is str:
@@ -176,10 +184,10 @@ class _Freezer:
             self._path.pop()
         return FrozenList(frozen)
 
-    def _plain_of_typed(self, value: Any) -> Json:
-        """What an object of a dataclass, msgspec or pydantic class is in JSON: dates, ids and decimals become text."""
+    def _plain_of_other(self, value: Any) -> Json:
+        """What JSON has for a typed object, an Enum, a date, an id, a decimal, bytes or a set, on its own or in an object."""
         kind = type(value)
-        if not _is_typed_object(value):
+        if not _is_typed(kind) and (self._is_kept or not _has_json(kind)):
             raise self._not_json(f"a {kind.__name__}")
         plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=plain_model))
         if error is not None:
@@ -206,9 +214,15 @@ def describe_path(path: Iterable[str | int], whole: str = "the payload") -> str:
     return spelled or whole
 
 
-def _is_typed_object(value: object) -> bool:
-    """True for an object of a dataclass, msgspec or pydantic class."""
-    kind = type(value)
+def _has_json(kind: type) -> bool:
+    """True for an Enum and another class of values that JSON has a form for."""
+    if issubclass(kind, bytes | set | frozenset) or isinstance(kind, EnumMeta):
+        return True
+    return any((base.__module__, base.__name__) in TEXTS for base in kind.__mro__)
+
+
+def _is_typed(kind: type) -> bool:
+    """True for a dataclass, msgspec or pydantic class."""
     return any(hasattr(kind, mark) for mark in ("__struct_fields__", "__dataclass_fields__", "model_dump"))
 
 

@@ -249,6 +249,7 @@ def _fields_of(kind: Any) -> list[_Named] | None:
 
 # --- annotations of functions ---------------------------------------------------------------
 
+_TAKES_OTHERS = 0x08  # `**others`, among the flags of a code object
 _MAX_STEPS = 50
 """From one name to the next: a name may stand for itself."""
 
@@ -281,6 +282,50 @@ def annotation_of(function: Any, name: str) -> object:
     if isinstance(annotation, str) or type_alias_of(annotation) is not None:
         return Unresolved(written)
     return _with_inner_texts(annotation, scope) if get_args(annotation) else annotation
+
+
+def arguments_of(function: Any) -> Schema:
+    """Give what a method takes, as its annotations say; what has a default may be left out."""
+    taken = unwrapped(function)
+    code = taken.__code__
+    skipped = 0 if isinstance(function, staticmethod) else 1
+    names = code.co_varnames[skipped : code.co_argcount + code.co_kwonlyargcount]
+    optional = _with_default(taken)
+    fields = tuple(Field(each, _annotated_type(taken, each), each not in optional) for each in names)
+    return Schema(fields, is_open=bool(code.co_flags & _TAKES_OTHERS))
+
+
+def result_of(function: Any) -> Schema | None:
+    """Give the fields of what a method returns, as its annotation says; None where that has no fields."""
+    found = _annotated_type(unwrapped(function), "return")
+    return Schema(found.fields) if found.kind == "record" else None
+
+
+def with_defaults(schema: Schema, function: Any) -> Schema:
+    """Give the schema of arguments with those optional that have a default in the method."""
+    optional = _with_default(unwrapped(function))
+    fields = (Field(each.name, each.type, each.required and each.name not in optional) for each in schema.fields)
+    return Schema(tuple(fields), schema.is_open) if optional else schema
+
+
+def unwrapped(function: Any) -> Any:
+    """Give the Python function below methods and wrappers."""
+    function = getattr(function, "__func__", function)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+def _with_default(function: Any) -> frozenset[str]:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return frozenset()
+    count, defaults = code.co_argcount, function.__defaults__ or ()
+    return frozenset((*code.co_varnames[count - len(defaults) : count], *(function.__kwdefaults__ or ())))
+
+
+def _annotated_type(function: Any, name: str) -> Type:
+    return type_of(annotation_of(function, name)) if name in function.__annotations__ else UNKNOWN
 
 
 def type_alias_of(annotation: Any) -> Any:

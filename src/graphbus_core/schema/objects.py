@@ -15,7 +15,7 @@ import msgspec
 
 from graphbus_core.isolation import attempt
 from graphbus_core.schema.json import Json, describe_path
-from graphbus_core.schema.live import Unresolved, annotation_of, hints_of, meant_by, type_alias_of, type_of
+from graphbus_core.schema.live import Unresolved, annotation_of, hints_of, meant_by, type_alias_of, type_of, unwrapped
 from graphbus_core.schema.types import TEXTS
 from graphbus_core.schema.validation import Problem, problems_in
 from graphbus_core.schema.values import Items, clipped, items_of, mapping_of, shown
@@ -83,9 +83,7 @@ class _Makers(msgspec.Struct, frozen=True):
 
 def makers_for(function: Any) -> _Makers:
     """Give the makers for those parameters of a function that want more than JSON has."""
-    inspected = getattr(function, "__func__", function)
-    while hasattr(inspected, "__wrapped__"):
-        inspected = inspected.__wrapped__
+    inspected = unwrapped(function)
     by_name: dict[str, Make] = {}
     unmade: dict[str, str] = {}
     for name in getattr(inspected, "__annotations__", ()) if hasattr(inspected, "__globals__") else ():

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from graphbus_core.bus.message_bus import OnError
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.clock import Clock
 from graphbus_core.hosting.graph import LiveGraph, Member
-from graphbus_core.hosting.imports import NodeModules
+from graphbus_core.hosting.imports import Factory, NodeModules
 from graphbus_core.hosting.members import compose, compose_built
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig, Validation
 from graphbus_core.model.deliveries import DeadLetter
+from graphbus_core.model.topics import Topic
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
 from graphbus_core.testing.clock import FakeClock
@@ -51,12 +53,12 @@ class RecordingGraph(Recorded, LiveGraph):
         """The events that a handler could not handle, after all attempts."""
         return self.bus.dead_letters()
 
-    def publish_all(self, *events: tuple[str, Json]) -> None:
+    def publish_all(self, *events: tuple[str | Topic[Any], Json]) -> None:
         """Publish (topic, payload) after (topic, payload); the first is delivered when all of them wait."""
 
         def publish() -> None:
             for topic, payload in events:
-                self.publish(topic, payload)
+                self.bus.publish(topic, payload)
 
         self.bus.run(publish)
 
@@ -82,6 +84,7 @@ def run_graph(
     on_error: OnError = "raise",
     middleware: Sequence[Middleware] = (),
     state: str | Path = "",
+    factory: Factory | None = None,
 ) -> RecordingGraph:
     """Start a graph that records: `with run_graph(Shop, Stock) as graph: ...`.
 
@@ -95,6 +98,8 @@ def run_graph(
             a dead letter, as in a graph that runs for real.
         middleware: What goes around every handler and call, outermost first.
         state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
+        factory: What makes the objects of classes, `make(cls: type[T]) -> T`; by default they are made without arguments, and
+            those of a graph that was built as its project says.
 
     Raises:
         GraphBusError: What `connect` and `graphbus run` refuse.
@@ -104,6 +109,7 @@ def run_graph(
         topics, members = compose(agents, validation or "strict")
         bus = RecordingBus(on_error=on_error, clock=time, admit=topics.admit, middleware=middleware)
         graph = RecordingGraph(bus, members, time, str(state))
+        graph.factory = factory
         graph.start()
         return graph
 
@@ -116,6 +122,7 @@ def run_graph(
         )
         graph = RecordingGraph(bus, members, time, str(state))
         graph.place_of = modules.place_of
+        graph.factory = factory or modules.factory
         graph.at_end(modules.forget)
         graph.start()
         return graph

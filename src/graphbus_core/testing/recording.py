@@ -18,7 +18,7 @@ from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.middleware import Handling, Middleware
 from graphbus_core.model.config import RuntimeSettings
 from graphbus_core.model.messages import Event
-from graphbus_core.model.topics import is_topic_or_pattern, matches
+from graphbus_core.model.topics import Topic, is_topic_or_pattern, matches, name_of
 from graphbus_core.schema.json import Json
 from graphbus_core.testing.clock import BusClock, FakeClock
 
@@ -87,13 +87,14 @@ class Recorded:
     _recorder: Recorder
     _recorded_bus: MessageBus
 
-    def events(self, topic: str = _EVERYTHING, /) -> list[Event]:
+    def events(self, topic: str | Topic[Any] = _EVERYTHING, /) -> list[Event]:
         """The events whose delivery has begun."""
+        topic = name_of(topic)
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
         return [event for event in self._recorded_bus.history() if matches(topic, event.topic)]
 
-    def published(self, topic: str = _EVERYTHING, /) -> list[Json]:
+    def published(self, topic: str | Topic[Any] = _EVERYTHING, /) -> list[Json]:
         """The payloads of these events."""
         return [event.payload for event in self.events(topic)]
 
@@ -109,13 +110,14 @@ class Recorded:
         """The arguments of each call of `Agent.method`, or of the methods of `Agent`."""
         return [dict(arguments) for name, arguments in self._recorder.calls if _is_of(name, method)]
 
-    def assert_published(self, topic: str, /, **fields: object) -> Event:
+    def assert_published(self, topic: str | Topic[Any], /, **fields: object) -> Event:
         """Give the first event of the topic whose payload has these fields.
 
         Raises:
             AssertionError: There is none; it says what there was.
         """
         __tracebackhide__ = True
+        topic = name_of(topic)
         events = self.events(topic)
         for event in events:
             if not _differences(event.payload, fields):
@@ -126,7 +128,7 @@ class Recorded:
         hint = did_you_mean(topic, {event.topic for event in every})
         raise self._failure(f"nothing was published on {topic}.{hint} There were:", map(_event, every))
 
-    def assert_not_published(self, topic: str, /, **fields: object) -> None:
+    def assert_not_published(self, topic: str | Topic[Any], /, **fields: object) -> None:
         """Prove that no event of the topic has these fields.
 
         Raises:
@@ -137,13 +139,16 @@ class Recorded:
         if found:
             raise self._failure(f"there were events on {topic}{_expectation(fields)}:", map(_event, found))
 
-    def assert_delivered_to(self, handler: str, topic: str = _EVERYTHING, /, **fields: object) -> Delivered:
+    def assert_delivered_to(
+        self, handler: str, topic: str | Topic[Any] = _EVERYTHING, /, **fields: object
+    ) -> Delivered:
         """Give the first delivery of such an event to the handler, `Agent.method` or `Agent`, that did not fail.
 
         Raises:
             AssertionError: There is none; it says what the handler got instead.
         """
         __tracebackhide__ = True
+        topic = name_of(topic)
         got = self.deliveries(handler)
         on_topic = [each for each in got if matches(topic, each.event.topic)]
         for each in on_topic:

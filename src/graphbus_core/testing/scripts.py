@@ -17,7 +17,7 @@ from graphbus_core.hosting.members import handlers_of
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.messages import Event
-from graphbus_core.model.topics import matches
+from graphbus_core.model.topics import Topic, matches, name_of
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
 from graphbus_core.schema.validation import describe, problems_of
@@ -29,7 +29,7 @@ Script = object
 class Say(NamedTuple):
     """A step of a script: publish an event."""
 
-    topic: str
+    topic: str | Topic[Any]
     payload: Json = None
 
 
@@ -98,7 +98,7 @@ class ScriptedNode(GraphBusNode):
 def scripted(
     who: str | type[GraphBusNode],
     *,
-    on: Mapping[str, Script] | None = None,
+    on: Mapping[Any, Script] | None = None,
     methods: Mapping[str, Script] | None = None,
 ) -> ScriptedNode:
     """Make an agent that stands in for a neighbour: it follows a script, and records what it got.
@@ -110,24 +110,24 @@ def scripted(
     Args:
         who: The class that it stands in for: then the script may do only what the contracts of this class allow, and events and
             arguments must fit its handlers and schemas. Or just a name.
-        on: Topic -> script.
+        on: Topic, or its name -> script.
         methods: Name of a method that can be called -> script.
 
     Raises:
         UsageError: GBE167 for an answer or payload that does not fit the contract, GBE168 for a topic or method that the class
             does not have.
     """
-    on, methods = dict(on or {}), dict(methods or {})
+    heard, methods = {name_of(topic): script for topic, script in (on or {}).items()}, dict(methods or {})
     real = who if isinstance(who, type) else None
     name = real.__name__ if real else str(who)
-    space: dict[str, Any] = {"stands_for": real, "scripts": {**on, **methods}, "__doc__": f"Stands in for {name}."}
-    for method, declarations in _subscriptions(name, real, on).items():
+    space: dict[str, Any] = {"stands_for": real, "scripts": {**heard, **methods}, "__doc__": f"Stands in for {name}."}
+    for method, declarations in _subscriptions(name, real, heard).items():
         space[method] = _handler(method, declarations)
     for method, script in methods.items():
         contract = _contract(real, method, script) if real else DeclaredSchema(None, None)
         space[method] = _method(method, contract)
     if real is not None:
-        _check_says(name, real, (*on.values(), *methods.values()))
+        _check_says(name, real, (*heard.values(), *methods.values()))
         space["__graphbus_publishes__"] = tuple(members.declared_topics_of(real))
     node: ScriptedNode = type(name, (ScriptedNode,), space)()
     return node
@@ -178,7 +178,7 @@ def _contract(real: type[GraphBusNode], method: str, script: Script) -> Declared
 def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
     topics = Topics(members.topics_of(real), None, "strict")
     for said in (part for script in scripts for step in _steps(script) for part in _parts(step)):
-        check = topics.admit(said.topic) if isinstance(said, Say) else None
+        check = topics.admit(name_of(said.topic)) if isinstance(said, Say) else None
         if not isinstance(said, Say) or check is None:
             continue
         try:
@@ -196,7 +196,9 @@ def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event:
     def take(_self: object, *_arguments: object, **_fields: object) -> None:
         """Have the signature of the real handler."""
 
-    shape: HandlerShape | None = "topic_payload" if method == "handle_event" and event.topic in real.SUBSCRIBE else None
+    shape: HandlerShape | None = (
+        "topic_payload" if method == "handle_event" and event.topic in map(name_of, real.SUBSCRIBE) else None
+    )
     bind(MethodType(take, node), shape=shape).call(event)
 
 

@@ -8,7 +8,7 @@ from contextvars import Context, ContextVar
 
 import pytest
 
-from graphbus_core import Event
+from graphbus_core import Event, GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.bus import MessageBus
 from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.patience import PATIENCE_S
@@ -63,6 +63,75 @@ def test_on_a_loop_no_publisher_and_no_other_agent_sees_it() -> None:
     Context().run(asyncio.run, program())
     assert other.log == ["nothing", "0", "1", "2"]
     assert one.log == ["nothing", "0", "0", "1", "1", "2", "2", "3"]
+
+
+class Busy(GraphBusNode):
+    """Everything that a graph may do with an agent on the event loop; each step sees what the one before has set."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str]] = []
+
+    def see(self, what: str) -> None:
+        self.log.append((SEEN.get(), what))
+        SEEN.set(what)
+
+    def on_start(self) -> None:
+        self.see("start")
+
+    @subscribe("/A/Waits", timeout=PATIENCE_S)
+    async def waits(self, event: Event) -> None:
+        self.see("before")
+        await asyncio.sleep(0)
+        self.see("after")
+
+    @subscribe("/A/Plain")
+    def plain(self, event: Event) -> None:
+        self.see("plain")
+
+    @subscribe("/A/Fails", retries=1, backoff=0.001)
+    async def fails(self, event: Event) -> None:
+        self.see("fails")
+        raise ValueError
+
+    @subscribe("/A/Asked")
+    async def asked(self, event: Event) -> bool:
+        self.see("asked")
+        return True
+
+    @schema_method
+    async def method(self) -> None:
+        self.see("method")
+        await asyncio.sleep(0)
+
+    def on_stop(self) -> None:
+        self.see("stop")
+
+
+@pytest.mark.parametrize("dispatcher", [False, True])
+def test_all_that_an_agent_on_the_loop_does_is_done_in_one_context(dispatcher: bool) -> None:
+    with connect(Busy, on_error="isolate") as graph:
+        if dispatcher:
+            graph.bus.start_dispatcher()
+        for _ in range(2):
+            for topic in ("/A/Waits", "/A/Plain", "/A/Fails"):
+                graph.publish(topic)
+                assert graph.bus.settle(PATIENCE_S)
+            graph.request("/A/Asked")
+            graph.call("Busy", "method")
+    log = graph.nodes["Busy"].log  # type: ignore[attr-defined]
+    assert len(log) == 16
+    assert [before for before, _ in log] == ["nothing", *(what for _, what in log[:-1])]
+
+
+@pytest.mark.parametrize("dispatcher", [False, True])
+def test_with_concurrency_no_event_sees_what_another_has_set(dispatcher: bool) -> None:
+    agent = Later()
+    with MessageBus(dispatcher=dispatcher) as bus:
+        bus.subscribe("/A/B", agent.on_event, owner="Agent", policy=DeliveryPolicy(concurrency=2))
+        for n in (0, 1, 2, 3, 4, 6):
+            bus.publish("/A/B", {"n": n})
+        assert bus.settle(PATIENCE_S)
+    assert agent.log == ["nothing"] * 6
 
 
 def awaited(bus: MessageBus) -> Callable[[], object]:

@@ -267,7 +267,7 @@ def test_each_handler_gets_an_object_of_its_own_also_when_an_object_was_publishe
         (Renamed(3), {"orderId": 3}),
         (Model(n="x", price=1), {"n": "x", "price": 1.0}),
         (Mixed(Model(n="x", price=1)), {"model": {"n": "x", "price": 1.0}, "more": []}),
-        (Order(items=[], at=datetime.datetime(2026, 11, 21, 10, tzinfo=datetime.UTC)).at, None),
+        (datetime.datetime(2026, 11, 21, 10, tzinfo=datetime.UTC), "2026-11-21T10:00:00Z"),
     ],
 )
 def test_an_object_of_a_typed_class_is_published_as_what_it_is_in_json(published: Any, payload: Any) -> None:
@@ -275,10 +275,7 @@ def test_an_object_of_a_typed_class_is_published_as_what_it_is_in_json(published
     seen: list[Any] = []
     bus.subscribe("/A/B", lambda payload: seen.append(thaw(payload)))
     bus.publish("/A/B", published)
-    if payload is None:
-        assert "GBE612" in bus.dead_letters()[0].error  # a date alone says not what it becomes
-    else:
-        assert seen == [payload]
+    assert seen == [payload]
 
 
 def test_a_default_is_not_lost_when_an_object_is_published_on() -> None:

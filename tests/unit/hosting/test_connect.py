@@ -23,7 +23,7 @@ class Stock(GraphBusNode):
         self.shelf = {"mug": 3}
 
     @schema_method(input_schema={"sku": str, "qty": int}, output_schema={"reserved": bool})
-    def reserve(self, sku: str, qty: int = 1) -> dict[str, Any]:
+    def reserve(self, sku: str, qty: int) -> dict[str, Any]:
         self.shelf[sku] -= qty
         self.publish("/Stock/Changed", {"sku": sku, "left": self.shelf[sku]})
         return {"reserved": True}

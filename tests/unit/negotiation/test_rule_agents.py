@@ -9,6 +9,9 @@ import pytest
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import detect_conflicts
+from graphbus_core.editing.gate import Gate
+from graphbus_core.editing.rungs.scope import check_scope
+from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import NegotiationError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.config import ResolvedBuild, SafetyConfig, Settings
@@ -146,6 +149,12 @@ def test_a_proposal_for_another_agent_s_file_is_addressed_to_it(project: Callabl
                 class Caller(GraphBusNode):
                     def work(self) -> None:
                         self.call("Callee", "reserve", quantity=1)
+
+
+                @depends_on("Callee")
+                class Second(GraphBusNode):
+                    def work(self) -> None:
+                        self.call("Callee", "reserve", quantity=2)
                 """,
             "agents/callee.py": """
                 from graphbus_core import GraphBusNode, schema_method
@@ -161,6 +170,90 @@ def test_a_proposal_for_another_agent_s_file_is_addressed_to_it(project: Callabl
     here = Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),)), cache=False)
     (proposal,) = RuleAgent("Caller").propose(view_of(here, "Caller"))
     assert (proposal.finding, proposal.files, proposal.dst) == ("GB110", ("agents/callee.py",), "Callee")
+    assert RuleAgent("Second").propose(view_of(here, "Second")) == (), "the same change is proposed once"
+
+
+CALLER = """
+    from graphbus_core import GraphBusNode, depends_on
+
+
+    {depends}class Caller(GraphBusNode):
+        def work(self) -> None:
+            self.call("One", "work", a=1)
+    """
+
+
+@pytest.mark.parametrize(("depends", "proposed"), [("", []), ('@depends_on("Two")\n    ', ["GB010"])])
+def test_no_decorator_is_proposed_that_the_gate_refuses(
+    project: Callable[[Mapping[str, str]], Path], depends: str, proposed: list[str]
+) -> None:
+    root = project({**BASE, "agents/caller.py": CALLER.replace("{depends}", depends)})
+    here = Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),), dry_run=True), cache=False)
+    assert [(each.code, each.is_fix_safe) for each in find(here) if each.agent == "Caller"] == [("GB010", True)]
+    proposals = RuleAgent("Caller").propose(view_of(here, "Caller"))
+    assert [each.finding for each in proposals] == proposed
+    for each in proposals:
+        report = Gate(here, here.config, None).check(each, Workspace(here))
+        assert [rung.status for rung in report.rungs[:5]] == ["passed"] * 5
+
+
+BASE = {
+    "agents/base.py": """
+        from typing import Any
+
+        from graphbus_core import GraphBusNode, schema_method
+
+
+        class BaseService(GraphBusNode):
+            @schema_method(input_schema={"a": int, "b": str}, output_schema={"ok": bool})
+            def work(self, a, b="x"):
+                return {"ok": True}
+
+
+        class Other:
+            value = 1
+        """,
+    "agents/one.py": "from .base import BaseService\n\n\nclass One(BaseService): ...\n",
+    "agents/two.py": "from .base import BaseService\n\n\nclass Two(BaseService): ...\n",
+    "agents/__init__.py": "",
+}
+
+
+def test_all_annotations_of_a_method_are_one_proposal_also_in_a_base_class(
+    project: Callable[[Mapping[str, str]], Path],
+) -> None:
+    root = project(BASE)
+    here = Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),), dry_run=True), cache=False)
+    assert sorted(each.code for each in find(here)) == ["GB201", "GB201", "GB202"]
+    (proposal,) = RuleAgent("One").propose(view_of(here, "One"))
+    assert (proposal.files, proposal.affects) == (("agents/base.py",), ("Two",))
+    assert proposal.title == "Annotate the parameters and the result in BaseService.work"
+    assert [finding.message in proposal.reason for finding in find(here)] == [True] * 3
+    workspace = Workspace(here)
+    report = Gate(here, here.config, None).check(proposal, workspace)
+    assert [rung.status for rung in report.rungs[:5]] == ["passed"] * 5
+    assert find(workspace.applied(proposal.code_changes)) == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "affects", "code"),
+    [
+        ("agents/base.py", 'return {"ok": True}', ("Two",), ""),
+        ("agents/base.py", 'return {"ok": True}', (), "G0.audience"),
+        ("agents/base.py", "value = 1", ("Two",), "G0.not-agent-file"),
+        ("agents/__init__.py", "", ("Two",), "G0.not-agent-file"),
+    ],
+)
+def test_of_a_file_without_agent_only_their_base_may_change_and_all_heirs_are_asked(
+    project: Callable[[Mapping[str, str]], Path], path: str, old: str, affects: tuple[str, ...], code: str
+) -> None:
+    root = project(BASE)
+    here = Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),), dry_run=True), cache=False)
+    target = "BaseService" if "return" in old else "Other"
+    proposal = msgspec.structs.replace(replace_text(path, old, f"{old}  # so"), src="One", affects=affects)
+    change = msgspec.structs.replace(proposal.code_changes[0], target=target)
+    problem = check_scope(msgspec.structs.replace(proposal, code_changes=(change,)), here)
+    assert (problem.code if problem else "") == code
 
 
 def test_schema_conflicts_come_before_other_findings_of_their_severity(shop: Callable[..., Project]) -> None:

@@ -10,7 +10,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler import rules
 from graphbus_core.errors import RunError
 from graphbus_core.model.config import Settings
-from tests.checking import Files, assert_marked, mended, only_finding, read, text_of
+from tests.checking import Files, apply_fix, assert_marked, mended, only_finding, read, text_of
 
 PUBLISHER = """
 class Publisher(GraphBusNode):
@@ -147,12 +147,21 @@ def test_an_entry_of_subscribe_is_renamed_in_its_class(tmp_path: Path) -> None:
 
 
 NOT_MENDED = {
-    "the topic is a constant": PUBLISHER
+    "nothing tells which one is the slip": PUBLISHER.replace("/Changed", "/Taken")
     + """
-TOPIC = "/Stock/Changd"
 class Listener(GraphBusNode):
-    @subscribe(TOPIC)
-    def on_change(self, event): ...
+    @subscribe("/Stock/Tkaen")
+    def on_news(self, event): ...
+""",
+    "several publish the one and several hear the other": PUBLISHER.replace("/Changed", "/Create")
+    + PUBLISHER.replace("class Publisher", "class Created").replace("/Changed", "/Create")
+    + """
+class Listener(GraphBusNode):
+    @subscribe("/Stock/Created")
+    def create(self, event): ...
+class Other(GraphBusNode):
+    @subscribe("/Stock/Created")
+    def on_news(self, event): ...
 """,
     "the likely topic is heard already and further away": PUBLISHER
     + """
@@ -168,9 +177,54 @@ class Listener(GraphBusNode):
 @pytest.mark.parametrize("text", NOT_MENDED.values(), ids=NOT_MENDED)
 def test_a_topic_is_not_renamed_on_a_guess(tmp_path: Path, text: str) -> None:
     project = read(tmp_path, text)
-    finding = only_finding(project, "GB001")
-    assert not finding.is_fixable
-    assert rules.fix_for(finding, project) is None
+    findings = rules.check(project, select=["GB001"])
+    assert findings
+    assert [each for each in findings if each.is_fixable or rules.fix_for(each, project)] == []
+
+
+LISTENER = """
+class Listener(GraphBusNode):
+    @subscribe({topic})
+    def on_change(self, event): ...
+"""
+WRITTEN = {
+    "a constant of the file": ('CHANGED = "/Stock/Changd"\n', "CHANGED"),
+    "a constant of a class": ('class Topics:\n    CHANGED = "/Stock/Changd"\n', "Topics.CHANGED"),
+}
+
+
+@pytest.mark.parametrize(("constant", "topic"), WRITTEN.values(), ids=WRITTEN)
+def test_a_constant_is_changed_where_it_is_written(tmp_path: Path, constant: str, topic: str) -> None:
+    before = read(tmp_path, PUBLISHER + constant + LISTENER.replace("{topic}", topic))
+    assert text_of(mended(before, "GB001")) == text_of(before).replace("/Changd", "/Changed")
+
+
+def test_a_constant_of_a_file_that_agents_may_not_change_is_left_alone(tmp_path: Path) -> None:
+    listener = LISTENER.replace("{topic}", "topics.CHANGED")
+    files = {"agents.py": f"{PUBLISHER}import topics\n{listener}", "topics.py": 'CHANGED = "/Stock/Changd"\n'}
+    assert not only_finding(read(tmp_path, files), "GB001").is_fixable
+
+
+PUBLISHER_WRONG = {
+    "several hear the other one": """
+class Other(GraphBusNode):
+    @subscribe("/Stock/Changed")
+    def on_news(self, event): ...
+""",
+    "a word that is written elsewhere": "",
+}
+
+
+@pytest.mark.parametrize("more", PUBLISHER_WRONG.values(), ids=PUBLISHER_WRONG)
+def test_the_publisher_gets_the_name_that_is_heard_where_its_own_is_the_slip(tmp_path: Path, more: str) -> None:
+    text = PUBLISHER.replace("/Changed", "/Chnaged") + LISTENER.replace("{topic}", '"/Stock/Changed"') + more
+    before = read(tmp_path, text)
+    finding = next(each for each in rules.check(before, select=["GB001"]) if each.agent == "Listener")
+    fix = rules.fix_for(finding, before)
+    assert fix.title == "Rename the topic '/Stock/Chnaged' to '/Stock/Changed' in Publisher.go"
+    after = apply_fix(before, fix)
+    assert text_of(after) == text_of(before).replace("/Chnaged", "/Changed")
+    assert rules.check(after) == ()
 
 
 WITHOUT_SUBSCRIBER = {

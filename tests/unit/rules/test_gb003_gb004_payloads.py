@@ -215,10 +215,12 @@ def test_a_key_counts_as_needed_only_where_nothing_can_pass_it_by(tmp_path: Path
 
 
 NOT_MENDED = {
-    "the payload is made by a call": """
+    "the payload is used for something else": """
 class One(GraphBusNode):
     def go(self):
-        self.publish("/Stock/Changed", dict(sku="a", cuont=1))
+        payload = {"sku": "a", "cuont": 1}
+        self.publish("/Stock/Changed", payload)
+        return payload
 """,
 }
 
@@ -227,6 +229,19 @@ class One(GraphBusNode):
 def test_a_key_that_is_sent_is_not_renamed_on_a_guess(tmp_path: Path, text: str) -> None:
     declared = '@publishes("/Stock/Changed", {"sku": str, "count": int})\nclass Two(GraphBusNode): ...\n'
     assert not only_finding(read(tmp_path, declared + text), "GB004").is_fixable
+
+
+MADE = {
+    "by dict": 'self.publish("/Stock/Changed", dict(sku="a", cuont=1))',
+    "by a local name": 'payload = {"sku": "a", "cuont": 1}; self.log(payload); self.publish("/Stock/Changed", payload)',
+}
+
+
+@pytest.mark.parametrize("body", MADE.values(), ids=MADE)
+def test_a_key_is_renamed_where_the_payload_is_made(tmp_path: Path, body: str) -> None:
+    declared = '@publishes("/Stock/Changed", {"sku": str, "count": int})\nclass Two(GraphBusNode): ...\n'
+    before = read(tmp_path, f"{declared}class One(GraphBusNode):\n    def go(self):\n        {body}\n")
+    assert text_of(mended(before, "GB004")) == text_of(before).replace("cuont", "count")
 
 
 def test_the_odd_name_becomes_that_of_the_others(tmp_path: Path) -> None:

@@ -24,13 +24,17 @@ MARK = "  #! GB005"
 
 REQUESTS = {
     "one answer": ASKER % "" + ANSWER % ("Stock", "/Stock/Asked"),
-    "only a pattern that hears it": ASKER % MARK + ANSWER % ("Stock", "/Stock/*"),
+    "handlers of patterns that hear it, too": ASKER % ""
+    + ANSWER % ("Stock", "/Stock/Asked")
+    + ANSWER % ("Shelf", "/Stock/*")
+    + ANSWER % ("Audit", "/**"),
+    "handlers of patterns only": ASKER % MARK + ANSWER % ("Stock", "/Stock/*"),
+    "another that gives nothing": ASKER % ""
+    + ANSWER % ("Stock", "/Stock/Asked")
+    + (ANSWER % ("Log", "/Stock/Asked")).replace("event):", "event) -> None:"),
     "no answer": ASKER % MARK,
     "a misspelled answer": ASKER % MARK + ANSWER % ("Stock", "/Stock/Askd"),
     "two answers": ASKER % MARK + ANSWER % ("Stock", "/Stock/Asked") + ANSWER % ("Shelf", "/Stock/Asked"),
-    "an answer, and a pattern that hears it": ASKER % ""
-    + ANSWER % ("Stock", "/Stock/Asked")
-    + ANSWER % ("Audit", "/**"),
     "an answer that may be anywhere": ASKER % "" + COMPUTED,
     "an answer of a bus": ASKER % "" + "def serve(bus):\n    bus.subscribe('/Stock/Asked', print)\n",
     "a computed topic": 'class Asker(GraphBusNode):\n    def ask(self, name):\n        return self.request(f"/Stock/{name}")\n',
@@ -64,6 +68,11 @@ def test_those_who_answer_are_named(tmp_path: Path) -> None:
     finding = only_finding(read(tmp_path, REQUESTS["two answers"]), "GB005")
     assert "which Shelf.on_asked and Stock.on_asked answer" in finding.message
     assert [each.agent for each in finding.related] == ["Shelf", "Stock"]
+
+
+def test_handlers_of_patterns_are_said_to_hear_only(tmp_path: Path) -> None:
+    finding = only_finding(read(tmp_path, REQUESTS["handlers of patterns only"]), "GB005")
+    assert "which only handlers of patterns hear" in finding.message
 
 
 def test_what_a_request_sends_is_compared_with_what_the_handler_reads(tmp_path: Path) -> None:

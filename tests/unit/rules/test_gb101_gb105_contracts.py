@@ -253,17 +253,32 @@ def test_a_returned_key_is_kept_while_somebody_may_call_the_method(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "main", ['graph.call("Orders", "order")["totl"]', "Orders().order()['totl']", "order(", "print(order()['totl'])"]
+    "main",
+    ['graph.call("Orders", "order")["totl"]', "Orders().order()['totl']", "order(totl", "print(order()['totl'])"],
 )
 def test_a_returned_key_is_kept_while_another_file_may_read_it(tmp_path: Path, main: str) -> None:
     project = read_files(tmp_path, {"agents.py": HEAD + dedent(MISNAMED), "main.py": main + "\n"})
     assert not only_finding(project, "GB103").is_fixable
 
 
-@pytest.mark.parametrize("call", ["return self.order()", "found = self.order()", 'later("order")', "use(self.order())"])
-def test_a_returned_key_is_kept_where_the_own_class_may_look_at_the_result(tmp_path: Path, call: str) -> None:
-    handler = f'    @subscribe("/Order/Placed")\n    def on_order(self, event):\n        {call}\n'
+READS = ["return self.order()", "found = self.order()", 'later("order")', "use(self.order())"]
+
+
+@pytest.mark.parametrize("call", READS)
+@pytest.mark.parametrize("key", ['"totl"', "self.totl", "dict(totl=1)", "totl"])
+def test_a_returned_key_is_kept_where_the_result_is_used_and_the_key_is_mentioned(
+    tmp_path: Path, call: str, key: str
+) -> None:
+    handler = (
+        f'    @subscribe("/Order/Placed")\n    def on_order(self, event):\n        {call}\n        self.log({key})\n'
+    )
     assert not only_finding(read(tmp_path, MISNAMED + handler), "GB103").is_fixable
+
+
+@pytest.mark.parametrize("call", READS)
+def test_a_returned_key_is_mended_where_nobody_mentions_it(tmp_path: Path, call: str) -> None:
+    handler = f'    @subscribe("/Order/Placed")\n    def on_order(self, event):\n        {call}\n'
+    assert only_finding(read(tmp_path, MISNAMED + handler), "GB103").is_fixable
 
 
 NOT_MENDED = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler import rules
-from tests.checking import Files, assert_marked, mended, only_finding, read, text_of
+from tests.checking import Files, apply_fix, assert_marked, mended, only_finding, read, text_of
 
 STOCK = """
 class Stock(GraphBusNode):
@@ -216,10 +216,38 @@ def test_the_consumers_parameter_is_renamed_with_its_field_and_its_uses(tmp_path
     assert (fix.is_safe, fix.affects) == (False, ("Hello",))
 
 
-def test_the_callee_is_renamed_when_nobody_uses_its_name(tmp_path: Path) -> None:
-    before = read(tmp_path, CALLS_WRONG["another name"])
-    expected = text_of(before).replace('"qty": int', '"quantity": int').replace("qty: int", "quantity: int")
+@pytest.mark.parametrize("call", ["another name", "no such method"])
+def test_a_call_is_written_as_it_is_declared(tmp_path: Path, call: str) -> None:
+    before = read(tmp_path, CALLS_WRONG[call])
+    expected = text_of(before).replace("quantity=count", "qty=count").replace('"reserv"', '"reserve"')
     assert text_of(mended(before, "GB110")) == expected
+
+
+OTHER_CALLER = """
+@depends_on("Stock")
+class Other(GraphBusNode):
+    def go(self):
+        return self.call("Stock", "reserve", sku="a", {argument}=1)
+"""
+
+
+def test_the_callee_is_renamed_when_several_agents_agree_on_another_name(tmp_path: Path) -> None:
+    before = read(tmp_path, CALLS_WRONG["another name"] + OTHER_CALLER.replace("{argument}", "quantity"))
+    findings = rules.check(before, select=["GB110"])
+    assert [each.agent for each in findings] == ["Orders", "Other"]
+    fixes = [rules.fix_for(finding, before) for finding in findings]
+    expected = text_of(before).replace('"qty": int', '"quantity": int').replace("qty: int", "quantity: int")
+    assert {text_of(apply_fix(before, fix)) for fix in fixes} == {expected}
+
+
+@pytest.mark.parametrize(("parameter", "is_fixable"), [("qty: int", True), ("qty: str", False), ("qty", False)])
+def test_an_argument_that_is_left_out_is_passed_when_it_is_at_hand(
+    tmp_path: Path, parameter: str, is_fixable: bool
+) -> None:
+    before = read(tmp_path, CALLS_WRONG["a missing argument"].replace("count: int", parameter, 1))
+    assert only_finding(before, "GB110").is_fixable == is_fixable
+    if is_fixable:
+        assert text_of(mended(before, "GB110")) == text_of(before).replace("sku=sku)", "sku=sku, qty=qty)")
 
 
 def test_a_handler_is_not_renamed_to_what_means_the_whole_payload(tmp_path: Path) -> None:
@@ -269,10 +297,10 @@ def test_the_callee_is_not_renamed_while_others_may_pass_the_declared_name(
 ) -> None:
     other = f"""
 @depends_on("Stock")
-class Other(GraphBusNode):
+class Third(GraphBusNode):
     def go(self):
         return self.call({target})
 """
-    files = {"agents.py": CALLS_WRONG["another name"] + other, "main.py": main}
-    findings = rules.check(read(tmp_path, files), select=["GB110"])
-    assert [each.is_fixable for each in findings if "as 'quantity'" in each.message] == [False]
+    text = CALLS_WRONG["another name"] + OTHER_CALLER.replace("{argument}", "quantity") + other
+    findings = rules.check(read(tmp_path, {"agents.py": text, "main.py": main}), select=["GB110"])
+    assert [each.is_fixable for each in findings if "as 'quantity'" in each.message] == [False, False]

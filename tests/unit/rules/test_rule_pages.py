@@ -14,6 +14,12 @@ PAGES = Path(__file__).parents[3] / "docs" / "rules"
 BLOCK = re.compile(r"^(Wrong|Right):\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+def path_of(example: str) -> str:
+    """Where an example stands: its first line may say so."""
+    named = re.match(r"# (\S+\.py)\n", example)
+    return named[1] if named else "agents.py"
+
+
 def test_every_rule_has_a_page_and_every_page_a_rule() -> None:
     assert {path.stem for path in PAGES.glob("GB*.md")} == set(rules.REGISTER)
 
@@ -21,9 +27,9 @@ def test_every_rule_has_a_page_and_every_page_a_rule() -> None:
 @pytest.mark.parametrize("code", rules.REGISTER)
 def test_the_wrong_example_gives_the_finding_and_the_right_one_nothing(tmp_path: Path, code: str) -> None:
     examples = dict(BLOCK.findall((PAGES / f"{code}.md").read_text()))
-    wrong = read_files(tmp_path / "wrong", {"agents.py": examples["Wrong"]})
+    wrong = read_files(tmp_path / "wrong", {path_of(examples["Wrong"]): examples["Wrong"]})
     assert {finding.code for finding in rules.check(wrong, select=[*rules.selected(), code])} == {code}
-    right = read_files(tmp_path / "right", {"agents.py": examples["Right"]})
+    right = read_files(tmp_path / "right", {path_of(examples["Right"]): examples["Right"]})
     assert rules.check(right, select=[*rules.selected(), code]) == ()
 
 

@@ -56,7 +56,7 @@ def test_the_register_says_which_rules_can_be_mended_and_which_are_safe() -> Non
     from graphbus_core.compiler.rules.fixes import MENDERS
 
     assert {code for code, rule in rules.REGISTER.items() if rule.is_fixable} == set(MENDERS)
-    assert {code for code, rule in rules.REGISTER.items() if rule.is_safe} == {"GB201", "GB202", "GB301"}
+    assert {code for code, rule in rules.REGISTER.items() if rule.is_safe} == {"GB010", "GB201", "GB202", "GB301"}
     assert [code for code, rule in rules.REGISTER.items() if not rule.is_default] == ["GB210"]
     assert list(rules.REGISTER) == sorted(rules.REGISTER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -66,6 +66,8 @@ from graphbus_core.model.digests import sha256_hex
 _DEPENDS_ON = "graphbus_core.depends_on"
 _BLOCKS = (ast.If, ast.Try, ast.With)
 _ABSTRACT_BASES = frozenset({"abc.ABC"})
+Methods = tuple[tuple[ClassSite, Method], ...]
+"""The methods of a class, inherited ones included, each with the class that it is written in."""
 
 
 def is_node_class(library: Library, site: ClassSite) -> bool:
@@ -82,10 +84,10 @@ def is_abstract(library: Library, site: ClassSite) -> bool:
     return any(isinstance(base, External) and base.dotted in _ABSTRACT_BASES for base in base_targets(library, site))
 
 
-def read_agent(library: Library, module: Module, node: ast.ClassDef) -> tuple[AgentDefinition, Mapping[str, Body]]:
-    """Read one agent class; give its definition, and its methods by name as they were walked."""
+def read_agent(library: Library, module: Module, node: ast.ClassDef) -> tuple[AgentDefinition, Methods]:
+    """Read one agent class; give its definition, and its methods as they were walked, properties included."""
     reader = _AgentReader(library, ClassSite(module, node))
-    return reader.read(), reader.bodies
+    return reader.read(), reader.found
 
 
 class _AgentReader:
@@ -94,17 +96,17 @@ class _AgentReader:
         self._site = site
         self._chain = class_chain(library, site)
         self._behind: list[tuple[ClassSite, Method]] = []
-        self._methods = list(self._read_methods())
-        self.bodies: Mapping[str, Body] = {method.node.name: method.body for _, method in self._methods}
+        self.found: Methods = tuple(self._read_methods())
+        self._methods = [(home, method) for home, method in self.found if method.is_callable]
         self._instance_names = self._written_names()
 
     def _written_names(self) -> frozenset[str]:
         """Attributes that are assigned anywhere in the class and its bases, or where their modules are run."""
-        self._writers = Counter(name for body in self.bodies.values() for name in body.written)
-        walked = {id(method.node) for _, method in self._methods}
+        self._writers = Counter(name for _, method in self.found for name in method.body.written)
+        walked = {id(method.node) for _, method in self.found}
         for site in self._chain:
             for function in _functions(site.node.body):
-                if id(function) not in walked:  # a property, or overridden and so called by `super()` at most
+                if id(function) not in walked:  # overridden, and so called by `super()` at most
                     self._writers.update(Body(function, "").written)
             self._writers.update(site.module.bindings.written)
         return frozenset(self._writers)
@@ -131,13 +133,13 @@ class _AgentReader:
             own = {function.name: function for function in _functions(site.node.body)}
             for name, function in own.items():
                 method = read_method(function, scope) if name not in seen or name in behind else None
-                if method is None or not method.is_callable:
+                if method is None:
                     continue
                 behind |= {each.func.attr for each in method.body.method_calls if _is_super(each)}  # type: ignore[attr-defined]
-                if name in seen:
-                    self._behind.append((site, method))
-                else:
+                if name not in seen:
                     yield site, method
+                elif method.is_callable:
+                    self._behind.append((site, method))
             seen.update(site.module.class_bindings(site.node).first)
 
     def read(self) -> AgentDefinition:
@@ -168,7 +170,7 @@ class _AgentReader:
             declared_publication(decorator, entry.module.path, "", Scope(self._library, entry.module))
             for entry, listed in decorators
             for decorator in listed
-            if decorator.name == PUBLISHES
+            if decorator.name == PUBLISHES and decorator.call
         )
         depended = [each for entry, listed in decorators for each in self._dependencies(entry, listed)]
         node = site.node

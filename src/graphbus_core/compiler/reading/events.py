@@ -178,7 +178,7 @@ def read_subscriptions(
     method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View
 ) -> Iterator[Subscription]:
     """Give one subscription for each `@subscribe` of a method."""
-    decorators = [decorator for decorator in method.decorators if decorator.name == _SUBSCRIBE]
+    decorators = [decorator for decorator in method.effective if decorator.name == _SUBSCRIBE and decorator.call]
     if not decorators:
         return
     shape = _shape(method, parameters, scope.in_signature(method.node))
@@ -326,8 +326,8 @@ def read_publications(
     method: Method, scope: Scope, view: View, callers: Callers, reads: _Reads
 ) -> Iterator[Publication]:
     """Give each `self.publish(...)` and `self.request(...)` of a method and each `@publishes` on it."""
-    for decorator in method.decorators:
-        if decorator.name == PUBLISHES:
+    for decorator in method.effective:
+        if decorator.name == PUBLISHES and decorator.call:
             yield declared_publication(decorator, method.module.path, method.node.name, scope)
     for attribute, call in method.body.calls:
         if attribute in ("publish", "request"):

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core.compiler.discover import ModuleFile, ModuleIndex
-from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.classes import is_abstract, is_node_class, read_agent
+from graphbus_core.compiler.reading.classes import Methods, is_abstract, is_node_class, read_agent
 from graphbus_core.compiler.reading.imports import imported_names
 from graphbus_core.compiler.reading.modules import (
     NODE,
@@ -102,7 +101,23 @@ _MOST_WORKERS = 8
 Read = Callable[[str], bytes]
 
 
-_CheckClass = Callable[[ast.ClassDef, AgentDefinition, SourceFile, Mapping[str, Body]], tuple[Finding, ...]]
+class ReadFile(NamedTuple):
+    """A file while its syntax tree is there.
+
+    Attributes:
+        library: The modules of the project.
+        module: The file.
+        imports: The dotted names that it imports, see `reading.imports`.
+        agents: Each agent class with its definition and its methods.
+    """
+
+    library: Library
+    module: Module
+    imports: tuple[str, ...]
+    agents: tuple[tuple[ast.ClassDef, AgentDefinition, Methods], ...]
+
+
+_CheckFile = Callable[[ReadFile], tuple[Finding, ...]]
 
 
 class FactsReader:
@@ -112,16 +127,16 @@ class FactsReader:
         index: The files.
         read: Gives the bytes of a relative path, or raises BuildError.
         trusted: Path -> sha256 of files that are known not to have changed, so that they need not be read.
-        check_class: What the rules say of a class while its syntax tree is there.
+        check_file: What the rules say of a file while its syntax tree is there.
 
     Attributes:
         digests: Path -> sha256 of every file that `read` took into account.
         data: Path -> the bytes of those that it opened.
     """
 
-    def __init__(self, index: ModuleIndex, read: Read, trusted: Mapping[str, str], check_class: _CheckClass) -> None:
+    def __init__(self, index: ModuleIndex, read: Read, trusted: Mapping[str, str], check_file: _CheckFile) -> None:
         self.digests: dict[str, str] = {}
-        self._check_class = check_class
+        self._check_file = check_file
         self._trusted = trusted
         self._index = index
         self._paths = {file.path for file in index.files}
@@ -254,7 +269,9 @@ class FactsReader:
             return FileFacts(self._digest(file.path), is_parsed=True, error=FileError.of(error))
         self.digests[file.path] = module.source.sha256
         try:
-            agents, findings = self._agents(module)
+            imports = imported_names(module.source, module.tree)
+            read = ReadFile(self._library, module, imports, self._agents(module))
+            findings = self._check_file(read)
             names = self._node_names(module)
         except RecursionError:
             error = BuildError("GBE206", where=Place(file.path))
@@ -266,26 +283,25 @@ class FactsReader:
             module.source.sha256,
             is_parsed=True,
             node_names=tuple(sorted(names)),
-            agents=agents,
+            agents=tuple({agent.name: agent for _, agent, _ in read.agents}.values()),
             uses={name: self._module_digest(name) for name in sorted(used)},
             findings=findings,
             ignores=module.source.ignores(),
-            imports=imported_names(module.source, module.tree),
+            imports=imports,
         )
 
-    def _agents(self, module: Module) -> tuple[tuple[AgentDefinition, ...], tuple[Finding, ...]]:
-        agents: dict[str, AgentDefinition] = {}
-        findings: list[Finding] = []
+    def _agents(self, module: Module) -> tuple[tuple[ast.ClassDef, AgentDefinition, Methods], ...]:
+        agents: list[tuple[ast.ClassDef, AgentDefinition, Methods]] = []
+        names: set[str] = set()
         for node, is_conditional in module.bindings.classes:
             site = ClassSite(module, node)
-            if (is_conditional and node.name in agents) or not node.bases:
+            if (is_conditional and node.name in names) or not node.bases:
                 continue
             if not is_node_class(self._library, site) or is_abstract(self._library, site):
                 continue
-            definition, bodies = read_agent(self._library, module, node)
-            agents[node.name] = definition
-            findings.extend(self._check_class(node, definition, module.source, bodies))
-        return tuple(agents.values()), tuple(findings)
+            names.add(node.name)
+            agents.append((node, *read_agent(self._library, module, node)))
+        return tuple(agents)
 
     def _node_names(self, module: Module) -> set[str]:
         """The names under which this module offers agent classes to others."""

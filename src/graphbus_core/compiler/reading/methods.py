@@ -50,6 +50,8 @@ def _may_not_return(call: ast.Call, view: View, *, in_doubt: bool) -> bool:
 
 _ATTRIBUTE_DECORATORS = frozenset({"setter", "getter", "deleter"})
 
+_WRAPPERS = PROPERTIES | {"builtins.classmethod", "builtins.staticmethod"}
+
 
 class Decorator(msgspec.Struct, frozen=True):
     """A decorator: its dotted name (`""` when unknown), the expression, and the call with its arguments if it is one."""
@@ -81,6 +83,14 @@ class Method(msgspec.Struct, frozen=True):
             or (isinstance(decorator.node, ast.Attribute) and decorator.node.attr in _ATTRIBUTE_DECORATORS)
             for decorator in self.decorators
         )
+
+    @property
+    def effective(self) -> tuple[Decorator, ...]:
+        """Its decorators without those above a `@classmethod`, `@staticmethod` or property, on which their marks are lost."""
+        lasting = 0
+        for position, decorator in enumerate(self.decorators, 1):
+            lasting = position if decorator.name in _WRAPPERS else lasting
+        return self.decorators[lasting:]
 
 
 def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator, ...]:
@@ -177,7 +187,7 @@ def _method_span(method: Method) -> SourceSpan:
 
 def make_spec(method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View) -> MethodSpec:
     """Put together what the artifacts say about a method."""
-    schema = next((each for each in method.decorators if each.name == "graphbus_core.schema_method"), None)
+    schema = next((each for each in method.effective if each.name == "graphbus_core.schema_method"), None)
     node = method.node
     returns = read_type(node.returns, scope.in_signature(node))
     inputs, outputs = _contract(schema, parameters, returns, scope) if schema else (None, None)

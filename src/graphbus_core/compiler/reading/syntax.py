@@ -70,6 +70,15 @@ def children_of(node: ast.AST) -> list[ast.AST]:
     return [child for child in found if child is not None] if None in found else found
 
 
+def own_nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    """Give the nodes of a body, those in functions and classes within it left out: these run at another time."""
+    waiting: list[ast.AST] = list(function.body)
+    for node in waiting:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            waiting += children_of(node)
+
+
 if sys.version_info >= (3, 12):
     from ast import TypeAlias
 else:
@@ -233,7 +242,7 @@ class SourceFile:
         return tuple(found)
 
 
-def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword) -> SourceSpan:
+def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias) -> SourceSpan:
     """Give the span of a node, decorators left out."""
     return SourceSpan(path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
 

@@ -2,6 +2,8 @@
 
 wiring      who sends what to whom, and what a handler needs       edges      rules on topics, payloads and dependencies
 contracts   rules on schemas, calls and error shapes               bodies     rules on the code of an agent's own methods
+misuse      what Python accepts and a graph cannot do              awaiting   answers that nothing awaits
+offered     imports of what GraphBus does not have                 declared   topics with a type, and annotations
 names       which names may be meant to be one                     again      what a change of a few files changes in the findings
 fixes/      findings -> changes, loaded when something is to be mended
 """
@@ -24,6 +26,7 @@ from graphbus_core.compiler.rules.edges import (
     check_topics,
     check_types_of_topics,
 )
+from graphbus_core.compiler.rules.misuse import check_constructors, check_skipped
 from graphbus_core.compiler.rules.names import distance
 from graphbus_core.compiler.rules.wiring import Evidence, Wiring, WiringRule
 from graphbus_core.errors import UsageError
@@ -55,9 +58,11 @@ _RULES = (
     Rule("GB002", "topic without subscriber", "info", "A topic is published that no agent subscribes to."),
     Rule("GB003", "key that nobody sends", "error", "A handler reads a key that no publisher sends.", is_fixable=True),
     Rule("GB004", "publishers disagree", "error", "The publishers of a topic send different payloads.", is_fixable=True),
-    Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several."),
+    Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several.",
+         is_fixable=True),
     Rule("GB006", "one topic, two types", "error", "Topics of one name, or a pattern and a topic of it, are of different types."),
-    Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared."),
+    Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared.",
+         is_fixable=True, is_safe=True),
     Rule("GB011", "circular dependency", "error", "The dependencies of agents form a circle."),
     Rule("GB101", "field without parameter", "error", "The method cannot take an input that its schema declares.",
          is_fixable=True),
@@ -85,6 +90,19 @@ _RULES = (
     Rule("GB303", "swallowed exception", "warning", "Every exception is caught and nothing is done about it."),
     Rule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop."),
     Rule("GB311", "options that cannot be kept", "error", "A subscription asks for retries, time or concurrency that cannot be."),
+    Rule("GB312", "decorator without a topic", "error", "`@subscribe` or `@publishes` is given nothing."),
+    Rule("GB313", "no topic", "error", "A list, or a value that is no text, stands where a topic belongs."),
+    Rule("GB314", "answer not awaited", "error", "An `async def` does not await an answer, or awaits what has none.",
+         is_fixable=True),
+    Rule("GB315", "agent that cannot be made", "error", "The constructor needs arguments, or gives some to GraphBusNode."),
+    Rule("GB316", "used before it is connected", "error", "An agent publishes, asks or keeps a state while it is made."),
+    Rule("GB317", "decorator without effect", "error", "A decorator stands above `@classmethod`, `@staticmethod` or a property."),
+    Rule("GB318", "override without its decorator", "warning", "An override leaves out the decorator of the method in the base."),
+    Rule("GB319", "name that GraphBus does not have", "error", "Something is imported from GraphBus that it does not have."),
+    Rule("GB320", "agent in a skipped file", "warning", "An agent stands in a file that is not read because of its name."),
+    Rule("GB321", "event beside fields", "error", "A handler takes the event together with fields of its payload."),
+    Rule("GB322", "wrong Topic", "error", "A `Topic` is given a malformed name, or something that is no type."),
+    Rule("GB323", "annotation without meaning", "error", "A handler is annotated with a name that its file does not define."),
 )  # fmt: skip
 
 REGISTER: dict[str, Rule] = {rule.code: rule for rule in _RULES}
@@ -134,6 +152,8 @@ _CHECKS: tuple[tuple[str, WiringRule], ...] = (
     ("GB120", check_error_shapes),
     ("GB005", check_requests),
     ("GB310 GB311", check_handlers),
+    ("GB315", check_constructors),
+    ("GB320", check_skipped),
 )
 
 
@@ -210,10 +230,17 @@ def _with_exact_fix(finding: Finding, project: Evidence) -> Finding:
     return replace(finding, is_fixable=fix is not None, is_fix_safe=fix is not None and fix.is_safe)
 
 
-def fix_for(finding: Finding, project: Evidence) -> Fix | None:
-    """Give the change that mends a finding, or None when there is none that is surely right."""
+def fix_for(finding: Finding, project: Evidence, *others: Finding, is_narrow: bool = False) -> Fix | None:
+    """Give the change that mends a finding, or None when there is none that is surely right.
+
+    Args:
+        finding: What to mend.
+        project: What was read.
+        others: Annotations that are missing in the same method, each of which can be mended; one change gives them all.
+        is_narrow: Change as few files as possible, although the same is wrong in others.
+    """
     if not finding.is_fixable:
         return None
     from graphbus_core.compiler.rules.fixes import mend
 
-    return mend(finding, project)
+    return mend((finding, *others), project, is_narrow=is_narrow)

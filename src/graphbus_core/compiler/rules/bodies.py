@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from graphbus_core.compiler.reading.bodies import Body, Function, container_root
 from graphbus_core.compiler.reading.modules import Bindings, Import
-from graphbus_core.compiler.reading.syntax import SourceFile, nodes_below, parse, span_of
+from graphbus_core.compiler.reading.syntax import SourceFile, nodes_below, own_nodes, parse, span_of
 from graphbus_core.compiler.rules.wiring import Wiring, last_name, report
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
@@ -91,13 +91,7 @@ def _check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, s
 
 def _calls(method: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
     """The calls in the body, those in functions within it left out: these may run in a thread."""
-    waiting: list[ast.AST] = list(method.body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Call):
-            yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
-            waiting.extend(ast.iter_child_nodes(node))
+    return (node for node in own_nodes(method) if isinstance(node, ast.Call))
 
 
 EVENT_FIELDS = frozenset(

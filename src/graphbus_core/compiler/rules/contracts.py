@@ -22,7 +22,7 @@ from graphbus_core.compiler.rules.wiring import (
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
-from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.compatibility import is_disjoint, why_not
 from graphbus_core.schema.types import ITEM, Field, Schema, Type
 
 # --- GB120: error shapes ------------------------------------------------------------------------
@@ -157,7 +157,9 @@ def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
                 f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
                 guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
                 related=map(described, sent or ()),
-                data={"old": demand.name, "new": meant} if meant and demand.is_parameter else None,
+                data={"old": demand.name, "new": meant}
+                if meant
+                else {"missing": demand.name, "type": str(demand.type)},
             )
 
 
@@ -176,26 +178,39 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             hint = did_you_mean(call.method, offered).strip() or f"It offers: {', '.join(offered) or 'nothing'}."
         related = [Related(callee.name, method.span if method else callee.name_span, callee.name)]
         message = f"{caller.name} calls {callee.name}.{call.method}, but {what}"
-        yield report("GB110", caller.name, call.span, message, hint, related=related)
+        meant = "" if method else near_match(call.method, offered)
+        data = {"called": call.method, "new": meant} if meant else None
+        yield report("GB110", caller.name, call.span, message, hint, related=related, data=data)
     elif method.input_schema is not None:
         name = f"{callee.name}.{method.name}"
         taken = Related(callee.name, method.schema_span or method.span, f"{name} takes {method.input_schema}")
         for message, hint, near in _arguments(call, name, method.input_schema):
             old, _, new = near.partition(" ")
-            data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if near else None
+            data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
+            field = method.input_schema.get(old)
+            if field and near.endswith(" "):
+                data = {"unfit": old, "type": str(field.type), "wanted": ""}
+            elif field and not new:
+                data = _lacking(field, method.input_schema)
             yield report(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
             )
 
 
 def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str, str]]:
-    """Give what is wrong with each argument of a call: a message, a hint, and `"declared given"` for two near names."""
+    """Give what is wrong with each argument: message, hint, `"declared given"` for near names, `"declared"` for none."""
     given = call.arguments.names
     unknown = (
         [] if wanted.is_open else [field.name for field in call.arguments.fields if field.name not in wanted.names]
     )
     missing = [field.name for field in wanted.fields if field.required and field.name not in given]
     renamed = {} if call.has_unknown else {field: near_match(field, unknown) for field in missing}
+    if (
+        renamed
+        and len(missing) == len(unknown) == 1
+        and _may_be_one(wanted.get(missing[0]), call.arguments.get(unknown[0]))
+    ):
+        renamed = dict(zip(missing, unknown, strict=True))  # it can be nothing else
     for field, near in renamed.items():
         if near:
             yield (
@@ -204,7 +219,7 @@ def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str
                 f"{field} {near}",
             )
         else:
-            yield f"{name} its {field!r} not at all", f"Pass {field!r} as well.", ""
+            yield f"{name} its {field!r} not at all", f"Pass {field!r} as well.", field
     for field in unknown:
         if field not in renamed.values():
             hint = did_you_mean(field, wanted.names).strip() or f"It takes {wanted}."
@@ -212,7 +227,7 @@ def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str
     for each in wanted.fields:
         reason = _misfit(each.type, each.name, call.arguments)
         if reason:
-            yield f"{name} an unfit {each.name!r}: {reason}", "Pass what the input_schema declares.", ""
+            yield f"{name} an unfit {each.name!r}: {reason}", "Pass what the input_schema declares.", f"{each.name} "
 
 
 # --- GB111: what is read of results -----------------------------------------------------------------
@@ -225,10 +240,10 @@ def check_results(wiring: Wiring) -> Iterator[Finding]:
         asked += [(each.topic, each.span, each.reads) for each in agent.publications if each.is_request]
         for name, span, reads in asked:
             if reads and owns(agent, span):
-                yield from _lacking(agent.name, name, reads, wiring)
+                yield from _unknown_keys(agent.name, name, reads, wiring)
 
 
-def _lacking(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wiring) -> Iterator[Finding]:
+def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wiring) -> Iterator[Finding]:
     """What is returned though it is not declared can be read as well; what may be missing is meant if it is nearly a field."""
     whole, method = wiring.results.given(name), wiring.results.method(name)
     if method is None:
@@ -378,6 +393,8 @@ class _Contract:
             item for item in named.values() if not (item.has_default or schema.is_open or item.name in schema.names)
         ]
         pairs = _pairs([field.name for field in unmatched], [item.name for item in needed])
+        if len(unmatched) == len(needed) == 1 and not is_disjoint(unmatched[0].type, needed[0].type):
+            pairs = {unmatched[0].name: needed[0].name}
         for field in unmatched:
             yield self._field_without_parameter(field, named.get(pairs.get(field.name, "")))
         for parameter in needed:
@@ -422,7 +439,7 @@ class _Contract:
             if field and not parameter.is_annotated and parameter.kind in _BY_NAME and field.type.kind not in _OPEN:
                 message = f"{self._name} takes {field.name!r} without an annotation; its input_schema says {field.type}"
                 hint = f"Annotate it: `{field.name}: {field.type}`."
-                data = {"parameter": field.name}
+                data = {"parameter": field.name, "method": self._name}
                 yield report("GB201", self._agent.name, parameter.span, message, hint, severity="info", data=data)
 
     def results(self) -> Iterator[Finding]:
@@ -435,7 +452,7 @@ class _Contract:
         kinds = {each.type.kind for each in returned}
         if schema and not self._method.has_return_annotation and kinds and kinds <= {"dict", "record"}:
             message = f"{self._name} has no return annotation; its output_schema says that it returns a dict"
-            data = {"method": self._method.name}
+            data = {"method": self._name}
             hint = "Annotate it: `-> dict[str, Any]`."
             yield report("GB202", self._agent.name, self._place, message, hint, severity="info", data=data)
 
@@ -466,20 +483,26 @@ class _Contract:
             reason = _misfit(field.type, field.name, shape)
             if reason:
                 message = f"{self._name} returns {field.name!r} against its output_schema: {reason}"
-                yield self._finding("GB103", span, message, "Return what is declared, or correct the schema.")
+                data = {"unfit": field.name, "type": str(field.type), "wanted": ""}
+                yield self._finding(
+                    "GB103", span, message, "Return what is declared, or correct the schema.", data=data
+                )
 
     def _missing_key(self, name: str, meant: str, span: SourceSpan) -> Finding:
         """Callers may read either name: which one has to change is for people to say, then."""
-        if not meant:
+        schema = self._method.output_schema
+        field = schema.get(name) if schema else None
+        if not meant and schema and field:
             message = f"{self._name} returns no {name!r}, which its output_schema declares"
+            hint = f"Return {name!r} as well, or mark it as NotRequired in the schema."
             return self._finding(
-                "GB103", span, message, f"Return {name!r} as well, or mark it as NotRequired in the schema."
+                "GB103", span, message, hint, data={**_lacking(field, schema), "method": self._method.name}
             )
         message = f"{self._name} returns {meant!r} where its output_schema declares {name!r}"
         hint = f"Rename {meant!r} to {name!r}."
         if self._callers:
             hint = f"{hint[:-1]}, there and in what reads the result: {', '.join(self._callers)} may call it."
-        data = None if self._callers else {"old": meant, "new": name, "method": self._method.name}
+        data = {"old": meant, "new": name, "method": self._method.name}
         return self._finding("GB103", span, message, hint, data=data)
 
     def _finding(
@@ -494,6 +517,16 @@ class _Contract:
     ) -> Finding:
         related = self._schema_place
         return report(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
+
+
+def _lacking(field: Field, wanted: Schema) -> dict[str, str]:
+    """What a fix needs to know to give a field that is left out."""
+    return {"missing": field.name, "type": str(field.type), "wanted": " ".join(sorted(wanted.names))}
+
+
+def _may_be_one(one: Field | None, other: Field | None) -> bool:
+    """Tell whether two fields may be meant to be one, as far as their types say."""
+    return one is not None and other is not None and not is_disjoint(one.type, other.type)
 
 
 def _pairs(names: list[str], others: list[str]) -> dict[str, str]:

@@ -43,7 +43,8 @@ def _unknown_agents(wiring: Wiring) -> Iterator[Finding]:
                 message = f"{agent.name} depends on {each.name}, which is no agent of this graph"
                 hint = "Correct the name, or check the folder that holds the agent as well."
                 guess = did_you_mean(each.name, wiring.agents).strip()
-                yield report("GB010", agent.name, each.span, message, guess or hint)
+                data = _named(each.name, near_match(each.name, wiring.agents))
+                yield report("GB010", agent.name, each.span, message, guess or hint, data=data)
         declared = {each.name for each in agent.dependencies} | {"", agent.name}
         for call in agent.calls:
             if call.agent not in declared and owns(agent, call.span):
@@ -51,7 +52,13 @@ def _unknown_agents(wiring: Wiring) -> Iterator[Finding]:
                 what = "without depending on it" if is_known else "which is no agent of this graph"
                 hint = f'Add @depends_on("{call.agent}") to {agent.name}.' if is_known else ""
                 guess = did_you_mean(call.agent, wiring.agents).strip()
-                yield report("GB010", agent.name, call.span, f"{agent.name} calls {call.agent}, {what}", hint or guess)
+                data = {"new": call.agent} if is_known else _named(call.agent, near_match(call.agent, wiring.agents))
+                message = f"{agent.name} calls {call.agent}, {what}"
+                yield report("GB010", agent.name, call.span, message, hint or guess, data=data)
+
+
+def _named(old: str, new: str) -> dict[str, str] | None:
+    return {"old": old, "new": new} if new else None
 
 
 def _circles(wiring: Wiring) -> Iterator[Finding]:
@@ -166,7 +173,8 @@ def _different_types(model: _Known, other: _Known) -> Iterator[Finding]:
             )
             is_own = model.is_declared and model.sent.agent.name == other.sent.agent.name
             hint = "Send what is declared, or correct the declaration." if is_own else _ONE_TYPE
-            yield _disagreement(other, model, message, hint)
+            data = {"unfit": field.name, "type": str(field.type)}
+            yield _disagreement(other, model, message, hint, data=data)
 
 
 def _missing_keys(model: _Known, other: _Known, needs: _Needs) -> Iterator[Finding]:
@@ -209,7 +217,8 @@ def _left_out(full: _Known, lacking: _Known, renamed: set[str], needs: _Needs) -
             message = f"sends no {field.name!r} to {lacking.sent.topic!r}, but {full.says(lacking)} it"
             message += f" and {need[0].name} needs it" if need else ""
             hint = f"Send {field.name!r} as well, or let the handlers do without."
-            yield _disagreement(lacking, full, message, hint, need=need)
+            data = {"missing": field.name, "type": str(field.type)}
+            yield _disagreement(lacking, full, message, hint, need=need, data=data)
 
 
 def _disagreement(
@@ -303,31 +312,35 @@ def check_requests(wiring: Wiring) -> Iterator[Finding]:
     for sent in wiring.asked_sent:
         if sent.publication.is_request and is_topic(sent.topic) and not wiring.is_external(sent.topic):
             answering = wiring.answering(sent.topic)
-            problem, hint = _request_problem(sent, answering, wiring)
+            problem, hint, meant = _request_problem(sent, answering, wiring)
             if problem:
                 message = f"{sent.agent.name} requests {sent.topic!r}, {problem}"
                 related = [
                     Related(each.agent.name, each.subscription.span, f"{each.name} answers") for each in answering
                 ]
                 place = sent.publication.span
-                yield report("GB005", sent.agent.name, place, message, hint, related=related)
+                data = _named(sent.topic, meant)
+                yield report("GB005", sent.agent.name, place, message, hint, related=related, data=data)
 
 
-def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -> tuple[str, str]:
+def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -> tuple[str, str, str]:
     if len(answering) > 1:
         *names, last = (heard.name for heard in answering)
         hint = "A request has one answer: keep one of these handlers, or publish the event instead."
-        return f"which {', '.join(names)} and {last} answer", hint
+        return f"which {', '.join(names)} and {last} answer", hint, ""
     if answering:
         is_own = answering[0].agent.name == sent.agent.name
         return (
-            ("which it answers itself: that would wait for ever", "Call the method directly.") if is_own else ("", "")
+            ("which it answers itself: that would wait for ever", "Call the method directly.", "")
+            if is_own
+            else ("", "", "")
         )
     if wiring.has_unknown_subscribers or {"", "subscribe"} & wiring.calls_with(sent.topic):
-        return "", ""
+        return "", "", ""
     meant = near_topic(sent.topic, {heard.topic for heard in wiring.heard if is_topic(heard.topic)})
     guess = f"Did you mean {meant!r}? " if meant else ""
-    return "which no agent answers", f"{guess}Give one agent a handler of it that returns the answer."
+    problem = "which only handlers of patterns hear" if wiring.hearers(sent.topic) else "which no agent answers"
+    return problem, f"{guess}Give one agent a handler of it that returns the answer.", meant
 
 
 # --- GB003: keys that nobody sends --------------------------------------------------------------
@@ -372,7 +385,7 @@ def _unsent_key(heard: Heard, read: KeyRead, sent: tuple[Sent, ...], known: froz
         f"{heard.name} reads {read.key!r}, {lacks}",
         guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
         related=[described(each) for each in sent],
-        data={"old": read.key, "new": meant} if meant else None,
+        data=_named(read.key, meant) or {"missing": read.key, "type": str(UNKNOWN)},
     )
 
 
@@ -437,7 +450,6 @@ def _deaf(heard: Heard, wiring: Wiring) -> Finding:
     else:  # a graph with such a subscription does not start at all
         shape = "A topic is one or more segments of letters, digits, '-' and '_', each behind a slash: '/Order/Placed'."
         what, hint = "which is no topic: a run refuses it", f"{guess} {shape}" if meant else shape
-    is_alone = len({each.agent.name for each in wiring.heard if each.topic == topic}) == 1
     return report(
         "GB001",
         heard.agent.name,
@@ -449,7 +461,7 @@ def _deaf(heard: Heard, wiring: Wiring) -> Finding:
             Related(sent.agent.name, sent.publication.span, f"{sent.agent.name} publishes {sent.topic!r}")
             for sent in wiring.publishers(meant)
         ],
-        data={"old": topic, "new": meant} if meant and is_alone else None,
+        data=_named(topic, meant),
     )
 
 

@@ -1,402 +1,106 @@
 """Findings -> changes that mend them: edits of single tokens, everything between them stays byte for byte.
 
-    finding --place--> innermost method or class --replace, insert--> its new text --> CodeChange(replace_symbol)
+    finding --> mender --> TokenEdits --> Fix
 
-A fix is made only where one clear edit surely does it; everywhere else the finding keeps its hint.
+A fix is made only where one clear edit surely does it, or the same edit at all ends of a name; everywhere else the finding keeps
+its hint. `renames` has the menders that give one name to two ends, this module all others.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Iterator
-from hashlib import sha256
-from itertools import chain
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
 
-from graphbus_core.compiler.reading.modules import Bindings, Import
-from graphbus_core.compiler.reading.syntax import parse, type_parameters
+from graphbus_core.compiler.reading.modules import Bindings
+from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.bodies import defaulted
-from graphbus_core.compiler.rules.wiring import Evidence, Wiring, last_name, trees_with
-from graphbus_core.model.agent import EVENT_NAMES, PAYLOAD_NAMES, AgentDefinition, MethodSpec, SourceSpan
-from graphbus_core.model.findings import Finding, Fix
+from graphbus_core.compiler.rules.renames import (
+    REFLECTING,
+    giving_place,
+    is_read,
+    key_of,
+    parameter_of,
+    rename_entries,
+    rename_handed_over,
+    rename_key,
+    rename_key_returned,
+    rename_key_sent,
+    rename_literal,
+    rename_requested,
+    rename_to_field,
+    rename_topic,
+    said_by_reader,
+    schema_display,
+)
+from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
+from graphbus_core.compiler.rules.wiring import Evidence, last_name
+from graphbus_core.errors import BuildError
+from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Definition = ast.ClassDef | _Function
-_Node = ast.expr | ast.stmt | ast.arg | ast.ExceptHandler
-_Found = TypeVar("_Found")
 _BUILTIN = frozenset({*dir(builtins), "Any"})
 
 
-class _Refused(Exception):  # noqa: N818 - not an error: the mender gives up on this place
-    """The place cannot be edited with certainty."""
+def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = False) -> Fix | None:
+    """Make one change for all of the findings, or None when it cannot be made with certainty.
 
-
-def mend(finding: Finding, evidence: Evidence) -> Fix | None:
-    """Make the change for a finding, or None when it cannot be made with certainty."""
-    try:
-        return MENDERS[finding.code](finding, evidence)
-    except _Refused:
-        return None
-
-
-# --- the text of one method or class ------------------------------------------------------------
-
-
-class _Symbol:
-    """The innermost method or class around a place, and the edits that were asked for in it."""
-
-    def __init__(self, evidence: Evidence, span: SourceSpan) -> None:
-        self._source = evidence.source(span.path)
-        self.tree = parse(self._source.text)
-        place = self._offset(span.line, span.column)
-        found = list(_definitions(self.tree.body))
-        around = [path for path in found if self._start(path[-1]) <= place < self._end(path[-1])]
-        if not around:
-            raise _Refused("the place is in no class")
-        path = max(around, key=len)
-        self.target = _qualified(path)
-        if [_qualified(other) for other in found].count(self.target) > 1:
-            raise _Refused(f"{self.target} is defined twice")
-        self.node = path[-1]
-        self.owner = path[-2] if len(path) > 1 else None
-        self._edits: set[tuple[int, int, bytes]] = set()
-
-    @property
-    def function(self) -> _Function:
-        if isinstance(self.node, ast.ClassDef):
-            raise _Refused("the place is in no method")
-        return self.node
-
-    def text_of(self, node: _Node) -> str:
-        return self._source.utf8[self._start(node) : self._end(node)].decode()
-
-    def nodes_at(self, span: SourceSpan) -> Iterator[ast.AST]:
-        """Give the nodes that begin where a span does."""
-        for node in ast.walk(self.node):
-            if (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)) == (span.line, span.column):
-                yield node
-
-    def replace(self, node: _Node, new: str) -> None:
-        """Put other text in the place of a node; before Python 3.12 the tree does not tell where one in an f-string is."""
-        if isinstance(node, ast.Name) and self.text_of(node) != node.id:
-            raise _Refused("the place is not known")
-        self._edits.add((self._start(node), self._end(node), new.encode()))
-
-    def replace_text(self, node: ast.expr, old: str, new: str) -> None:
-        """Change what a string literal says; its quotes and prefix stay."""
-        written = self.text_of(node)
-        body = written.lstrip("rRuUbB")
-        quote = body[:3] if body[:3] in ('"""', "'''") else body[:1]
-        if body != f"{quote}{old}{quote}" or "\\" in new or quote in new:
-            raise _Refused("it is no plain literal")
-        self.replace(node, written[: len(written) - len(body)] + f"{quote}{new}{quote}")
-
-    def insert_behind(self, node: _Node, new: str, length: int | None = None) -> None:
-        """Put text behind a node, or behind its first `length` bytes."""
-        position = self._end(node) if length is None else self._start(node) + length
-        self._edits.add((position, position, new.encode()))
-
-    def annotate(self, parameter: ast.arg, kind: str, default: ast.expr | None) -> None:
-        """Put a type behind a parameter, with blanks around the `=` of its default."""
-        end = self._end(parameter)
-        behind = self._start(default) if default else end
-        is_plain = self._source.utf8[end:behind].strip() == b"="
-        self._edits.add((end, behind, f": {kind} = ".encode()) if is_plain else (end, end, f": {kind}".encode()))
-
-    def insert_result(self, annotation: str) -> None:
-        """Put an annotation behind the bracket that closes the parameters."""
-        function = self.function
-        parts = [node for node in ast.walk(function.args) if isinstance(node, ast.expr | ast.arg)]
-        last = max(map(self._end, parts), default=self._offset(function.lineno, function.col_offset))
-        end = self._source.utf8.find(b")", last) + 1
-        if type_parameters(function) or b"#" in self._source.utf8[last:end]:
-            raise _Refused("the bracket is not surely found")
-        self._edits.add((end, end, annotation.encode()))
-
-    def insert_first(self, lines: list[str]) -> None:
-        r"""Put lines before the first statement and the comments right above it; `\t` stands for one step of indentation."""
-        function = self.function
-        body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
-        if not body or getattr(body[0], "decorator_list", None):
-            raise _Refused("the body does not begin with a plain statement")
-        line, width = body[0].lineno, body[0].col_offset
-        indentation = self._line(line)[:width]
-        if indentation.strip() or line == function.lineno:
-            raise _Refused("the body stands on the line of the def")
-        while self._line(line - 1).lstrip().startswith("#"):
-            line -= 1
-        step = indentation.removeprefix(self._line(function.lineno)[: function.col_offset])
-        code = "".join(indentation + each.replace("\t", step) + self._source.newline for each in lines)
-        self._edits.add((self._offset(line, 0),) * 2 + (code.encode(),))
-
-    def change(self) -> CodeChange:
-        """Give the edits as one change that can be parsed."""
-        utf8, start, end = self._source.utf8, self._start(self.node), self._end(self.node)
-        parts, position = [], start
-        for first, last, new in sorted(self._edits):
-            if first < position or last > end:
-                raise _Refused("two edits overlap, or one leaves the symbol")
-            parts += [utf8[position:first], new]
-            position = last
-        old, new = utf8[start:end], b"".join([*parts, utf8[position:end]])
-        try:
-            parse((utf8[:start] + new + utf8[end:]).decode())
-        except SyntaxError:
-            raise _Refused("the result does not parse") from None
-        if new == old:
-            raise _Refused("nothing changes")
-        return CodeChange(
-            file_path=self._source.path,
-            target=self.target,
-            change_type="modify",
-            old_code=old.decode(),
-            new_code=new.decode(),
-            base_sha256=sha256(old).hexdigest(),
-        )
-
-    def _offset(self, line: int, column: int) -> int:
-        return self._source.line_starts[line - 1] + column
-
-    def _start(self, node: _Node) -> int:
-        """Where a node begins; a definition with decorators at the `@` of the first one."""
-        decorators = getattr(node, "decorator_list", None)
-        if decorators:
-            return self._source.utf8.rindex(b"@", 0, self._start(decorators[0]) + 1)
-        return self._offset(node.lineno, node.col_offset)
-
-    def _end(self, node: _Node) -> int:
-        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
-
-    def _line(self, number: int) -> str:
-        start, end = self._source.line_starts[number - 1], self._source.line_starts[number]
-        return self._source.utf8[start:end].decode()
-
-
-def _definitions(body: Iterable[ast.AST], owners: tuple[_Definition, ...] = ()) -> Iterator[tuple[_Definition, ...]]:
-    """Give every class and method outside of functions, behind the classes that it stands in."""
-    for node in body:
-        if isinstance(node, _Definition):
-            yield (*owners, node)
-            if isinstance(node, ast.ClassDef):
-                yield from _definitions(node.body, (*owners, node))
-        else:
-            for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-                yield from _definitions(getattr(node, field, ()), owners)
-
-
-def _qualified(path: Iterable[_Definition]) -> str:
-    return ".".join(node.name for node in path)
-
-
-def _symbol_of(method: MethodSpec, evidence: Evidence) -> _Symbol:
-    """Give a method by what is known of it: its start may be that of a decorator, its end is surely in it."""
-    span = method.span
-    return _Symbol(evidence, SourceSpan(span.path, span.end_line, max(span.end_column - 1, 0), span.end_line, 0))
-
-
-def _fix(title: str, intent: str, symbol: _Symbol, finding: Finding, affected: Iterable[str] = ()) -> Fix:
-    """Put together a fix for the agents to vote on; the other ends of the finding are affected in any case."""
-    names = {related.agent for related in finding.related} | {*affected}
-    affects = tuple(sorted(names - {"", finding.agent}))
-    return Fix(title=title, intent=intent, changes=(symbol.change(),), affects=affects)
-
-
-# --- one name for a topic or key at both ends ---------------------------------------------------
-
-
-def _rename_topic(finding: Finding, evidence: Evidence) -> Fix:
-    """GB001: give the subscription the name that is published."""
-    old, new = finding.data["old"], finding.data["new"]
-    symbol = _Symbol(evidence, finding.span)
-    _rename_at(symbol, finding.span, old, new)
-    return _fix(f"Rename the topic {old!r} to {new!r} in {symbol.target}", "align_topic", symbol, finding)
-
-
-def _rename_key_read(finding: Finding, evidence: Evidence) -> Fix:
-    """GB003: read the key that is sent, at every place where the handler reads the other one."""
-    old, new = finding.data["old"], finding.data["new"]
-    symbol = _Symbol(evidence, finding.span)
-    definition = next(each for each in evidence.definitions if each.name == finding.agent)
-    for subscription in definition.subscriptions:
-        for read in subscription.reads:
-            if read.key == old and read.span.path == finding.span.path:
-                _rename_at(symbol, read.span, old, new)
-    return _fix(f"Read {new!r} instead of {old!r} in {symbol.target}", "align_schema", symbol, finding)
-
-
-def _rename_at(symbol: _Symbol, span: SourceSpan, old: str, new: str) -> None:
-    for node in symbol.nodes_at(span):
-        if isinstance(node, ast.Constant):
-            symbol.replace_text(node, old, new)
-
-
-def _rename_key_sent(finding: Finding, evidence: Evidence) -> Fix:
-    """GB004: send the key under the name that the other publishers or the declaration give it."""
-    old, new = finding.data["old"], finding.data["new"]
-    symbol = _Symbol(evidence, finding.span)
-    _rename_key(symbol, symbol.nodes_at(finding.span), old, new)
-    wiring = Wiring(evidence)
-    places = [(sent.publication.payload_span, sent.topic) for sent in wiring.sent]
-    hearers = (heard.agent.name for span, topic in places if span == finding.span for heard in wiring.hearers(topic))
-    return _fix(f"Send {new!r} instead of {old!r} in {symbol.target}", "align_schema", symbol, finding, hearers)
-
-
-def _rename_key_returned(finding: Finding, evidence: Evidence) -> Fix:
-    """GB103: return the key under the name that the output schema gives it, unless something may read the other one."""
-    old, new = finding.data["old"], finding.data["new"]
-    symbol = _Symbol(evidence, finding.span)
-    if any(True for _ in _calls_of(finding.data["method"], evidence, dropped=False)):
-        raise _Refused("something may read the result")
-    returned = (node.value for node in symbol.nodes_at(finding.span) if isinstance(node, ast.Return))
-    _rename_key(symbol, returned, old, new)
-    neighbours = Wiring(evidence).neighbours(finding.agent)
-    return _fix(f"Return {new!r} instead of {old!r} in {symbol.target}", "align_schema", symbol, finding, neighbours)
-
-
-def _rename_key(symbol: _Symbol, values: Iterable[ast.AST | None], old: str, new: str) -> None:
-    """Rename a key of the one dict display among these values."""
-    keys = [key for value in values if isinstance(value, ast.Dict) for key in value.keys]
-    symbol.replace_text(_key(keys, old), old, new)
-
-
-def _key(keys: Iterable[ast.expr | None], name: str) -> ast.expr:
-    return _only([key for key in keys if isinstance(key, ast.Constant) and key.value == name])
-
-
-# --- one name for a parameter and its field -----------------------------------------------------
-
-_REFLECTING = frozenset({"locals", "vars", "eval", "exec", "globals"})
-
-
-def _rename_to_field(finding: Finding, evidence: Evidence) -> Fix:
-    """GB101: give the parameter the name of the field."""
-    symbol = _Symbol(evidence, finding.span)
-    old, new = finding.data["parameter"], finding.data["field"]
-    _rename_parameter(symbol, old, new, evidence)
-    title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
-    return _fix(title, "align_schema", symbol, finding, Wiring(evidence).neighbours(finding.agent))
-
-
-def _rename_to_producers_name(finding: Finding, evidence: Evidence) -> Fix:
-    """GB110: let the consumer's parameter, and its field in the schema, bear the name that the producer uses."""
-    old, new = finding.data["old"], finding.data["new"]
-    agent, method = _consumer(finding, evidence)
-    symbol = _symbol_of(method, evidence)
-    is_handler = any(subscription.method == method.name for subscription in agent.subscriptions)
-    if is_handler and len(method.parameters) < 3 and new in EVENT_NAMES | PAYLOAD_NAMES:
-        raise _Refused("the handler would be called with something else")
-    _rename_parameter(symbol, old, new, evidence)
-    if method.has_schema:
-        symbol.replace_text(_key(_schema_display(symbol.function).keys, old), old, new)
-    title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
-    wiring = Wiring(evidence)
-    affected = (agent.name, *wiring.neighbours(finding.agent), *wiring.neighbours(agent.name))
-    return _fix(title, "align_schema", symbol, finding, affected)
-
-
-def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, MethodSpec]:
-    named = finding.data.get("method")
-    agent = next(each for each in evidence.definitions if each.name == finding.data.get("agent", finding.agent))
-    for method in agent.methods:
-        if method.name == named if named else any(item.span == finding.span for item in method.parameters):
-            return agent, method
-    raise _Refused("the consumer is gone")
-
-
-def _rename_parameter(symbol: _Symbol, old: str, new: str, evidence: Evidence) -> None:
-    """Rename a parameter that no call may pass by name, and every use of it in the body."""
-    for call in _calls_of(symbol.function.name, evidence):
-        if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
-            raise _Refused("the parameter may be passed by name")
-    taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
-    for node in (inner for statement in symbol.function.body for inner in ast.walk(statement)):
-        if isinstance(node, ast.Name):
-            taken |= {node.id} - {old}
-            if node.id == old:
-                symbol.replace(node, new)
-        elif old in (bound := _names_bound_by(node)):
-            raise _Refused("the name means something else as well")
-        else:
-            taken |= bound
-    if taken & {new, *_REFLECTING}:
-        raise _Refused("the new name is taken, or names are looked up as text")
-    parameter = _parameter(symbol.function, old)
-    symbol.replace(parameter, symbol.text_of(parameter).replace(old, new, 1))
-
-
-def _names_bound_by(node: ast.AST) -> frozenset[str]:
-    """The plain names in the fields of a node: of definitions, clauses, patterns, imports and `global`."""
-    if isinstance(node, ast.Attribute | ast.keyword | ast.Constant):
-        return frozenset()
-    values = chain.from_iterable(each if isinstance(each, list) else [each] for each in vars(node).values())
-    return frozenset(value for value in values if isinstance(value, str))
-
-
-def _calls_of(method: str, evidence: Evidence, *, dropped: bool = True) -> Iterator[ast.Call | None]:
-    """Give every call in the project that is of a method of this name or is given the name; None for what may be one.
-
-    Without those whose result is `dropped`: a statement calls the method and does nothing with what it gives.
+    Args:
+        findings: At least one; several must be of one agent.
+        evidence: The project.
+        is_narrow: Change as few files as possible, although the same is wrong in others.
     """
-    for tree in trees_with([method], evidence):
-        if tree is None:
-            yield None
-        nodes = list(ast.walk(tree)) if tree else []
-        values = [node.value for node in nodes if isinstance(node, ast.Expr)]
-        alone = {value.value if isinstance(value, ast.Await) else value for value in values}
-        for node in nodes:
-            if isinstance(node, ast.Call):
-                is_method = last_name(node.func) == method
-                if (is_method and (dropped or node not in alone)) or method in map(_constant, node.args):
-                    yield node
-    yield from (None for agent in evidence.definitions for call in agent.calls if not call.method)
+    edits = TokenEdits(evidence, is_narrow=is_narrow)
+    first, *others = findings
+    try:
+        remedy = _mender(first, edits)(first, edits)
+        more = [MENDERS[finding.code](finding, edits) for finding in others]
+        changes = edits.changes()
+    except (Refused, BuildError):  # a file that cannot be read may hold anything
+        return None
+    names = {related.agent for related in first.related} | {*remedy.affected} | _owners(changes, evidence)
+    return Fix(
+        title=f"Annotate the parameters and the result{edits.where}" if more else remedy.title,
+        intent=remedy.intent,
+        changes=changes,
+        is_safe=all(each.is_safe for each in (remedy, *more)),
+        affects=tuple(sorted(names - {"", first.agent})),
+    )
 
 
-def _constant(node: ast.expr) -> object:
-    return node.value if isinstance(node, ast.Constant) else None
+def _mender(finding: Finding, edits: TokenEdits) -> Callable[[Finding, TokenEdits], Remedy]:
+    if "unfit" in finding.data:
+        return _unwrap
+    is_missing = "missing" in finding.data and not (finding.code == "GB003" and said_by_reader(finding, edits))
+    return _give_as_well if is_missing else MENDERS[finding.code]
 
 
-def _arguments(function: _Function) -> list[ast.arg]:
-    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+def _owners(changes: Iterable[CodeChange], evidence: Evidence) -> set[str]:
+    """Give the agents whose class is changed; all of a file for what is a base class or stands in none."""
+    owners: set[str] = set()
+    for change in changes:
+        own, name = evidence.editable[change.file_path], change.target.partition(".")[0]
+        is_import = change.operation == "add_import"
+        owners.update([name] if name in own else () if is_import else own)
+    return owners
 
 
-def _parameter(function: _Function, name: str) -> ast.arg:
-    return _only([argument for argument in _arguments(function) if argument.arg == name])
-
-
-def _only(found: list[_Found]) -> _Found:
-    if len(found) != 1:
-        raise _Refused("it is not written once")
-    return found[0]
-
-
-def _declare_parameter(finding: Finding, evidence: Evidence) -> Fix:
+def _declare_parameter(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB102: declare the parameter in the input schema."""
     name = finding.data["parameter"]
-    symbol = _Symbol(evidence, finding.span)
-    annotation = _parameter(symbol.function, name).annotation
+    symbol = edits.at(finding.span)
+    annotation = parameter_of(symbol.function, name).annotation
     if isinstance(annotation, ast.Constant) or (annotation and type_parameters(symbol.function) & _names(annotation)):
-        raise _Refused("the decorator does not know the type")
+        raise Refused("the decorator does not know the type")
     entry = f'"{name}": {symbol.text_of(annotation) if annotation else "object"}'
-    display = _schema_display(symbol.function)
+    display = schema_display(symbol.function)
     if display.values:
         symbol.insert_behind(display.values[-1], f", {entry}")
     else:
         symbol.insert_behind(display, entry, length=1)
-    neighbours = Wiring(evidence).neighbours(finding.agent)
-    return _fix(f"Declare {name!r} in the input_schema of {symbol.target}", "align_schema", symbol, finding, neighbours)
-
-
-def _schema_display(function: _Function) -> ast.Dict:
-    """Give the display of the input schema that stands in the decorator."""
-    for decorator in function.decorator_list:
-        if isinstance(decorator, ast.Call) and last_name(decorator.func) == "schema_method":
-            named = [keyword.value for keyword in decorator.keywords if keyword.arg == "input_schema"]
-            for schema in (*decorator.args[:1], *named):
-                if isinstance(schema, ast.Dict):
-                    return schema
-    raise _Refused("the schema does not stand in the decorator")
+    neighbours = edits.wiring.neighbours(finding.agent)
+    return Remedy(f"Declare {name!r} in the input_schema of {symbol.target}", "align_schema", neighbours)
 
 
 def _names(expression: ast.AST) -> set[str]:
@@ -406,47 +110,44 @@ def _names(expression: ast.AST) -> set[str]:
 # --- annotations --------------------------------------------------------------------------------
 
 
-def _annotate_parameter(finding: Finding, evidence: Evidence) -> Fix:
+def _annotate_parameter(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB201: write the type as the schema spells it; of defaults, only None and constants of this very type fit."""
     name = finding.data["parameter"]
-    symbol = _Symbol(evidence, finding.span)
-    display = _schema_display(symbol.function)
+    symbol = edits.at(finding.span)
+    display = schema_display(symbol.function)
     pairs = zip(display.keys, display.values, strict=True)
-    value = _only([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
+    value = only([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
     if not isinstance(value, ast.Name | ast.Subscript | ast.BinOp) or "NotRequired" in ast.dump(value):
-        raise _Refused("the schema does not spell a type")
+        raise Refused("the schema does not spell a type")
     _refuse_hidden(symbol, _names(value))
     kind = " ".join(symbol.text_of(value).split())
     default = next((each for argument, each in defaulted(symbol.function) if argument.arg == name), None)
     if isinstance(default, ast.Constant) and default.value is None:
         kind += "" if "None" in kind else " | None"
     elif default is not None and (not isinstance(default, ast.Constant) or type(default.value).__name__ != kind):
-        raise _Refused("the default may be of another type")
-    symbol.annotate(_parameter(symbol.function, name), kind, default)
+        raise Refused("the default may be of another type")
+    symbol.annotate(parameter_of(symbol.function, name), kind, default)
     title = f"Annotate {name!r} of {symbol.target} with {kind}"
-    return Fix(title=title, intent="add_annotation", changes=(symbol.change(),), is_safe=True)
+    return Remedy(title, "add_annotation", is_safe=True)
 
 
-def _annotate_result(finding: Finding, evidence: Evidence) -> Fix:
+def _annotate_result(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB202: write `-> dict[str, Any]` behind the parameters, and import Any."""
-    symbol = _Symbol(evidence, finding.span)
+    symbol = edits.at(finding.span)
     symbol.insert_result(" -> dict[str, Any]")
-    is_imported = Bindings(symbol.tree.body).first.get("Any") == Import("typing", "Any")
-    _refuse_hidden(symbol, {"dict", "str"} if is_imported else {"dict", "str", "Any"})
-    path, line = finding.span.path, "from typing import Any"
-    imported = CodeChange(file_path=path, target="", change_type="add", operation="add_import", new_code=line)
-    changes = (symbol.change(),) if is_imported else (symbol.change(), imported)
+    _refuse_hidden(symbol, {"dict", "str"})
+    edits.add_import(symbol, "typing", "Any")
     title = f"Annotate the result of {symbol.function.name} with dict[str, Any]"
-    return Fix(title=title, intent="add_annotation", changes=changes, is_safe=True)
+    return Remedy(title, "add_annotation", is_safe=True)
 
 
-def _refuse_hidden(symbol: _Symbol, names: set[str]) -> None:
+def _refuse_hidden(symbol: Symbol, names: set[str]) -> None:
     """Give up where a name that is to be written means something else: in the class, or for a builtin in the module."""
     hidden = type_parameters(symbol.node)
     if isinstance(symbol.owner, ast.ClassDef):
         hidden |= type_parameters(symbol.owner) | _bound(symbol.owner.body)
     if names & hidden or names & _BUILTIN & _bound(symbol.tree.body):
-        raise _Refused("a name means something else here")
+        raise Refused("a name means something else here")
 
 
 def _bound(body: Iterable[ast.stmt]) -> frozenset[str]:
@@ -466,29 +167,29 @@ _ENDING = frozenset(
 )
 
 
-def _make_default_in_body(finding: Finding, evidence: Evidence) -> Fix:
+def _make_default_in_body(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB301: `items=[]` becomes `items=None`, and `[]` is made in the body; a safe fix where nothing ever looks at the value."""
     name = finding.data["parameter"]
-    symbol = _Symbol(evidence, finding.span)
+    symbol = edits.at(finding.span)
     default = {argument.arg: default for argument, default in defaulted(symbol.function)}[name]
     added, looks = _uses(name, default, symbol.function)
-    is_called = bool(Wiring(evidence).callers(finding.agent, symbol.function.name))
+    is_called = bool(edits.wiring.callers(finding.agent, symbol.function.name))
     if not _is_constant(default) or (looks and (is_called or not _is_joined(name, added, looks, symbol.function))):
-        raise _Refused("somebody may rely on what is shared")
-    heard = (each for definition in evidence.definitions for each in definition.subscriptions)
+        raise Refused("somebody may rely on what is shared")
+    heard = (each for definition in edits.evidence.definitions for each in definition.subscriptions)
     if any((each.method, each.span.path) == (symbol.function.name, finding.span.path) for each in heard):
-        raise _Refused("the signature decides how the handler is called")
+        raise Refused("the signature decides how the handler is called")
     _refuse_hidden(symbol, _names(default))
-    annotation = _parameter(symbol.function, name).annotation
+    annotation = parameter_of(symbol.function, name).annotation
     written = symbol.text_of(annotation) if annotation else "None"
     if isinstance(annotation, ast.Constant):
-        raise _Refused("the annotation is written as text")
+        raise Refused("the annotation is written as text")
     if annotation and not any(word in written for word in ("None", "Optional", "Any", "object")):
         symbol.insert_behind(annotation, " | None")
     symbol.insert_first([f"if {name} is None:", f"\t{name} = {symbol.text_of(default)}"])
     symbol.replace(default, "None")
     title = f"Make the default of {name!r} anew in each call of {symbol.target}"
-    return Fix(title=title, intent="fix_default", changes=(symbol.change(),), is_safe=not looks)
+    return Remedy(title, "fix_default", is_safe=not looks)
 
 
 def _is_constant(default: ast.expr) -> bool:
@@ -501,7 +202,7 @@ def _is_constant(default: ast.expr) -> bool:
     return default.lineno == default.end_lineno
 
 
-def _uses(name: str, default: ast.expr, function: _Function) -> tuple[list[ast.stmt], list[ast.Name]]:
+def _uses(name: str, default: ast.expr, function: Function) -> tuple[list[ast.stmt], list[ast.Name]]:
     """Give the statements that add to the value without a look at what is in it, and the other uses of the name."""
     nodes = [node for statement in function.body for node in ast.walk(statement)]
     adding: dict[ast.AST, ast.stmt] = {}
@@ -516,11 +217,11 @@ def _uses(name: str, default: ast.expr, function: _Function) -> tuple[list[ast.s
                 adding[called.value] = node
     names = [node for node in nodes if isinstance(node, ast.Name)]
     mine = [node for node in names if node.id == name]
-    looks = [node for node in mine if node not in adding] + [node for node in names if node.id in _REFLECTING]
+    looks = [node for node in mine if node not in adding] + [node for node in names if node.id in REFLECTING]
     return [adding[node] for node in mine if node in adding], looks
 
 
-def _is_joined(name: str, added: list[ast.stmt], looks: list[ast.Name], function: _Function) -> bool:
+def _is_joined(name: str, added: list[ast.stmt], looks: list[ast.Name], function: Function) -> bool:
     """True when every call adds the same constants first, and only a text is made of the value: surely no memory."""
     first = next((statement for statement in function.body if statement in added), None)
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and last_name(node.func) == "join"]
@@ -531,22 +232,39 @@ def _is_joined(name: str, added: list[ast.stmt], looks: list[ast.Name], function
     return is_behind and all(_names(statement) == {name} for statement in added)
 
 
-def _catch_exceptions_only(finding: Finding, evidence: Evidence) -> Fix:
+def _catch_exceptions_only(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB302: `except:` becomes `except Exception:`, unless what is tried ends the process, or can be closed or cancelled."""
-    symbol = _Symbol(evidence, finding.span)
+    symbol = edits.at(finding.span)
     clause = next(node for node in symbol.nodes_at(finding.span) if isinstance(node, ast.ExceptHandler))
     tries = (node for node in ast.walk(symbol.node) if isinstance(node, ast.Try) and clause in node.handlers)
     for node in (inner for each in tries for statement in each.body for inner in ast.walk(statement)):
         if isinstance(node, _SUSPENDING) or (isinstance(node, ast.expr) and last_name(node) in _ENDING):
-            raise _Refused("what is caught is no Exception")
+            raise Refused("what is caught is no Exception")
     _refuse_hidden(symbol, {"Exception"})
     symbol.insert_behind(clause, " Exception", length=len("except"))
-    return _fix(f"Let {symbol.target} catch exceptions only", "narrow_except", symbol, finding)
+    return Remedy(f"Let {symbol.target} catch exceptions only", "narrow_except")
 
 
-def _add_guard(finding: Finding, evidence: Evidence) -> Fix:
+def _await_answer(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB314: write `await`, or take it away; a generator expression with `await` would be another kind of generator."""
+    symbol = edits.at(finding.span)
+    call = symbol.expression_at(finding.span)
+    above = [node for node in ast.walk(symbol.node) if call in ast.iter_child_nodes(node)]
+    around = (node for node in ast.walk(symbol.node) if isinstance(node, ast.GeneratorExp | ast.JoinedStr))
+    if any(node is call for each in around for node in ast.walk(each)):
+        raise Refused("it stands in a generator expression, or in a text where its place is not known")
+    waiting, text = only(above), symbol.text_of(call)
+    if isinstance(waiting, ast.Await):
+        symbol.replace(waiting, text)
+        return Remedy(f"Do not await what gives nothing in {symbol.target}", "await_answer")
+    needs_brackets = isinstance(waiting, ast.Attribute | ast.Subscript)
+    symbol.replace(call, f"(await {text})" if needs_brackets else f"await {text}")
+    return Remedy(f"Await the answer in {symbol.target}", "await_answer")
+
+
+def _add_guard(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB210: refuse arguments of another type than the schema declares."""
-    symbol = _Symbol(evidence, finding.span)
+    symbol = edits.at(finding.span)
     kinds = [item.partition(":")[::2] for item in finding.data["kinds"].split(",")]
     _refuse_hidden(symbol, {"isinstance", "TypeError", "type", *(kind for _, kind in kinds)})
     optional = {argument.arg for argument, _ in defaulted(symbol.function)}
@@ -559,21 +277,150 @@ def _add_guard(finding: Finding, evidence: Evidence) -> Fix:
             f'\traise TypeError(f"{name} must be {kind}, not {{type({name}).__name__}}")',
         ]
     symbol.insert_first(lines)
-    neighbours = Wiring(evidence).neighbours(finding.agent)
-    return _fix(f"Validate the input of {symbol.target}", "add_validation", symbol, finding, neighbours)
+    neighbours = edits.wiring.neighbours(finding.agent)
+    return Remedy(f"Validate the input of {symbol.target}", "add_validation", neighbours)
 
 
-MENDERS: dict[str, Callable[[Finding, Evidence], Fix]] = {
-    "GB001": _rename_topic,
-    "GB003": _rename_key_read,
-    "GB004": _rename_key_sent,
-    "GB101": _rename_to_field,
+# --- what is missing ----------------------------------------------------------------------------
+
+
+def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB010: name the agent that is meant, and declare that it is depended on."""
+    old, new = finding.data.get("old", ""), finding.data["new"]
+    agents = edits.wiring.agents
+    agent = agents[finding.agent]
+    is_meant = not old and any(each.name not in agents for each in agent.dependencies)
+    if is_meant or agent.name in _needed_by(new, agents):
+        raise Refused("the dependencies would form a circle, or another one is misnamed")
+    misnamed = [each.span for each in agent.dependencies if each.name == old]
+    for span in (*misnamed, *(call.span for call in agent.calls if old and call.agent == old)):
+        rename_literal(edits, span, old, new)
+    is_missing = not misnamed and new not in {each.name for each in agent.dependencies}
+    is_decorated = _depend(new, edits.at(agent.name_span), edits) if is_missing else True
+    title = f"Name {new!r} instead of {old!r}{edits.where}" if old else f"Declare that {agent.name} depends on {new}"
+    return Remedy(title, "declare_dependency" if is_decorated else NEW_DEPENDS_ON, (new,), is_safe=True)
+
+
+def _needed_by(name: str, agents: Mapping[str, AgentDefinition]) -> set[str]:
+    """Give an agent and all that it depends on, directly or by others."""
+    found, fresh = set[str](), {name}
+    while fresh:
+        found |= fresh
+        needed = {each.name for one in fresh if one in agents for each in agents[one].dependencies}
+        fresh = needed - found
+    return found
+
+
+def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
+    """Put a name into the `@depends_on` of a class, or such a decorator above it; tell whether one was there."""
+    imports = [node for node in symbol.tree.body if isinstance(node, ast.ImportFrom)]
+    is_imported = any((alias.asname or alias.name) == name for node in imports for alias in node.names)
+    written = name if is_imported else f'"{name}"'
+    for decorator in symbol.node.decorator_list if isinstance(symbol.node, ast.ClassDef) else ():
+        if isinstance(decorator, ast.Call) and last_name(decorator.func) == "depends_on" and decorator.args:
+            last = decorator.args[-1]
+            listed = last.elts if isinstance(last, ast.List | ast.Tuple) else [last]
+            symbol.insert_behind(only(listed[-1:]), f", {written}")
+            return True
+    edits.add_import(symbol, "graphbus_core", "depends_on")
+    symbol.insert_line_above(f"@depends_on({written})")
+    return False
+
+
+def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
+    """Send or pass what is wanted and stands there: under another name, or as a parameter or local name of this very name."""
+    name, (span, wanted) = finding.data["missing"], giving_place(finding, edits.wiring)
+    symbol = edits.at(span)
+    given = symbol.expression_at(span)
+    keys, values = _given(given)
+    odd = [(key, value) for key, value in zip(keys, values, strict=True) if key_of(key) not in wanted]
+    same = [key for key, value in odd if any(name in _named(node) for node in ast.walk(value))]
+    if same:
+        old = key_of(only(same))
+        if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.evidence):
+            raise Refused("something may read the other key")
+        rename_entries([(symbol, only(same))], old, name)
+        return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")
+    if finding.code == "GB103" or (odd and "wanted" in finding.data):
+        raise Refused("another key may be meant, or another value")
+    _refuse_unfit(name, finding.data["type"], given, symbol.function)
+    quote = symbol.text_of(keys[-1])[-1] if isinstance(keys[-1], ast.expr) else ""
+    entry = f"{quote}{name}{quote}: {name}" if quote else f"{name}={name}"
+    symbol.insert_behind(values[-1], f", {entry}")
+    return Remedy(f"Give {name!r} as well{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+def _unwrap(finding: Finding, edits: TokenEdits) -> Remedy:
+    """Give a value of the type that is wanted: a number instead of its text, or a parameter as it is instead of `str(...)`."""
+    name, wanted = finding.data["unfit"], finding.data["type"]
+    symbol = edits.at(place := giving_place(finding, edits.wiring)[0])
+    value = only(
+        [value for key, value in zip(*_given(symbol.expression_at(place)), strict=True) if key_of(key) == name]
+    )
+    inner = value.args[0] if isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords else None
+    if isinstance(value, ast.Constant) and wanted in ("int", "float") and _is_number(str(value.value), wanted):
+        symbol.replace(value, str(value.value))
+    elif isinstance(inner, ast.Name) and isinstance(value, ast.Call) and last_name(value.func) in _CONVERTING:
+        _refuse_unfit(inner.id, wanted, value, symbol.function)
+        symbol.replace(value, inner.id)
+    else:
+        raise Refused("it is not known which value is meant")
+    return Remedy(f"Give {name!r} as {wanted}{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+_CONVERTING = frozenset({"str", "int", "float", "bool", "repr", "list", "tuple"})
+
+
+def _is_number(text: str, wanted: str) -> bool:
+    return text.isdecimal() if wanted == "int" else text.replace(".", "", 1).isdecimal()
+
+
+def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list[ast.expr]]:
+    """Give the keys and values of a display, or the arguments of a call, that are all written there."""
+    keys: list[ast.Constant | ast.keyword] = []
+    if isinstance(expression, ast.Dict):
+        keys += [key for key in expression.keys if isinstance(key, ast.Constant)]
+        values = expression.values
+    elif isinstance(expression, ast.Call):
+        keys += [keyword for keyword in expression.keywords if keyword.arg]
+        values = [keyword.value for keyword in expression.keywords]
+    if not keys or len(keys) != len(values):
+        raise Refused("it is not known where to write it")
+    return keys, values
+
+
+def _named(node: ast.AST) -> tuple[object, ...]:
+    """Give the names that a value has where it comes from: `total`, `order.total` and `order["total"]`."""
+    return getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "value", None)
+
+
+def _refuse_unfit(name: str, wanted: str, given: ast.expr, function: Function) -> None:
+    """Give up unless a parameter of this type, or a local name that is bound once and before, bears the name."""
+    stored = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+    stored = [each for each in stored if not isinstance(each.ctx, ast.Load)]
+    before = [each for each in function.body if (each.end_lineno or 0) < given.lineno]
+    targets = [each.targets[0] for each in before if isinstance(each, ast.Assign)]
+    if stored and only(stored) not in targets:
+        raise Refused("it may not be bound")
+    annotation = None if stored else parameter_of(function, name).annotation
+    if not stored and wanted not in ("?", annotation and ast.unparse(annotation)):
+        raise Refused("it may be of another type")
+
+
+MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
+    "GB001": rename_topic,
+    "GB003": rename_key,
+    "GB004": rename_key_sent,
+    "GB005": rename_requested,
+    "GB010": _connect,
+    "GB101": rename_to_field,
     "GB102": _declare_parameter,
-    "GB103": _rename_key_returned,
-    "GB110": _rename_to_producers_name,
+    "GB103": rename_key_returned,
+    "GB110": rename_handed_over,
     "GB201": _annotate_parameter,
     "GB202": _annotate_result,
     "GB210": _add_guard,
     "GB301": _make_default_in_body,
     "GB302": _catch_exceptions_only,
+    "GB314": _await_answer,
 }

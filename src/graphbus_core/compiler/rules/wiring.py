@@ -60,6 +60,14 @@ class Evidence(Protocol):
     def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
         """Give the ignore comments of a file: line (0: the whole file) and codes (none: all)."""
 
+    @property
+    def wiring(self) -> Wiring:
+        """The edges."""
+
+    @property
+    def editable(self) -> Mapping[str, tuple[str, ...]]:
+        """Path -> the agents whose class or a base of it is written there, for each file that a proposal may change."""
+
 
 def trees_with(words: Sequence[str], evidence: Evidence) -> Iterator[ast.Module | None]:
     """Give the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
@@ -289,7 +297,7 @@ class Wiring:
         return tuple(heard for name in (topic, *patterns) for heard in self._heard_at.get(name, ()))
 
     def answering(self, topic: str) -> tuple[Heard, ...]:
-        """Give the subscriptions that answer a request."""
+        """Give who answers a request when the graph runs: handlers of the very topic; of several, those without `-> None`."""
         names = self.results.answering(topic)
         return tuple(
             each for each in self._heard_at.get(topic, ()) if (each.agent.name, each.subscription.method) in names

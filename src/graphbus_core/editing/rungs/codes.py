@@ -21,7 +21,7 @@ RUNGS = {
 
 CODES: dict[str, str] = {
     "G0.path": "The path is absolute, leaves the project, or is written in another way than the file is.",
-    "G0.not-agent-file": "The file is none with an agent in it.",
+    "G0.not-agent-file": "The file is none with an agent, or a base class of one, in it.",
     "G0.protected": "The file is protected: by `protected_files`, or as a test, configuration, secret or lock file.",
     "G0.link": "The file is a link or lies behind one.",
     "G0.audience": "The file or class belongs to an agent that is neither the proposer nor named in `dst` or `affects`.",

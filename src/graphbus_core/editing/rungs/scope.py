@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
@@ -24,15 +25,25 @@ def check_scope(proposal: Proposal, project: Project) -> Problem | None:
     if not proposal.code_changes:
         return Problem("G0.empty", "The proposal has no change.")
     for change in proposal.code_changes:
-        problem = check_path(change.file_path, project) or _check_audience(proposal, change, project)
+        problem = (
+            check_path(change.file_path, project, project.editable)
+            or _check_base(change, project)
+            or _check_audience(proposal, change, project)
+        )
         if problem:
             return problem
     return _check_new_code(proposal, project)
 
 
-def check_path(path: str, project: Project) -> Problem | None:
-    """Give the reason why no proposal at all may touch a file."""
-    if path not in project.agent_files:
+def check_path(path: str, project: Project, bases: Collection[str] = ()) -> Problem | None:
+    """Give the reason why a file may not be touched at all.
+
+    Args:
+        path: The file.
+        project: Where.
+        bases: Files without an agent that may be touched nevertheless.
+    """
+    if path not in project.agent_files and path not in bases:
         return _not_allowed(path, project)
     protected = next(
         (glob for glob in (*project.config.safety_config.protected_files, *_PROTECTED) if fits(path, glob)), ""
@@ -131,13 +142,30 @@ def is_behind_link(root: str, path: str) -> bool:
     return False
 
 
+def _check_base(change: CodeChange, project: Project) -> Problem | None:
+    """In a file without an agent, a proposal may change the classes that agents inherit from, and add imports."""
+    path, name = change.file_path, change.target.partition(".")[0]
+    if path in project.agent_files or change.operation == "add_import":
+        return None
+    heirs = (project.agent(heir) for heir in project.editable[path])
+    lines = {method.span.line for heir in heirs if heir for method in heir.methods if method.span.path == path}
+    for node in project.source(path).parse().body:
+        if isinstance(node, ast.ClassDef) and node.name == name and lines & {*range(node.lineno, node.end_lineno or 0)}:
+            return None
+    return Problem("G0.not-agent-file", f"{name or 'What stands outside of classes'} is no base of an agent.", path)
+
+
 def _check_audience(proposal: Proposal, change: CodeChange, project: Project) -> Problem | None:
-    """A file may be touched by its owners and by those who ask them; so may a class of a file that has several."""
+    """A file may be touched by its owners and by those who ask them; so may a class of a file that has several.
+
+    A base of agents may be touched by one of them that asks all others.
+    """
     asked = {proposal.src, proposal.dst, *proposal.affects}
-    owners = project.owners(change.file_path)
+    owners = project.editable[change.file_path]
     name = change.target.partition(".")[0]
     concerned = [name] if name in owners else list(owners)
-    if asked.isdisjoint(concerned):
+    is_base = change.file_path not in project.agent_files
+    if not asked.issuperset(concerned) if is_base else asked.isdisjoint(concerned):
         message = f"{change.target or change.file_path} belongs to {', '.join(concerned)}; neither `dst` nor `affects` names it."
         return Problem("G0.audience", message, change.file_path)
     return None

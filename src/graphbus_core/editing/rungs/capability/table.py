@@ -158,13 +158,13 @@ MUTATORS = _words(
 )
 """Attributes that change the container they are called on: not for containers of other modules and classes."""
 
-NODE = _words("publish request call log state on_start on_stop handle_event SUBSCRIBE SYSTEM_PROMPT IS_ARBITER")
+NODE = _words("publish request call agent log state on_start on_stop handle_event SUBSCRIBE SYSTEM_PROMPT IS_ARBITER")
 """The public interface of a node."""
 
 INSIDE_OF_NODES = _words("_connection _connected")
 """What ties a node to its graph, and belongs to GraphBus."""
 
-NOT_TO_REPLACE = _words("publish request call log state _connection _connected")
+NOT_TO_REPLACE = _words("publish request call agent log state _connection _connected")
 """What of a node its agent may not define or set."""
 
 GUARDED: Mapping[str, str] = {"IS_ARBITER": "G3.arbiter", "SYSTEM_PROMPT": "G3.prompt"}

@@ -1,0 +1,110 @@
+"""GB314: answers that are used before they were awaited. An `async def` gets a coroutine from `self.call` and `self.request`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from graphbus_core.compiler.reading.methods import Method
+from graphbus_core.compiler.reading.syntax import own_nodes
+
+_ASKING = frozenset({"call", "request"})
+_SAYING = frozenset({"publish", "log"})
+_READING = frozenset(
+    {"bool", "dict", "float", "int", "len", "list", "max", "min", "print", "set", "sorted", "str", "sum"}
+)
+_OF_COROUTINES = ("send", "close", "throw", "cr_", "__")
+_BINDING = (ast.Attribute, ast.Subscript)
+"""These bind closer than `await`."""
+_PARTS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_OPERATIONS = (
+    *(ast.Expr, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare, ast.FormattedValue, ast.For, ast.comprehension),
+    *(ast.If, ast.While, ast.Assert, ast.AugAssign, ast.Match),
+)
+
+
+def check_awaits(method: Method, own: frozenset[str], is_exposed: bool) -> Iterator[tuple[ast.Call, str, str]]:
+    """Find calls over the bus that nothing awaits, and awaits of what cannot be awaited.
+
+    Args:
+        method: An `async def`.
+        own: The names of all methods of the agent: what it defines itself is not ours.
+        is_exposed: What it returns goes over the bus.
+
+    Yields:
+        The call, what the method does wrong, and what to write instead.
+    """
+    if {attribute for attribute, _ in method.body.calls}.isdisjoint((_ASKING | _SAYING | {"agent"}) - own):
+        return
+    uses = _Uses(method, own, is_exposed)
+    for node in uses.above:
+        if isinstance(node, ast.Call) and uses.is_asked(node) and uses.is_read(node):
+            written = ast.unparse(node.func)
+            hint = f"`(await {written}(...))`" if isinstance(uses.above[node], _BINDING) else f"`await {written}(...)`"
+            yield node, f"does not await {written}(...), which gives a coroutine", f"Write {hint}."
+        elif isinstance(node, ast.Call) and uses.is_own(node, _SAYING) and isinstance(uses.above[node], ast.Await):
+            written = ast.unparse(node.func)
+            yield node, f"awaits {written}(...), which gives None", f"Leave `await` out: `{written}(...)`."
+
+
+class _Uses:
+    """What happens to the values of expressions in an `async def`."""
+
+    def __init__(self, method: Method, own: frozenset[str], is_exposed: bool) -> None:
+        self._body = method.body
+        self._own = own
+        self._is_exposed = is_exposed
+        self.above = {child: node for node in own_nodes(method.node) for child in ast.iter_child_nodes(node)}
+
+    def is_own(self, value: ast.expr | None, attributes: frozenset[str]) -> bool:
+        """True for a call of one of these attributes of `self` that the agent does not define itself."""
+        function = value.func if isinstance(value, ast.Call) else None
+        if not isinstance(function, ast.Attribute) or function.attr not in attributes - self._own:
+            return False
+        return getattr(function.value, "id", "") == self._body.self_name != ""
+
+    def is_asked(self, call: ast.Call) -> bool:
+        """True for a call that another agent answers, also by `self.agent(...)` or a name for that."""
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        owner = self._body.bound_once(owner.id) if isinstance(owner, ast.Name) else owner
+        return self.is_own(call, _ASKING) or self.is_own(owner, frozenset({"agent"}))
+
+    def is_read(self, node: ast.AST | None, *, is_part: bool = False) -> bool:
+        """True when a value is surely taken for the answer, or dropped; in doubt it is awaited at another place.
+
+        Args:
+            node: An expression.
+            is_part: What is asked about is an element of its value.
+        """
+        above = self.above.get(node) if node else None
+        if isinstance(above, ast.Starred | ast.keyword):
+            return (not is_part and getattr(above, "arg", None) is None) or self.is_read(above, is_part=is_part)
+        if isinstance(above, _PARTS):
+            pairs = zip(above.keys, above.values, strict=True) if isinstance(above, ast.Dict) else ()
+            is_spread = any(value is node and key is None for key, value in pairs)
+            return (not is_part and is_spread) or self.is_read(above, is_part=True)
+        if isinstance(above, ast.Call):
+            is_builtin = getattr(above.func, "id", "") in _READING - {*self._body.bound} and not is_part
+            return above.func is not node and (is_builtin or self.is_asked(above) or self.is_own(above, _SAYING))
+        if isinstance(above, ast.Return):
+            return self._is_exposed
+        return not is_part and above is not None and self._is_operand(node, above)
+
+    def _is_operand(self, node: ast.AST | None, above: ast.AST) -> bool:
+        if isinstance(above, ast.Attribute):
+            return not above.attr.startswith(_OF_COROUTINES)
+        if isinstance(above, ast.BoolOp | ast.IfExp):
+            return getattr(above, "test", None) is node or self.is_read(above)
+        if isinstance(above, ast.Assign | ast.AnnAssign):
+            targets = above.targets if isinstance(above, ast.Assign) else [above.target]
+            return all(self._is_target_read(target, node) for target in targets)
+        return isinstance(above, _OPERATIONS)
+
+    def _is_target_read(self, target: ast.expr, value: ast.AST | None) -> bool:
+        """The same for what is assigned: all uses of a name that is assigned once, and what is unpacked."""
+        if not isinstance(target, ast.Name):
+            return isinstance(target, ast.Tuple | ast.List)
+        names = (node for node in self.above if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+        loads = [node for node in names if node.id == target.id]
+        is_all = self._body.bound_once(target.id) is value and len(loads) == self._body.loads.get(target.id, 0)
+        return is_all and all(map(self.is_read, loads))

@@ -1,0 +1,97 @@
+"""GB322, GB323: a `Topic` that is none, and annotations that name nothing."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+
+from graphbus_core.compiler.reading.annotations import text_of
+from graphbus_core.compiler.reading.facts import ReadFile
+from graphbus_core.compiler.reading.methods import annotated_arguments
+from graphbus_core.compiler.reading.modules import External, Module, Scope, Symbol, resolve_through
+from graphbus_core.compiler.reading.syntax import call_argument, children_of, parse_expression, span_of
+from graphbus_core.compiler.rules.wiring import last_name, report
+from graphbus_core.errors import did_you_mean
+from graphbus_core.model.findings import Finding
+from graphbus_core.model.topics import is_topic_or_pattern
+
+_LIKE = "Topics look like `/Order/Created`; `*` stands for one segment, `**` at the end for one or more."
+_NO_TYPE = 'Give a class: `Topic("/Order/Created", Order)`.'
+_COMPUTED = "What it publishes and hears is not checked: write a constant."
+
+
+def check_topics(file: ReadFile) -> Iterator[Finding]:
+    """Find each `Topic(...)` whose name or type cannot be; one whose name is computed is a note."""
+    scope, path = Scope(file.library, file.module), file.module.path
+    homes = {"graphbus_core", "graphbus_core.Topic", "graphbus_core.model.topics.Topic"}
+    for node in ast.walk(file.module.tree) if homes.intersection(file.imports) else ():
+        made = node.func if isinstance(node, ast.Call) else None
+        made = made.value if isinstance(made, ast.Subscript) else made
+        if (
+            not isinstance(node, ast.Call)
+            or not made
+            or resolve_through(made, scope) != External("graphbus_core.Topic")
+        ):
+            continue
+        name, payload = call_argument(node, 0, "name"), call_argument(node, 1, "payload")
+        is_hidden = any(isinstance(each, ast.Starred) or getattr(each, "arg", "") is None for each in children_of(node))
+        text = "" if isinstance(name, ast.Constant) else text_of(name, scope)
+        text = getattr(name, "value", "") if isinstance(name, ast.Constant) else text
+        if name and text is None and not isinstance(name, ast.Constant):
+            yield report(
+                "GB322", "", span_of(path, name), "the name of this Topic is computed", _COMPUTED, severity="info"
+            )
+        elif not is_hidden and not is_topic_or_pattern(text):
+            yield report("GB322", "", span_of(path, name or node), f"{text!r} is no topic", _LIKE)
+        if not is_hidden and (payload is None or _is_value(payload, scope)):
+            message = f"{ast.unparse(node)} is not given the type of its payloads"
+            yield report("GB322", "", span_of(path, payload or node), message, _NO_TYPE)
+
+
+def _is_value(payload: ast.expr, scope: Scope) -> bool:
+    """True for a constant, and for an object of a class or a function of the project: surely no type."""
+    target = resolve_through(payload.func if isinstance(payload, ast.Call) else payload, scope)
+    made = target.node if isinstance(target, Symbol) else None
+    is_object = isinstance(payload, ast.Call) and isinstance(made, ast.ClassDef) and not made.keywords
+    is_function = isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef) and not isinstance(payload, ast.Call)
+    return is_object or is_function or (isinstance(payload, ast.Constant) and payload.value is not None)
+
+
+def check_annotations(file: ReadFile) -> Iterator[Finding]:
+    """Find handlers and methods with a schema whose annotations hold a name that their file does not define."""
+    for _, definition, methods in file.agents:
+        exposed = {each.name for each in definition.methods if each.has_schema}
+        exposed |= {each.method for each in definition.subscriptions}
+        own = (each for home, each in methods if each.node.name in exposed and home.module is file.module)
+        for method in own:
+            for place in filter(None, [*(each for _, each in annotated_arguments(method)), method.node.returns]):
+                for name in sorted({each for each in _names(place) if not _is_bound(each, file.module)}):
+                    message = (
+                        f"{definition.name}.{method.node.name} is annotated with {name!r}, which is not defined here"
+                    )
+                    hint = did_you_mean(name, file.module.bindings.first).strip() or f"Import or define {name}."
+                    yield report("GB323", definition.name, span_of(file.module.path, place), message, hint)
+
+
+def _names(annotation: ast.AST) -> Iterator[str]:
+    """The names in an annotation, also in one that is a text; without what `Literal` and `Annotated` hold."""
+    if isinstance(annotation, ast.Name):
+        yield annotation.id
+    elif isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            yield from _names(parse_expression(annotation.value))
+        except SyntaxError:
+            return
+    elif not isinstance(annotation, ast.Subscript) or last_name(annotation.value) not in ("Literal", "Annotated"):
+        for child in children_of(annotation):
+            yield from _names(child)
+
+
+def _is_bound(name: str, module: Module) -> bool:
+    """True when a name may stand for something in a file: whatever is bound anywhere in it counts."""
+    if name in module.bindings.first or hasattr(builtins, name) or module.bindings.stars:
+        return True
+    nodes = list(ast.walk(module.tree))
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    return name in stored or any(name in (getattr(node, "name", ""), getattr(node, "asname", "")) for node in nodes)

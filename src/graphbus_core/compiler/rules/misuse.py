@@ -1,0 +1,279 @@
+"""GB312 to GB321: what Python accepts without a word, and what does nothing or fails when the graph runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from graphbus_core.compiler.reading.annotations import annotation_kind
+from graphbus_core.compiler.reading.classes import Methods, is_abstract, is_node_class
+from graphbus_core.compiler.reading.facts import ReadFile
+from graphbus_core.compiler.reading.methods import (
+    Decorator,
+    Method,
+    annotated_arguments,
+    read_decorators,
+)
+from graphbus_core.compiler.reading.modules import (
+    NODE,
+    ClassSite,
+    Library,
+    Scope,
+    Symbol,
+    class_chain,
+    family_of,
+    resolve,
+)
+from graphbus_core.compiler.reading.syntax import own_nodes, span_of
+from graphbus_core.compiler.rules.awaiting import check_awaits
+from graphbus_core.compiler.rules.bodies import check_class, methods_of
+from graphbus_core.compiler.rules.declared import check_annotations, check_topics
+from graphbus_core.compiler.rules.offered import check_imports
+from graphbus_core.compiler.rules.wiring import Wiring, last_name, report, trees_with
+from graphbus_core.errors import BuildError
+from graphbus_core.model.agent import AgentDefinition, SourceSpan
+from graphbus_core.model.findings import Finding, Severity
+from graphbus_core.schema.types import UNKNOWN
+
+_OF_METHODS = _SUBSCRIBE, _SCHEMA, _PUBLISHES = tuple(
+    f"graphbus_core.{name}" for name in ("subscribe", "schema_method", "publishes")
+)
+_Found = tuple[str, ClassSite, ast.expr | ast.stmt, str, str]
+"""The code, the class and the place in it, what is wrong, and what to write instead."""
+
+
+class _Agent(NamedTuple):
+    """An agent class while its syntax tree is there; `chain` is the class and its bases, `every` all of its methods."""
+
+    library: Library
+    definition: AgentDefinition
+    every: Methods
+    chain: Sequence[ClassSite]
+
+    @property
+    def methods(self) -> Iterator[tuple[ClassSite, Method]]:
+        """Its methods, without those of a base that is an agent and so checked for itself."""
+        return ((home, method) for home, method in self.every if self.has_to_check(home))
+
+    def has_to_check(self, home: ClassSite) -> bool:
+        """True for the class itself, and for a base that is no agent."""
+        is_agent = is_node_class(self.library, home) and not is_abstract(self.library, home)
+        return home.node is self.chain[0].node or not is_agent
+
+    def bases_of(self, home: ClassSite) -> Sequence[ClassSite]:
+        """Give the classes behind one in the order of lookup."""
+        return self.chain[next(place for place, each in enumerate(self.chain, 1) if each.node is home.node) :]
+
+    def scope(self, home: ClassSite) -> Scope:
+        """Where the decorators of the methods of a class stand."""
+        return Scope(self.library, home.module, (home,), in_class_body=True)
+
+
+def check_file(file: ReadFile) -> tuple[Finding, ...]:
+    """Find what is wrong in a file, as far as it needs the syntax tree."""
+    found = [*check_imports(file), *check_topics(file), *check_annotations(file)]
+    for tree, definition, methods in file.agents:
+        found += check_class(tree, definition, file.module.source, {each.node.name: each.body for _, each in methods})
+        agent = _Agent(file.library, definition, methods, class_chain(file.library, ClassSite(file.module, tree)))
+        for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
+            span, data = span_of(home.module.path, node), {"call": ast.unparse(node)} if code == "GB314" else None
+            severity: Severity = "warning" if code == "GB318" else "error"
+            found.append(report(code, definition.name, span, message, hint, severity=severity, data=data))
+    return tuple(found)
+
+
+# --- GB312, GB313, GB317: decorators and topics ---------------------------------------------------
+
+
+def _check_decorators(agent: _Agent) -> Iterator[_Found]:
+    for home, method in agent.methods:
+        effective = method.effective if method.is_callable else ()
+        for decorator in method.decorators:
+            name = decorator.name.removeprefix("graphbus_core.")
+            if decorator.name in _OF_METHODS and decorator not in effective:
+                message = f"@{name} in {home.node.name} is lost at a property, `@classmethod` or `@staticmethod`"
+                hint = f"Write it right above `def {method.node.name}`, which must be no property."
+                yield "GB317", home, decorator.node, message, hint
+            if decorator.name in (_SUBSCRIBE, _PUBLISHES):
+                yield from _check_topics(agent, home, decorator, name)
+
+
+def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: str) -> Iterator[_Found]:
+    """Find a decorator without a topic, and what is no topic: a display, also by its name, and a constant that is no text."""
+    call = decorator.call
+    if call is None or not (call.args or call.keywords):
+        message = f"@{name} in {home.node.name} is given no topic, and so replaces what it stands above by a function"
+        yield "GB312", home, decorator.node, message, f'Write `@{name}("/Order/Created")`.'
+        return
+    for topic in call.args if decorator.name == _SUBSCRIBE else call.args[:1]:
+        named = topic.id if isinstance(topic, ast.Name) else ""
+        target = resolve(topic, agent.scope(home)) if named else None
+        is_known = isinstance(target, Symbol) and named not in target.module.bindings.rebound
+        value = target.node if is_known and isinstance(target, Symbol) else topic
+        is_constant = isinstance(topic, ast.Constant) and not isinstance(topic.value, str)
+        if is_constant or isinstance(value, ast.List | ast.Tuple | ast.Set):
+            message = f"@{name} in {home.node.name} takes {ast.unparse(value)} where a topic belongs"
+            several = f"Write `@subscribe({f'*{named}' if named else 'A, B'})`."
+            yield (
+                "GB313",
+                home,
+                topic,
+                message,
+                several if decorator.name == _SUBSCRIBE else "Write one line for each topic.",
+            )
+
+
+# --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
+
+
+def _check_awaits(agent: _Agent) -> Iterator[_Found]:
+    own = frozenset(method.node.name for _, method in agent.every)
+    exposed = {spec.name for spec in agent.definition.methods if spec.has_schema}
+    exposed |= {heard.method for heard in agent.definition.subscriptions}
+    for home, method in agent.methods:
+        if isinstance(method.node, ast.AsyncFunctionDef) and method.body.calls:
+            for node, message, hint in check_awaits(method, own, method.node.name in exposed):
+                yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint
+
+
+_MAKING = frozenset({"__init__", "__post_init__"})
+
+
+def _check_making(agent: _Agent) -> Iterator[_Found]:
+    """Find what an agent uses before it is connected, directly or by a method of its own."""
+    methods = {method.node.name: method for _, method in agent.every}
+    for home, method in agent.methods:
+        if method.node.name not in _MAKING:
+            continue
+        yield from _check_super(agent, home, method)
+        owned = {name for _, each in agent.every for name in (each.node.name, *each.body.written)}
+        owned |= {name for each in agent.chain for name in each.module.class_bindings(each.node).first}
+        wanted = {"publish", "request", "call", "state"} - owned
+        for node, name in _on_self(method):
+            helper = methods.get(name) if name not in _MAKING else None
+            used = {name} if name in wanted else {each for _, each in _on_self(helper)} & wanted if helper else set()
+            if used:
+                way = f"self.{name}, and by that self.{min(used)}," if helper else f"self.{name}"
+                message = f"{home.node.name}.{method.node.name} uses {way} before the agent is connected"
+                yield (
+                    "GB316",
+                    home,
+                    node,
+                    message,
+                    "Do it in `on_start`, which is called when all agents are connected.",
+                )
+
+
+def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
+    """Give what a method calls on `self`, and `self.state`; without what is only defined there to run later."""
+    for node in own_nodes(method.node):
+        taken = node.func if isinstance(node, ast.Call) else node
+        is_own = isinstance(taken, ast.Attribute) and getattr(taken.value, "id", "") == method.body.self_name != ""
+        if is_own and isinstance(taken, ast.Attribute) and (taken is not node or taken.attr == "state"):
+            yield taken, taken.attr
+
+
+def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[_Found]:
+    """Find `super().__init__(bus)` where the next constructor is that of GraphBusNode."""
+    bases = agent.bases_of(home)
+    is_next = not any(
+        "__init__" in each.module.class_bindings(each.node).first or each.node.decorator_list for each in bases
+    )
+    if not is_next or family_of(agent.library, agent.chain[0]).external - {NODE, "abc.ABC"}:
+        return
+    for node in own_nodes(method.node):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__":
+            plain = [each for each in node.args if not isinstance(each, ast.Starred)]
+            if plain or any(keyword.arg for keyword in node.keywords):
+                message = f"{home.node.name}.__init__ gives arguments to GraphBusNode, which takes none"
+                yield "GB315", home, node, message, f"Write `super().__init__()`. {_NO_BUS}"
+
+
+_NO_BUS = "An agent is given no bus: it publishes with `self.publish(...)`, from `on_start` on."
+_NO_ARGUMENTS = (
+    "Set it up in `on_start`, give a default, or name a `factory` in [tool.graphbus.runtime] that makes the agents."
+)
+
+
+def check_constructors(wiring: Wiring) -> Iterator[Finding]:
+    """Find agents that a graph cannot make, since it makes them without arguments."""
+    if getattr(wiring.evidence.config.settings.runtime, "factory", ""):
+        return
+    seen: set[SourceSpan] = set()
+    for agent in wiring.asked:
+        init = agent.method("__init__")
+        given = [each for each in (init.parameters if init else ()) if not each.has_default]
+        needed = [each.name for each in given if not each.kind.startswith("var")]
+        if init and needed and init.span not in seen and not _is_made(agent.name, wiring):
+            seen.add(init.span)
+            message = f"{agent.name} needs {', '.join(needed)} to be made, and a graph gives its agents no arguments"
+            hint = _NO_BUS if {*needed} <= {"bus", "message_bus", "event_bus"} else _NO_ARGUMENTS
+            yield report("GB315", agent.name, init.span, message, hint)
+
+
+def _is_made(name: str, wiring: Wiring) -> bool:
+    """True when code of the project may make the agent itself, with arguments."""
+    for tree in trees_with([name], wiring.evidence):
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
+        if tree is None or any(last_name(call.func) == name and (call.args or call.keywords) for call in calls):
+            return True
+    return False
+
+
+# --- GB318, GB320, GB321: overrides, files that are not read, events ---------------------------------
+
+
+def _check_overrides(agent: _Agent) -> Iterator[_Found]:
+    for home, method in agent.methods if len(agent.chain) > 1 else ():
+        name, kept = method.node.name, {decorator.name for decorator in method.effective}
+        below = (
+            (base, each) for base in agent.bases_of(home) for each in methods_of(base.node.body) if each.name == name
+        )
+        base, overridden = next(below, (home, method.node))
+        for decorator in read_decorators(overridden.decorator_list, agent.scope(base)) if base is not home else ():
+            if decorator.name in (_SUBSCRIBE, _SCHEMA) and decorator.name not in kept:
+                loss = "hears nothing" if decorator.name == _SUBSCRIBE else "cannot be called over the bus"
+                message = f"{home.node.name}.{name} overrides {base.node.name}.{name} without its decorator, and {loss}"
+                written = f"Write `@{ast.unparse(decorator.node)}` above it as well"
+                yield "GB318", home, method.node, message, f"{written}; `{name} = None` says that this is meant."
+
+
+def _check_events(agent: _Agent) -> Iterator[_Found]:
+    fields = {heard.method for heard in agent.definition.subscriptions if heard.shape == "fields"}
+    for home, method in agent.methods:
+        for name, annotation in annotated_arguments(method) if method.node.name in fields else ():
+            parts = [annotation.left, annotation.right] if isinstance(annotation, ast.BinOp) else [annotation]
+            if annotation and any(annotation_kind(part, agent.scope(home), UNKNOWN) == "event" for part in parts):
+                message = f"{home.node.name}.{method.node.name} takes the event {name!r} beside fields of the payload"
+                hint = f"Take `{name}: Event` alone and read {name}['field'], or take the fields alone."
+                yield "GB321", home, annotation, message, hint
+
+
+_OF_TESTS = re.compile(
+    rb"\b(def test|class Test\w*[ \t]*:|pytest|unittest|hypothesis|graphbus_core\.testing|import[^\n]*\bconnect)\b"
+)
+
+
+def check_skipped(wiring: Wiring) -> Iterator[Finding]:
+    """Find agents in files that are not read because of their name, unless tests are in them as well."""
+    for path in wiring.evidence.index.skipped:
+        try:
+            source = wiring.evidence.source(path)
+            tree = source.parse() if b"GraphBusNode" in source.data and not _OF_TESTS.search(source.data) else None
+        except BuildError:
+            continue
+        for node in tree.body if tree else ():
+            bases = map(last_name, node.bases) if isinstance(node, ast.ClassDef) else ()
+            if "GraphBusNode" in bases and isinstance(node, ast.ClassDef) and node.name not in wiring.agents:
+                message = f"{node.name} is in no graph: {path} is not read, since its name is that of a test or hidden"
+                yield report(
+                    "GB320", "", span_of(path, node), message, "Give the file another name.", severity="warning"
+                )
+
+
+_CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (
+    *(_check_decorators, _check_awaits, _check_making, _check_overrides, _check_events),
+)

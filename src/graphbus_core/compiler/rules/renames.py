@@ -1,0 +1,572 @@
+"""One name for a topic, a key, a parameter or an argument at all of its ends.
+
+What is declared keeps its name. Where nothing is declared, the name that is a slip gives way: one of its words is written
+nowhere else in the project. Then one end gives way to several, and at last who takes gives way to who gives.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+
+from graphbus_core.compiler.reading.syntax import type_parameters
+from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
+from graphbus_core.compiler.rules.wiring import Evidence, Heard, Sent, Wiring, last_name, trees_with
+from graphbus_core.errors import BuildError
+from graphbus_core.model.agent import (
+    EVENT_NAMES,
+    PAYLOAD_NAMES,
+    AgentDefinition,
+    Call,
+    MethodSpec,
+    SourceSpan,
+)
+from graphbus_core.model.findings import Finding
+from graphbus_core.model.topics import is_topic_or_pattern
+
+_Entry = tuple[Symbol, ast.Constant | ast.keyword]
+
+# --- which of two names is the wrong one --------------------------------------------------------
+
+_FORMS = (("s", 1), ("ed", 1), ("ed", 2), ("ing", 3))
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def _slip(names: tuple[str, str], evidence: Evidence, beyond: Collection[SourceSpan]) -> str:
+    """Give the one of two names whose only other word is written nowhere else in the project; empty: none is."""
+    ours, theirs = map(_words, names)
+    different = [pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
+    if len(ours) != len(theirs) or len(different) != 1:
+        return ""
+    known = [_is_written(word, names, evidence, beyond) for word in different[0]]
+    if not any(known):
+        raise Refused("either name may be the slip")
+    return "" if all(known) else names[known[0]]
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in _WORDS.findall(text)]
+
+
+def _stems(word: str) -> set[str]:
+    """Give a word and what it may be a form of: `update` of `updated`."""
+    return {word, *(word[:-drop] for ending, drop in _FORMS if word.endswith(ending) and len(word) - drop > 2)}
+
+
+def _is_written(word: str, names: Iterable[str], evidence: Evidence, beyond: Collection[SourceSpan]) -> bool:
+    """Tell whether a word is used otherwise than in the literals of two names, and beyond some methods."""
+    for file in evidence.index.files:
+        with suppress(BuildError):  # a file that cannot be read is no evidence
+            source = evidence.source(file.path)
+            text = source.text
+            for span in beyond:
+                text = text.replace(source.span_bytes(span).decode(), "") if span.path == file.path else text
+            for name in names:
+                text = text.replace(f'"{name}"', "").replace(f"'{name}'", "")
+            found = [stem for stem in _stems(word) if stem in text.lower()]
+            if not set(found).isdisjoint(_words(text) if found else ()):
+                return True
+    return False
+
+
+def _is_giver_wrong(
+    names: tuple[str, str],
+    givers: Collection[str],
+    takers: Collection[str],
+    evidence: Evidence,
+    beyond: Collection[SourceSpan] = (),
+) -> bool:
+    """Decide between the name that is given and the one that is taken; methods `beyond` have it as their own name."""
+    slip = _slip(names, evidence, beyond)
+    if not slip and len(takers) > 1 < len(givers):
+        raise Refused("either name may be meant")
+    return slip == names[0] if slip else len(takers) > 1
+
+
+# --- topics -------------------------------------------------------------------------------------
+
+
+def rename_topic(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB001: one name for what is published and what is subscribed to."""
+    old, new = finding.data["old"], finding.data["new"]
+    hearing = [heard for heard in edits.wiring.heard if heard.topic == old]
+    sending = edits.wiring.publishers(new)
+    hearers, senders = ({each.agent.name for each in ends} for ends in (hearing, sending))
+    is_open = is_topic_or_pattern(old) and not any(heard.topic == new for heard in edits.wiring.heard)
+    if is_open and _is_giver_wrong((new, old), senders, hearers, edits.evidence):
+        old, new = new, old
+        spans = [sent.publication.span for sent in sending]
+    else:
+        mine = [each for each in hearing if each.agent.name == finding.agent or not edits.is_narrow]
+        spans = [heard.subscription.span for heard in mine]
+    for span in spans:
+        rename_literal(edits, span, old, new)
+    title = f"Rename the topic {old!r} to {new!r}{edits.where}"
+    return Remedy(title, "align_topic", hearers | senders)
+
+
+def rename_requested(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB005: request what an agent answers."""
+    old, new = finding.data["old"], finding.data["new"]
+    rename_literal(edits, finding.span, old, new)
+    hearers = {heard.agent.name for heard in edits.wiring.hearers(new)}
+    return Remedy(f"Request {new!r} instead of {old!r}{edits.where}", "align_topic", hearers)
+
+
+def rename_literal(edits: TokenEdits, span: SourceSpan, old: str, new: str) -> None:
+    """Change the text at a place or in a call there, or the constant of the file that a name there stands for."""
+    symbol = edits.at(span)
+    node = _written(symbol.expression_at(span), symbol.tree, old)
+    edits.at(SourceSpan(span.path, node.lineno, node.col_offset, 0, 0)).replace_text(node, old, new)
+
+
+def _written(expression: ast.expr, tree: ast.Module, text: str) -> ast.Constant:
+    """Give the literal in which a call, a name, an attribute or an entry of a constant dict has its text."""
+    if isinstance(expression, ast.Constant | ast.Call):
+        return _literal(expression, text)
+    base = expression.value if isinstance(expression, ast.Subscript) else expression
+    return _literal(only([value for name, value in _assigned(tree) if name == last_name(base)]), text)
+
+
+def _literal(expression: ast.expr, text: str) -> ast.Constant:
+    return only([node for node in ast.walk(expression) if isinstance(node, ast.Constant) and node.value == text])
+
+
+def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Give every name that something is assigned to, with the value."""
+    for node in ast.walk(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and value is not None:
+            yield from ((target.id, value) for target in targets if isinstance(target, ast.Name))
+
+
+# --- keys of payloads ---------------------------------------------------------------------------
+
+
+def said_by_reader(finding: Finding, edits: TokenEdits) -> str:
+    """Give the key that is sent and that a reader calls what it reads: `total = event["sum"]`; else the empty string."""
+    heard = _handler(finding, edits.wiring)
+    keys = frozenset().union(*map(_sent_keys, _reaching(heard, edits.wiring))) - _asked(heard)
+    symbol = edits.at(finding.span)
+    for name, value in _assigned(symbol.node):
+        if name in keys and isinstance(value, ast.Subscript) and value.slice in symbol.nodes_at(finding.span):
+            return name
+    return ""
+
+
+def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB003, GB110: one name for what is sent and what handlers read or take as a parameter."""
+    said = said_by_reader(finding, edits) if "missing" in finding.data else ""
+    old, new = finding.data.get("old", "") or finding.data["missing"], finding.data.get("new", said)
+    wiring = edits.wiring
+    heard = _handler(finding, wiring)
+    reaching = _reaching(heard, wiring)
+    sent = [each for each in reaching if new in _sent_keys(each)]
+    odd = _misnamed(reaching, old, new)
+    hearers = _hearers(sent, wiring)
+    asking = [each for each in hearers if old in _asked(each) and not _is_sent(old, each, odd, wiring)]
+    is_declared = any(each.publication.is_declared for each in sent)
+    is_settled = bool(said) or is_declared or any(new in _asked(each) for each in hearers)
+    senders, askers = {each.agent.name for each in sent}, {each.agent.name for each in asking}
+    own = [field.span for each in asking for field in each.subscription.fields if field.name == old]
+    beyond = [edits.at(span).span for span in own]
+    is_typed = old not in _own_names(heard)
+    if not is_settled and (is_typed or _is_giver_wrong((new, old), senders, askers, edits.evidence, beyond)):
+        _rename_ends(edits, sent, (), new, old)
+        title = f"Send {old!r} instead of {new!r}{edits.where}"
+        return Remedy(title, "align_schema", {each.agent.name for each in hearers})
+    _rename_ends(edits, odd, [heard] if edits.is_narrow and not odd else asking, old, new)
+    is_parameter = any(field.span == finding.span for field in heard.subscription.fields)
+    what = f"Rename the parameter {old!r} of {heard.name} to" if is_parameter else f"Read {new!r} instead of"
+    title = f"{what} {new!r}" if is_parameter else f"{what} {old!r}{edits.where}"
+    return Remedy(title, "align_schema", senders)
+
+
+def rename_key_sent(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB004: send the key under the name that the other publishers or the declaration give it, and read it under this name."""
+    old, new = finding.data["old"], finding.data["new"]
+    wiring = edits.wiring
+    mine = _publication(finding, wiring)
+    sent = wiring.publishers(mine.topic)
+    odd = _misnamed(sent, old, new) or [mine]
+    readers = [heard for heard in wiring.hearers(mine.topic) if old in _asked(heard)]
+    if any(_is_sent(old, heard, odd, wiring) for heard in readers):
+        raise Refused("the other name is sent as well")
+    _rename_ends(edits, odd, readers, old, new)
+    affected = {heard.agent.name for heard in wiring.hearers(mine.topic)}
+    return Remedy(f"Send {new!r} instead of {old!r}{edits.where}", "align_schema", affected)
+
+
+def _misnamed(sent: Iterable[Sent], old: str, new: str) -> list[Sent]:
+    """Give what is sent under a name against a declaration that has the other one."""
+    known = [each for each in sent if each.publication.payload]
+    is_declared = any(each.publication.is_declared and new in _sent_keys(each) for each in known)
+    return [each for each in known if is_declared and not each.publication.is_declared and old in _sent_keys(each)]
+
+
+def _rename_ends(edits: TokenEdits, sent: Iterable[Sent], readers: Iterable[Heard], old: str, new: str) -> None:
+    for each in sent:
+        _rename_sent(edits, each, old, new)
+    for heard in readers:
+        _rename_read(edits, heard, old, new)
+
+
+def rename_key_returned(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB103: return the key under the name that the output schema gives it, unless something may read the other one."""
+    old, new = finding.data["old"], finding.data["new"]
+    symbol = edits.at(finding.span)
+    found = list(_entries(symbol.expression_at(finding.span), symbol, edits, old))
+    if is_read(finding.data["method"], old, len(found), edits.evidence):
+        raise Refused("something may read the other key")
+    rename_entries(found, old, new)
+    title = f"Return {new!r} instead of {old!r}{edits.where}"
+    return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
+    """Tell whether something may read a key of what a method returns: it is mentioned more often than where it is returned."""
+    if not any(True for _ in calls_of(method, evidence, dropped=False)):
+        return False
+    word = re.compile(rf"\b{re.escape(key)}\b".encode())
+    return sum(len(word.findall(evidence.source(file.path).data)) for file in evidence.index.files) > known
+
+
+def _handler(finding: Finding, wiring: Wiring) -> Heard:
+    """Give the handler that a finding is about, with one of its topics."""
+    return only(_handlers(finding, wiring)[:1])
+
+
+def _handlers(finding: Finding, wiring: Wiring) -> list[Heard]:
+    mine = [(heard, heard.subscription) for heard in wiring.heard if heard.agent.name == finding.agent]
+    spans = [
+        (heard, (own.span, *(read.span for read in own.reads), *(each.span for each in own.fields)))
+        for heard, own in mine
+    ]
+    return [heard for heard, places in spans if finding.span in places]
+
+
+def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozenset[str]]:
+    """Give where something is missing, and what is wanted there under its own name.
+
+    That is at the finding, or where the only event is sent that reaches its handler.
+    """
+    if "wanted" in finding.data:
+        return finding.span, frozenset(finding.data["wanted"].split())
+    heard = _handlers(finding, wiring)
+    sent = only(_reaching(heard[0], wiring)) if heard else _publication(finding, wiring)
+    known = [*map(_asked, wiring.hearers(sent.topic)), *map(_declared_keys, wiring.publishers(sent.topic))]
+    return sent.publication.payload_span or finding.span, frozenset().union(*known)
+
+
+def _publication(finding: Finding, wiring: Wiring) -> Sent:
+    found = (each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
+    return only(list(found)[:1])
+
+
+def _declared_keys(sent: Sent) -> frozenset[str]:
+    return _sent_keys(sent) if sent.publication.is_declared else frozenset()
+
+
+def _hearers(sent: Iterable[Sent], wiring: Wiring) -> list[Heard]:
+    """Give each handler that hears one of these, once."""
+    found = (heard for each in sent for heard in wiring.hearers(each.topic))
+    return list({(heard.agent.name, heard.subscription.method): heard for heard in found}.values())
+
+
+def _reaching(heard: Heard, wiring: Wiring) -> list[Sent]:
+    """Give what reaches a handler by any of its topics."""
+    mine = (each for each in heard.agent.subscriptions if each.method == heard.subscription.method)
+    return list({sent: None for each in mine for sent in wiring.publishers(each.topic)})
+
+
+def _is_sent(key: str, heard: Heard, odd: Collection[Sent], wiring: Wiring) -> bool:
+    """Tell whether a handler gets a key from others than those that are `odd`."""
+    return any(key in _sent_keys(each) and each not in odd for each in _reaching(heard, wiring))
+
+
+def _sent_keys(sent: Sent) -> frozenset[str]:
+    return sent.publication.payload.names if sent.publication.payload else frozenset()
+
+
+def _own_names(heard: Heard) -> frozenset[str]:
+    """The keys that a handler names itself: what it reads, and its parameters."""
+    own = heard.subscription
+    return frozenset(read.key for read in own.reads) | {field.name for field in own.fields}
+
+
+def _asked(heard: Heard) -> frozenset[str]:
+    """All keys that a handler names, those of its payload class included."""
+    return _own_names(heard) | {field.name for field in heard.subscription.payload.fields}
+
+
+def _rename_read(edits: TokenEdits, heard: Heard, old: str, new: str) -> None:
+    subscription = heard.subscription
+    if old not in _own_names(heard) or old in {field.name for field in subscription.payload.fields}:
+        raise Refused("the key belongs to a class")
+    for read in subscription.reads:
+        if read.key == old:
+            symbol = edits.at(read.span)
+            symbol.replace_text(_literal(symbol.expression_at(read.span), old), old, new)
+    for field in subscription.fields:
+        if field.name == old:
+            if len(subscription.fields) < 3 and new in EVENT_NAMES | PAYLOAD_NAMES:
+                raise Refused("the handler would be called with something else")
+            rename_parameter(edits.at(field.span), old, new, edits.evidence)
+
+
+def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
+    span = sent.publication.payload_span
+    if span is None:
+        raise Refused("there is no payload")
+    symbol = edits.at(span)
+    rename_entries(_entries(symbol.expression_at(span), symbol, edits, old), old, new)
+
+
+# --- entries of dict displays -------------------------------------------------------------------
+
+_SHOWING = frozenset({"log", "print", "debug", "info", "warning", "error"})
+
+
+def key_of(node: ast.Constant | ast.keyword) -> str:
+    """Give the key of an entry."""
+    return str(node.arg if isinstance(node, ast.keyword) else node.value)
+
+
+def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
+    """Give these entries another key."""
+    found = list(entries)
+    for symbol, node in found:
+        if isinstance(node, ast.keyword):
+            symbol.replace_name(node, old, new)
+        else:
+            symbol.replace_text(node, old, new)
+    if not found:
+        raise Refused("it is not known where the key is written")
+
+
+def _entries(expression: ast.expr, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
+    """Give where a mapping gets a key: in a display, in `dict(...)`, in a local name or in a method that makes it."""
+    if isinstance(expression, ast.Dict):
+        for key, value in zip(expression.keys, expression.values, strict=True):
+            if key is None:
+                yield from _entries(value, symbol, edits, name)
+            elif isinstance(key, ast.Constant) and key.value == name:
+                yield symbol, key
+    elif isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
+        yield from _entries(expression.left, symbol, edits, name)
+        yield from _entries(expression.right, symbol, edits, name)
+    elif isinstance(expression, ast.Name):
+        yield from _local_entries(expression.id, symbol, edits, name)
+    elif isinstance(expression, ast.Call):
+        is_dict = isinstance(expression.func, ast.Name) and expression.func.id == "dict"
+        yield from (_keywords if is_dict else _made_entries)(expression, symbol, edits, name)
+
+
+def _keywords(call: ast.Call, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            yield symbol, keyword
+    for spread in (*call.args, *(keyword.value for keyword in call.keywords if keyword.arg is None)):
+        yield from _entries(spread, symbol, edits, name)
+
+
+def _local_entries(local: str, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
+    """Follow a name that is bound once in its function and used for nothing else."""
+    nodes = list(ast.walk(symbol.function))
+    uses = [
+        node for node in nodes if isinstance(node, ast.Name) and node.id == local and isinstance(node.ctx, ast.Load)
+    ]
+    stores = [node.targets[0] for node in nodes if isinstance(node, ast.Assign)]
+    stored = [each for each in stores if isinstance(each, ast.Subscript) and each.value in uses]
+    shown = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) in _SHOWING]
+    rest = set(uses) - {each.value for each in stored} - {each for call in shown for each in call.args}
+    if len(rest) > 1:
+        raise Refused("the mapping is used for more than this")
+    yield from _entries(
+        only([value for bound, value in _assigned(symbol.function) if bound == local]), symbol, edits, name
+    )
+    yield from (
+        (symbol, each.slice) for each in stored if isinstance(each.slice, ast.Constant) and each.slice.value == name
+    )
+
+
+def _made_entries(call: ast.Call, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
+    """Follow a call of a function or an own method that nothing else in the project calls."""
+    made = last_name(call.func)
+    is_own = isinstance(call.func, ast.Attribute) and isinstance(symbol.owner, ast.ClassDef)
+    body = symbol.owner.body if is_own and isinstance(symbol.owner, ast.ClassDef) else symbol.tree.body
+    function = only([node for node in body if isinstance(node, Function) and node.name == made])
+    if len(list(calls_of(made, edits.evidence))) != 1:
+        raise Refused("others call it as well")
+    home = edits.at(SourceSpan(symbol.path, function.lineno, function.col_offset, 0, 0))
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and node.value:
+            yield from _entries(node.value, home, edits, name)
+
+
+# --- parameters and arguments -------------------------------------------------------------------
+
+REFLECTING = frozenset({"locals", "vars", "eval", "exec", "globals"})
+
+
+def rename_to_field(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB101: give the parameter the name of the field."""
+    symbol = edits.at(finding.span)
+    old, new = finding.data["parameter"], finding.data["field"]
+    if any(old in call.arguments.names for _, call in _calls(finding.agent, symbol.function.name, edits)):
+        return _rename_field(symbol, new, old)
+    rename_parameter(symbol, old, new, edits.evidence)
+    title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
+    return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB110: one name for what is given and what is taken; the arguments of a call bear the names that are declared."""
+    if "called" in finding.data:
+        return _rename_called(finding, edits)
+    if "agent" not in finding.data:
+        return rename_key(finding, edits)
+    old, new = finding.data["old"], finding.data["new"]
+    callee, method = _consumer(finding, edits.evidence)
+    calls = _calls(callee.name, method.name, edits)
+    odd = [(agent, call) for agent, call in calls if new in call.arguments.names]
+    is_theirs = len({agent.name for agent, _ in odd}) > 1 and not any(old in call.arguments.names for _, call in calls)
+    mine = [call for _, call in odd if call.span == finding.span]
+    if mine and new in {parameter.name for parameter in method.parameters}:
+        return _rename_field(edits.of(method), old, new)
+    if is_theirs or not mine or not list(_arguments_at(edits, mine[0], new)):
+        return _rename_to_producers_name(finding, edits)
+    for agent, call in odd:
+        if agent.name == finding.agent or not edits.is_narrow:
+            rename_entries(_arguments_at(edits, call, new), new, old)
+    affected = {callee.name, *(agent.name for agent, _ in odd)}
+    return Remedy(f"Pass {old!r} instead of {new!r}{edits.where}", "align_schema", affected)
+
+
+def _rename_called(finding: Finding, edits: TokenEdits) -> Remedy:
+    """Call the method that is there."""
+    old, new = finding.data["called"], finding.data["new"]
+    symbol = edits.at(finding.span)
+    node = symbol.expression_at(finding.span)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == old:
+        symbol.replace_attribute(node.func, new)
+    else:
+        symbol.replace_text(_literal(node, old), old, new)
+    return Remedy(f"Call {new!r} instead of {old!r}{edits.where}", "align_schema")
+
+
+def _arguments_at(edits: TokenEdits, call: Call, name: str) -> Iterator[_Entry]:
+    symbol = edits.at(call.span)
+    node = symbol.expression_at(call.span)
+    return _keywords(node, symbol, edits, name) if isinstance(node, ast.Call) else iter(())
+
+
+def _calls(agent: str, method: str, edits: TokenEdits) -> list[tuple[AgentDefinition, Call]]:
+    calls = ((caller, call) for caller in edits.evidence.definitions for call in caller.calls)
+    return [(caller, call) for caller, call in calls if (call.agent, call.method) == (agent, method)]
+
+
+def _rename_field(symbol: Symbol, old: str, new: str) -> Remedy:
+    """Let the schema say what parameter and calls say."""
+    keys = [key for key in schema_display(symbol.function).keys if isinstance(key, ast.Constant) and key.value == old]
+    symbol.replace_text(only(keys), old, new)
+    return Remedy(f"Declare {new!r} instead of {old!r} in {symbol.target}", "align_schema")
+
+
+def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
+    """Let the consumer's parameter, and its field in the schema, bear the name that the producer uses."""
+    old, new = finding.data["old"], finding.data["new"]
+    agent, method = _consumer(finding, edits.evidence)
+    symbol = edits.of(method)
+    rename_parameter(symbol, old, new, edits.evidence)
+    if method.has_schema:
+        _rename_field(symbol, old, new)
+    title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
+    neighbours = (*edits.wiring.neighbours(finding.agent), *edits.wiring.neighbours(agent.name))
+    return Remedy(title, "align_schema", (agent.name, *neighbours))
+
+
+def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, MethodSpec]:
+    agent = next(each for each in evidence.definitions if each.name == finding.data["agent"])
+    method = agent.method(finding.data["method"])
+    if method is None:
+        raise Refused("the consumer is gone")
+    return agent, method
+
+
+def rename_parameter(symbol: Symbol, old: str, new: str, evidence: Evidence) -> None:
+    """Rename a parameter that no call may pass by name, and every use of it in the body."""
+    known = {(call.span.line, call.span.column) for agent in evidence.definitions for call in agent.calls
+             if not call.has_unknown and old not in call.arguments.names}  # fmt: skip
+    for call in calls_of(symbol.function.name, evidence):
+        by_name = {keyword.arg for keyword in call.keywords} if call else {old}
+        if old in by_name or (None in by_name and call and (call.lineno, call.col_offset) not in known):
+            raise Refused("the parameter may be passed by name")
+    taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
+    for node in (inner for statement in symbol.function.body for inner in ast.walk(statement)):
+        if isinstance(node, ast.Name):
+            taken |= {node.id} - {old}
+            if node.id == old:
+                symbol.replace(node, new)
+        elif old in (bound := _names_bound_by(node)):
+            raise Refused("the name means something else as well")
+        else:
+            taken |= bound
+    if taken & {new, *REFLECTING}:
+        raise Refused("the new name is taken, or names are looked up as text")
+    symbol.replace_name(parameter_of(symbol.function, old), old, new)
+
+
+def _names_bound_by(node: ast.AST) -> frozenset[str]:
+    """The plain names in the fields of a node: of definitions, clauses, patterns, imports and `global`."""
+    if isinstance(node, ast.Attribute | ast.keyword | ast.Constant):
+        return frozenset()
+    values = chain.from_iterable(each if isinstance(each, list) else [each] for each in vars(node).values())
+    return frozenset(value for value in values if isinstance(value, str))
+
+
+def calls_of(method: str, evidence: Evidence, *, dropped: bool = True) -> Iterator[ast.Call | None]:
+    """Give every call in the project that is of a method of this name or is given the name; None for what may be one.
+
+    Without those whose result is `dropped`: a statement calls the method and does nothing with what it gives.
+    """
+    for tree in trees_with([method], evidence):
+        if tree is None:
+            yield None
+        nodes = list(ast.walk(tree)) if tree else []
+        values = [node.value for node in nodes if isinstance(node, ast.Expr)]
+        alone = {value.value if isinstance(value, ast.Await) else value for value in values}
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                is_method = last_name(node.func) == method
+                if (is_method and (dropped or node not in alone)) or method in map(_constant, node.args):
+                    yield node
+    yield from (None for agent in evidence.definitions for call in agent.calls if not call.method)
+
+
+def _constant(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else None
+
+
+def _arguments(function: Function) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def parameter_of(function: Function, name: str) -> ast.arg:
+    """Give the parameter of a name."""
+    return only([argument for argument in _arguments(function) if argument.arg == name])
+
+
+def schema_display(function: Function) -> ast.Dict:
+    """Give the display of the input schema that stands in the decorator."""
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and last_name(decorator.func) == "schema_method":
+            named = [keyword.value for keyword in decorator.keywords if keyword.arg == "input_schema"]
+            for schema in (*decorator.args[:1], *named):
+                if isinstance(schema, ast.Dict):
+                    return schema
+    raise Refused("the schema does not stand in the decorator")
