@@ -504,7 +504,8 @@ def reads_of_results(method: Method, view: View) -> Mapping[str, list[KeyRead]]:
     Attributes count as optional: an object of a class may have more than its fields.
     """
     found: dict[str, list[KeyRead]] = {}
-    if any(name in ("call", "request", "agent") for name, _ in view.body.calls) or view.kept:
+    kept = (getattr(getattr(value, "func", None), "attr", "") for value, _ in view.kept.values())
+    if not {"call", "request", "agent"}.isdisjoint(name for name, _ in view.body.calls) or "agent" in kept:
         called = {id(each.func) for each in view.body.method_calls}
         reads = [*_key_reads(method.node.body, view, called)]
         coped = {(name, each.key) for name, each in reads if each.is_optional}
