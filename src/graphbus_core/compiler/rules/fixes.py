@@ -245,6 +245,23 @@ def _catch_exceptions_only(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(f"Let {symbol.target} catch exceptions only", "narrow_except")
 
 
+def _await_answer(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB314: write `await`, or take it away; a generator expression with `await` would be another kind of generator."""
+    symbol = edits.at(finding.span)
+    call = symbol.expression_at(finding.span)
+    above = [node for node in ast.walk(symbol.node) if call in ast.iter_child_nodes(node)]
+    around = (node for node in ast.walk(symbol.node) if isinstance(node, ast.GeneratorExp | ast.JoinedStr))
+    if any(node is call for each in around for node in ast.walk(each)):
+        raise Refused("it stands in a generator expression, or in a text where its place is not known")
+    waiting, text = only(above), symbol.text_of(call)
+    if isinstance(waiting, ast.Await):
+        symbol.replace(waiting, text)
+        return Remedy(f"Do not await what gives nothing in {symbol.target}", "await_answer")
+    needs_brackets = isinstance(waiting, ast.Attribute | ast.Subscript)
+    symbol.replace(call, f"(await {text})" if needs_brackets else f"await {text}")
+    return Remedy(f"Await the answer in {symbol.target}", "await_answer")
+
+
 def _add_guard(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB210: refuse arguments of another type than the schema declares."""
     symbol = edits.at(finding.span)
@@ -405,4 +422,5 @@ MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB210": _add_guard,
     "GB301": _make_default_in_body,
     "GB302": _catch_exceptions_only,
+    "GB314": _await_answer,
 }
