@@ -97,6 +97,9 @@ DEFECTS: dict[str, Defect] = {
         ("mailer", "{address}:", "{adress}:"),
     ),
     "a field left out of a schema": (("mailer", '{"address": str, "subject": str}', '{"address": str}'),),
+    "a list where one is wanted": (
+        ("orders", "sku=sku, quantity=quantity, order", "sku=[sku], quantity=quantity, order"),
+    ),
     "a result as text": (("pricing", '"total": price * quantity', '"total": str(quantity)'),),
     "a read key that is named otherwise": (("mailer", 'amount = event["amount"]', 'amount = event["sum"]'),),
     "a field and its parameter": (("mailer", '"subject": str}', '"headline": str}'),),
