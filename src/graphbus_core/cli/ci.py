@@ -117,7 +117,7 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
         files = generate_github(plan)
     else:
         files = generate_gitlab(plan, is_included=bool(plan.folder) or _has_own_pipeline(top))
-    files = {**files, **({plan.wheel: _own_wheel()} if plan.wheel else {})}
+    files = {**files, **({plan.wheel: own_wheel()} if plan.wheel else {})}
     states = shipping.write(Path(output or os.path.relpath(top)), files, wish)
     if wish.as_json:
         facts = {"forge": forge, "command": plan.command, "python": plan.python, "branch": plan.branch}
@@ -259,7 +259,7 @@ def _no_graphbus(path: str) -> DeployError:
     return DeployError("GBE736", path=path, wheel=f"wheels/{wheel.name_of('graphbus')}", file=shlex.quote(path))
 
 
-def _own_wheel() -> bytes:
+def own_wheel() -> bytes:
     """Pack the GraphBus that runs here.
 
     Raises:
