@@ -127,6 +127,10 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
             console.say("There is no git repository here: a forge reads these files from the top of one.")
         for line in _notes(forge, plan, is_included=plan.included in files):
             console.say(console.plain(line))
+        if plan.wheel and _git(top, "check-ignore", plan.wheel):
+            console.say(
+                f"An ignore file of the project keeps the wheel out: take it in with `git add --force {plan.wheel}`."
+            )
 
 
 def _plan(forge: Forge, given: Mapping[str, Any], root: Path, top: Path) -> PipelinePlan:
