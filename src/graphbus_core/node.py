@@ -140,15 +140,13 @@ class GraphBusNode:
         Log(f"graphbus.agent.{type(self).__name__}").log(level, message, *arguments, stacklevel=2)
 
     def on_start(self) -> Awaitable[None] | None:
-        """Called once, when all agents are connected and before the first event; may be an `async def`."""
-        return None
+        """Called once, when all agents are connected and before the first event. It may be an `async def`."""
 
     def on_stop(self) -> Awaitable[None] | None:
-        """Called once, when no event waits any more, in the reverse order of the starts.
+        """Called once, when no event waits any more, in the reverse order of the starts. It may be an `async def`.
 
-        What it publishes is delivered when all agents have stopped, also to those that have. May be an `async def`.
+        What it publishes is delivered when all agents have stopped, also to those that have.
         """
-        return None
 
     def _connected(self, what: str) -> Connection:
         if self._connection is None:
