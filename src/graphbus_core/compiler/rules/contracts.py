@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
-from graphbus_core.compiler.rules.results import entry_of
+from graphbus_core.compiler.rules.results import container_of
 from graphbus_core.compiler.rules.wiring import (
     Demand,
     Heard,
@@ -23,7 +23,7 @@ from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.schema.compatibility import is_disjoint, why_not
-from graphbus_core.schema.types import ITEM, Field, Schema, Type
+from graphbus_core.schema.types import Field, Schema, Type
 
 # --- GB120: error shapes ------------------------------------------------------------------------
 
@@ -250,15 +250,12 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
         return
     returned = {key for each in method.returned if each.shape for key in each.shape.names}
     for read in {each.key: each for each in reversed(reads)}.values():
-        *path, key = read.key.replace(ITEM, f".{ITEM}").split(".")
-        given = whole
-        for part in path:
-            given = entry_of(given, part)
+        given, key = container_of(whole, read.key)
         declared = [field.name for field in given.fields]
         meant = near_match(key, declared)
         if (
             given.kind == "record"
-            and key not in {*declared, *([] if path else returned)}
+            and key not in {*declared, *(returned if key == read.key else ())}
             and (meant or not read.is_optional)
         ):
             message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
