@@ -67,6 +67,11 @@ class _Agent(NamedTuple):
         """Give the classes behind one in the order of lookup."""
         return self.chain[next(place for place, each in enumerate(self.chain, 1) if each.node is home.node) :]
 
+    @property
+    def is_known_whole(self) -> bool:
+        """False for a class with a base from elsewhere, which may have a constructor, a `request` and a `state` of its own."""
+        return family_of(self.library, self.chain[0]).external <= {NODE, "abc.ABC", "typing.Generic", "typing.Protocol"}
+
     def scope(self, home: ClassSite) -> Scope:
         """Where the decorators of the methods of a class stand."""
         return Scope(self.library, home.module, (home,), in_class_body=True)
@@ -133,7 +138,7 @@ def _check_awaits(agent: _Agent) -> Iterator[_Found]:
     own = frozenset(method.node.name for _, method in agent.every)
     exposed = {spec.name for spec in agent.definition.methods if spec.has_schema}
     exposed |= {heard.method for heard in agent.definition.subscriptions}
-    for home, method in agent.methods:
+    for home, method in agent.methods if agent.is_known_whole else ():
         if isinstance(method.node, ast.AsyncFunctionDef) and method.body.calls:
             for node, message, hint in check_awaits(method, own, method.node.name in exposed):
                 yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint
@@ -145,7 +150,7 @@ _MAKING = frozenset({"__init__", "__post_init__"})
 def _check_making(agent: _Agent) -> Iterator[_Found]:
     """Find what an agent uses before it is connected, directly or by a method of its own."""
     methods = {method.node.name: method for _, method in agent.every}
-    for home, method in agent.methods:
+    for home, method in agent.methods if agent.is_known_whole else ():
         if method.node.name not in _MAKING:
             continue
         yield from _check_super(agent, home, method)
@@ -182,7 +187,7 @@ def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[_Fo
     is_next = not any(
         "__init__" in each.module.class_bindings(each.node).first or each.node.decorator_list for each in bases
     )
-    if not is_next or family_of(agent.library, agent.chain[0]).external - {NODE, "abc.ABC"}:
+    if not is_next:
         return
     for node in own_nodes(method.node):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__":
@@ -192,6 +197,8 @@ def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[_Fo
                 yield "GB315", home, node, message, f"Write `super().__init__()`. {_NO_BUS}"
 
 
+_NAMING = frozenset({"connect", "agent", "depends_on", "isinstance", "issubclass", "super", "cast"})
+"""What takes a class and makes no object of it with arguments."""
 _NO_BUS = "An agent is given no bus: it publishes with `self.publish(...)`, from `on_start` on."
 _NO_ARGUMENTS = (
     "Set it up in `on_start`, give a default, or name a `factory` in [tool.graphbus.runtime] that makes the agents."
@@ -200,7 +207,7 @@ _NO_ARGUMENTS = (
 
 def check_constructors(wiring: Wiring) -> Iterator[Finding]:
     """Find agents that a graph cannot make, since it makes them without arguments."""
-    if getattr(wiring.evidence.config.settings.runtime, "factory", ""):
+    if wiring.evidence.config.settings.runtime.factory:
         return
     seen: set[SourceSpan] = set()
     for agent in wiring.asked:
@@ -215,10 +222,14 @@ def check_constructors(wiring: Wiring) -> Iterator[Finding]:
 
 
 def _is_made(name: str, wiring: Wiring) -> bool:
-    """True when code of the project may make the agent itself, with arguments."""
+    """True when code of the project may make the agent itself: calls it with arguments, or hands it to what may."""
     for tree in trees_with([name], wiring.evidence):
-        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
-        if tree is None or any(last_name(call.func) == name and (call.args or call.keywords) for call in calls):
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ():
+            given = [*call.args, *(each.value for each in call.keywords)]
+            called = last_name(call.func)
+            if (called == name and given) or (called not in _NAMING and name in map(last_name, given)):
+                return True
+        if tree is None:
             return True
     return False
 
