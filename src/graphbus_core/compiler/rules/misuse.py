@@ -46,22 +46,19 @@ _Found = tuple[str, ClassSite, ast.expr | ast.stmt, str, str]
 
 
 class _Agent(NamedTuple):
-    """An agent class while its syntax tree is there; `chain` is the class and its bases, `every` all of its methods."""
+    """An agent class while its syntax tree is there.
+
+    Attributes:
+        every: All of its methods.
+        methods: Those of them that are not in a base which is an agent, and so checked for itself.
+        chain: The class and its bases.
+    """
 
     library: Library
     definition: AgentDefinition
     every: Methods
+    methods: Methods
     chain: Sequence[ClassSite]
-
-    @property
-    def methods(self) -> Iterator[tuple[ClassSite, Method]]:
-        """Its methods, without those of a base that is an agent and so checked for itself."""
-        return ((home, method) for home, method in self.every if self.has_to_check(home))
-
-    def has_to_check(self, home: ClassSite) -> bool:
-        """True for the class itself, and for a base that is no agent."""
-        is_agent = is_node_class(self.library, home) and not is_abstract(self.library, home)
-        return home.node is self.chain[0].node or not is_agent
 
     def bases_of(self, home: ClassSite) -> Sequence[ClassSite]:
         """Give the classes behind one in the order of lookup."""
@@ -82,12 +79,19 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
     found = [*check_imports(file), *check_topics(file), *check_annotations(file)]
     for tree, definition, methods in file.agents:
         found += check_class(tree, definition, file.module.source, {each.node.name: each.body for _, each in methods})
-        agent = _Agent(file.library, definition, methods, class_chain(file.library, ClassSite(file.module, tree)))
+        others = {id(home.node) for home, _ in methods if home.node is not tree and _is_agent(home, file.library)}
+        own = tuple((home, method) for home, method in methods if id(home.node) not in others)
+        sites = class_chain(file.library, ClassSite(file.module, tree))
+        agent = _Agent(file.library, definition, methods, own, sites)
         for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
             span, data = span_of(home.module.path, node), {"call": ast.unparse(node)} if code == "GB314" else None
             severity: Severity = "warning" if code == "GB318" else "error"
             found.append(report(code, definition.name, span, message, hint, severity=severity, data=data))
     return tuple(found)
+
+
+def _is_agent(home: ClassSite, library: Library) -> bool:
+    return is_node_class(library, home) and not is_abstract(library, home)
 
 
 # --- GB312, GB313, GB317: decorators and topics ---------------------------------------------------
