@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, cast, overload
 
 from graphbus_core.errors import RunError, did_you_mean
@@ -139,11 +139,11 @@ class GraphBusNode:
         """Write a line to the log of this agent, `graphbus.agent.<name>`."""
         Log(f"graphbus.agent.{type(self).__name__}").log(level, message, *arguments, stacklevel=2)
 
-    def on_start(self) -> None:
-        """Called once, when all agents are connected and before the first event."""
+    def on_start(self) -> Awaitable[None] | None:
+        """Called once, when all agents are connected and before the first event. It may be an `async def`."""
 
-    def on_stop(self) -> None:
-        """Called once, when no event waits any more, in the reverse order of the starts.
+    def on_stop(self) -> Awaitable[None] | None:
+        """Called once, when no event waits any more, in the reverse order of the starts. It may be an `async def`.
 
         What it publishes is delivered when all agents have stopped, also to those that have.
         """

@@ -158,6 +158,7 @@ def _misfit(wanted: Type, value: object, path: str) -> Problem:
 _IS: dict[str, Callable[[object], bool]] = {
     "unknown": lambda _value: True,
     "any": lambda _value: True,
+    "result": lambda _value: True,
     "null": lambda value: value is None,
     "bool": lambda value: value is True or value is False,
     "int": is_int,

@@ -25,6 +25,7 @@ CHOICE = Type("literal", values=("a", 1, None))
 TYPES: list[tuple[Type, list[Any], list[Any]]] = [
     (UNKNOWN, [None, 1, object()], []),
     (ANY, [None, 1, object()], []),
+    (Type("result", name="Pricing.quote", values=("amount",)), [None, 1, object()], []),
     (NULL, [None], [0, "", False]),
     (BOOL, [True, False], [0, 1, None]),
     (INT, [0, -3, 10**30], [True, 1.0, "1", None]),
