@@ -60,6 +60,16 @@ DECORATORS = {
             @subscribe(["/A", "/B"])  #! GB313
             def on_x(self, event): ...
     """,
+    "options without a topic": """
+        class A(GraphBusNode):
+            @subscribe(retries=3)  #! GB312
+            def on_x(self, event): ...
+    """,
+    "a list by its keyword": """
+        class A(GraphBusNode):
+            @subscribe(topic=["/A", "/B"])  #! GB313
+            def on_x(self, event): ...
+    """,
     "a tuple": """
         class A(GraphBusNode):
             @subscribe(("/A", "/B"))  #! GB313
@@ -133,7 +143,7 @@ RIGHT_DECORATORS = {
             def on_x(self, event): ...
             @subscribe(*TOPICS)
             def on_y(self, event): ...
-            @subscribe(topic=A_TOPIC)
+            @subscribe(topic=A_TOPIC, retries=2)
             def on_z(self, event): ...
             @subscribe("/A")
             @subscribe("/B")

@@ -112,27 +112,23 @@ def _check_decorators(agent: _Agent) -> Iterator[_Found]:
 
 def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: str) -> Iterator[_Found]:
     """Find a decorator without a topic, and what is no topic: a display, also by its name, and a constant that is no text."""
-    call = decorator.call
-    if call is None or not (call.args or call.keywords):
-        message = f"@{name} in {home.node.name} is given no topic, and so replaces what it stands above by a function"
+    given = decorator.call.args if decorator.call else []
+    named = [each for each in decorator.call.keywords if each.arg in ("topic", None)] if decorator.call else []
+    topics = [*given, *(each.value for each in named if each.arg)]
+    if not (given or named):
+        message = f"@{name} in {home.node.name} is given no topic"
         yield "GB312", home, decorator.node, message, f'Write `@{name}("/Order/Created")`.'
-        return
-    for topic in call.args if decorator.name == _SUBSCRIBE else call.args[:1]:
-        named = topic.id if isinstance(topic, ast.Name) else ""
-        target = resolve(topic, agent.scope(home)) if named else None
-        is_known = isinstance(target, Symbol) and named not in target.module.bindings.rebound
+    for topic in topics if decorator.name == _SUBSCRIBE else topics[:1]:
+        constant = topic.id if isinstance(topic, ast.Name) else ""
+        target = resolve(topic, agent.scope(home)) if constant else None
+        is_known = isinstance(target, Symbol) and constant not in target.module.bindings.rebound
         value = target.node if is_known and isinstance(target, Symbol) else topic
         is_constant = isinstance(topic, ast.Constant) and not isinstance(topic.value, str)
         if is_constant or isinstance(value, ast.List | ast.Tuple | ast.Set):
             message = f"@{name} in {home.node.name} takes {ast.unparse(value)} where a topic belongs"
-            several = f"Write `@subscribe({f'*{named}' if named else 'A, B'})`."
-            yield (
-                "GB313",
-                home,
-                topic,
-                message,
-                several if decorator.name == _SUBSCRIBE else "Write one line for each topic.",
-            )
+            several = f"Write `@subscribe({f'*{constant}' if constant else 'A, B'})`."
+            hint = several if decorator.name == _SUBSCRIBE else "Write one line for each topic."
+            yield "GB313", home, topic, message, hint
 
 
 # --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
@@ -167,13 +163,8 @@ def _check_making(agent: _Agent) -> Iterator[_Found]:
             if used:
                 way = f"self.{name}, and by that self.{min(used)}," if helper else f"self.{name}"
                 message = f"{home.node.name}.{method.node.name} uses {way} before the agent is connected"
-                yield (
-                    "GB316",
-                    home,
-                    node,
-                    message,
-                    "Do it in `on_start`, which is called when all agents are connected.",
-                )
+                hint = "Do it in `on_start`, which is called when all agents are connected."
+                yield "GB316", home, node, message, hint
 
 
 def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
@@ -188,10 +179,8 @@ def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
 def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[_Found]:
     """Find `super().__init__(bus)` where the next constructor is that of GraphBusNode."""
     bases = agent.bases_of(home)
-    is_next = not any(
-        "__init__" in each.module.class_bindings(each.node).first or each.node.decorator_list for each in bases
-    )
-    if not is_next:
+    names = {name for each in bases for name in each.module.class_bindings(each.node).first}
+    if "__init__" in names or any(each.node.decorator_list for each in bases):  # a dataclass makes its constructor
         return
     for node in own_nodes(method.node):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__":
@@ -244,16 +233,16 @@ def _is_made(name: str, wiring: Wiring) -> bool:
 def _check_overrides(agent: _Agent) -> Iterator[_Found]:
     for home, method in agent.methods if len(agent.chain) > 1 else ():
         name, kept = method.node.name, {decorator.name for decorator in method.effective}
-        below = (
-            (base, each) for base in agent.bases_of(home) for each in methods_of(base.node.body) if each.name == name
-        )
-        base, overridden = next(below, (home, method.node))
+        written = ((base, each) for base in agent.bases_of(home) for each in methods_of(base.node.body))
+        base, overridden = next((pair for pair in written if pair[1].name == name), (home, method.node))
         for decorator in read_decorators(overridden.decorator_list, agent.scope(base)) if base is not home else ():
             if decorator.name in (_SUBSCRIBE, _SCHEMA) and decorator.name not in kept:
                 loss = "hears nothing" if decorator.name == _SUBSCRIBE else "cannot be called over the bus"
                 message = f"{home.node.name}.{name} overrides {base.node.name}.{name} without its decorator, and {loss}"
-                written = f"Write `@{ast.unparse(decorator.node)}` above it as well"
-                yield "GB318", home, method.node, message, f"{written}; `{name} = None` says that this is meant."
+                hint = (
+                    f"Write `@{ast.unparse(decorator.node)}` above it as well; `{name} = None` says that this is meant."
+                )
+                yield "GB318", home, method.node, message, hint
 
 
 def _check_events(agent: _Agent) -> Iterator[_Found]:
@@ -284,9 +273,8 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
             bases = map(last_name, node.bases) if isinstance(node, ast.ClassDef) else ()
             if "GraphBusNode" in bases and isinstance(node, ast.ClassDef) and node.name not in wiring.agents:
                 message = f"{node.name} is in no graph: {path} is not read, since its name is that of a test or hidden"
-                yield report(
-                    "GB320", "", span_of(path, node), message, "Give the file another name.", severity="warning"
-                )
+                hint = "Give the file another name."
+                yield report("GB320", "", span_of(path, node), message, hint, severity="warning")
 
 
 _CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (
