@@ -22,10 +22,13 @@ from graphbus_core.model.agent import (
     AgentDefinition,
     Call,
     MethodSpec,
+    Publication,
     SourceSpan,
 )
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
+from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.types import UNKNOWN
 
 _Entry = tuple[Symbol, ast.Constant | ast.keyword]
 
@@ -151,11 +154,38 @@ def said_by_reader(finding: Finding, edits: TokenEdits) -> str:
     """Give the key that is sent and that a reader calls what it reads: `total = event["sum"]`; else the empty string."""
     heard = _handler(finding, edits.wiring)
     keys = frozenset().union(*map(_sent_keys, _reaching(heard, edits.wiring))) - _asked(heard)
+    return _said(finding, keys, edits)
+
+
+def _said(finding: Finding, keys: Collection[str], edits: TokenEdits) -> str:
     symbol = edits.at(finding.span)
     for name, value in _assigned(symbol.node):
         if name in keys and isinstance(value, ast.Subscript) and value.slice in symbol.nodes_at(finding.span):
             return name
     return ""
+
+
+def rename_key_of_result(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB111: read the key that the other end declares, wherever the agent reads the other one of this result."""
+    old = finding.data["old"]
+    new = finding.data["new"] or _said(finding, finding.data["wanted"].split(), edits)
+    agent = edits.wiring.agents[finding.agent]
+    sources: list[Call | Publication] = [*agent.calls, *agent.publications]
+    read = [(_source(each), read) for each in sources for read in each.reads]
+    mine = only([pair for pair in read if pair[1].span == finding.span][:1])
+    for source, each in read:
+        if new and (source, each.key) == (mine[0], mine[1].key):
+            symbol = edits.at(each.span)
+            node = symbol.expression_at(each.span)
+            if isinstance(node, ast.Attribute) and node.attr == old:
+                symbol.replace_attribute(node, new)
+            else:
+                symbol.replace_text(_literal(node, old), old, new)
+    return Remedy(f"Read {new!r} instead of {old!r}{edits.where}", "align_schema")
+
+
+def _source(given: Call | Publication) -> tuple[str, ...]:
+    return (given.agent, given.method) if isinstance(given, Call) else (given.topic,)
 
 
 def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
@@ -559,6 +589,26 @@ def _arguments(function: Function) -> list[ast.arg]:
 def parameter_of(function: Function, name: str) -> ast.arg:
     """Give the parameter of a name."""
     return only([argument for argument in _arguments(function) if argument.arg == name])
+
+
+def declare_as_annotated(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB106: let the schema say what the signature says, and what some agent gives."""
+    name, method = finding.data["parameter"], edits.wiring.agents[finding.agent].method(finding.data["method"])
+    symbol = edits.at(finding.span)
+    display = schema_display(symbol.function)
+    annotation = parameter_of(symbol.function, name).annotation
+    calls = _calls(finding.agent, symbol.function.name, edits)
+    given = [field.type for _, call in calls if (field := call.arguments.get(name))]
+    wanted = next((each.type for each in method.parameters if each.name == name), UNKNOWN) if method else UNKNOWN
+    if annotation is None or isinstance(annotation, ast.Constant) or not given:
+        raise Refused("nothing tells which one is right")
+    if any(each.kind in ("unknown", "any", "result") or why_not(wanted, each) for each in given):
+        raise Refused("not every call fits the signature")
+    pairs = zip(display.keys, display.values, strict=True)
+    value = only([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
+    symbol.replace(value, symbol.text_of(annotation))
+    neighbours = edits.wiring.neighbours(finding.agent)
+    return Remedy(f"Declare {name!r} of {symbol.target} as it is annotated", "align_schema", neighbours)
 
 
 def schema_display(function: Function) -> ast.Dict:
