@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from itertools import chain
 
 from graphbus_core.compiler.reading.syntax import type_parameters
+from graphbus_core.compiler.rules.names import slip_of
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
 from graphbus_core.compiler.rules.wiring import Evidence, Heard, Sent, Wiring, last_name, trees_with
-from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import (
     EVENT_NAMES,
     PAYLOAD_NAMES,
@@ -34,46 +33,6 @@ _Entry = tuple[Symbol, ast.Constant | ast.keyword]
 
 # --- which of two names is the wrong one --------------------------------------------------------
 
-_FORMS = (("s", 1), ("ed", 1), ("ed", 2), ("ing", 3))
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-
-
-def _slip(names: tuple[str, str], evidence: Evidence, beyond: Collection[SourceSpan]) -> str:
-    """Give the one of two names whose only other word is written nowhere else in the project; empty: none is."""
-    ours, theirs = map(_words, names)
-    different = [pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
-    if len(ours) != len(theirs) or len(different) != 1:
-        return ""
-    known = [_is_written(word, names, evidence, beyond) for word in different[0]]
-    if not any(known):
-        raise Refused("either name may be the slip")
-    return "" if all(known) else names[known[0]]
-
-
-def _words(text: str) -> list[str]:
-    return [word.lower() for word in _WORDS.findall(text)]
-
-
-def _stems(word: str) -> set[str]:
-    """Give a word and what it may be a form of: `update` of `updated`."""
-    return {word, *(word[:-drop] for ending, drop in _FORMS if word.endswith(ending) and len(word) - drop > 2)}
-
-
-def _is_written(word: str, names: Iterable[str], evidence: Evidence, beyond: Collection[SourceSpan]) -> bool:
-    """Tell whether a word is used otherwise than in the literals of two names, and beyond some methods."""
-    for file in evidence.index.files:
-        with suppress(BuildError):  # a file that cannot be read is no evidence
-            source = evidence.source(file.path)
-            text = source.text
-            for span in beyond:
-                text = text.replace(source.span_bytes(span).decode(), "") if span.path == file.path else text
-            for name in names:
-                text = text.replace(f'"{name}"', "").replace(f"'{name}'", "")
-            found = [stem for stem in _stems(word) if stem in text.lower()]
-            if not set(found).isdisjoint(_words(text) if found else ()):
-                return True
-    return False
-
 
 def _is_giver_wrong(
     names: tuple[str, str],
@@ -83,8 +42,8 @@ def _is_giver_wrong(
     beyond: Collection[SourceSpan] = (),
 ) -> bool:
     """Decide between the name that is given and the one that is taken; methods `beyond` have it as their own name."""
-    slip = _slip(names, evidence, beyond)
-    if not slip and len(takers) > 1 < len(givers):
+    slip = slip_of(names, evidence, beyond)
+    if slip is None or (not slip and len(takers) > 1 < len(givers)):
         raise Refused("either name may be meant")
     return slip == names[0] if slip else len(takers) > 1
 
