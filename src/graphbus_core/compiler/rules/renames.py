@@ -43,7 +43,10 @@ def _is_giver_wrong(
 ) -> bool:
     """Decide between the name that is given and the one that is taken; methods `beyond` have it as their own name."""
     slip = slip_of(names, evidence, beyond)
-    if slip is None or (not slip and len(takers) > 1 < len(givers)):
+    is_open = slip is None and is_topic_or_pattern(
+        names[0]
+    )  # a key is called as its sender calls it; nobody owns a topic
+    if is_open or (not slip and len(takers) > 1 < len(givers)):
         raise Refused("either name may be meant")
     return slip == names[0] if slip else len(takers) > 1
 
