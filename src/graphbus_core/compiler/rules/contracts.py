@@ -260,10 +260,10 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
         ):
             message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
             hint = f"Did you mean {meant!r}?" if meant else f"What is there: {', '.join(declared) or 'nothing'}."
-            data = {"old": key, "new": meant} if meant else None
+            data = {"old": key, "new": meant, "wanted": " ".join(declared)}
             place = method.schema_span or method.span
             related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
-            yield report("GB111", reader, read.span, message, hint, related=related, data=data, is_fixable=False)
+            yield report("GB111", reader, read.span, message, hint, related=related, data=data)
 
 
 # --- results that are handed on without a word in the code ------------------------------------
@@ -410,9 +410,9 @@ class _Contract:
             name, reason = f"{self._name} takes {field.name!r}", why_not(parameter.type, field.type)
             if reason:
                 message = f"{name} as {parameter.type}, but its input_schema says {field.type}: {reason}"
-                yield self._finding(
-                    "GB106", parameter.span, message, "Make the schema and the annotation say the same."
-                )
+                hint = "Make the schema and the annotation say the same."
+                data = {"parameter": field.name, "method": self._method.name}
+                yield self._finding("GB106", parameter.span, message, hint, data=data)
             if not (field.required or parameter.has_default):
                 message = f"{name} in any case, but its input_schema lets it be left out"
                 hint = f"Give {field.name!r} a default, or do not mark it as NotRequired in the schema."
