@@ -190,6 +190,8 @@ def type_name(kind: object) -> str:
     simple: dict[object, str] = {str: "string", int: "whole number", float: "number", bool: "true or false"}
     if kind in simple:
         return simple[kind]
+    if str(kind).startswith("bool |"):
+        return 'true, false or `"auto"`'
     choices = re.fullmatch(r"typing\.Literal\[(.*)\]", str(kind))
     if choices:
         return " or ".join(f"`{choice.strip()}`" for choice in choices[1].replace("'", '"').split(","))

@@ -170,6 +170,8 @@ def _expected(hint: Any) -> str:
     choices = get_args(hint)
     if choices and all(isinstance(choice, str) for choice in choices):
         return " or ".join(f'"{choice}"' for choice in choices)
+    if bool in choices:
+        return f"true, false or {_expected(choices[1])}"
     if get_origin(hint) is dict:
         return f"a table of {_several(choices[1])}"
     if get_origin(hint) is not tuple and any(get_origin(choice) is tuple for choice in choices):

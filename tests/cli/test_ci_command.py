@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from graphbus_core import __version__
 from graphbus_core.cli import main
 from tests.project_files import write_project
 from tests.unit.editing.git_project import git, make_repository
@@ -156,8 +158,69 @@ def test_a_repository_without_main_ships_from_the_branch_that_it_has(
 # --- where GraphBus comes from -----------------------------------------------------------------
 
 
+@pytest.mark.parametrize("forge", ["github", "gitlab"])
+@pytest.mark.parametrize("template", ["shop", "hello", "news", "blank"])
+def test_a_new_project_has_its_pipeline_without_another_file(
+    template: str, forge: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["init", str(tmp_path / "new"), "--template", template]) == 0
+    monkeypatch.chdir(tmp_path / "new")
+    git(tmp_path / "new", "init", "-q", "-b", "main")
+    assert main(["ci", forge]) == 0
+    wheel = Path(f".{forge}/graphbus/graphbus-{__version__}-py3-none-any.whl")
+    assert wheel.is_file()
+    text = (WORKFLOW if forge == "github" else Path(".gitlab-ci.yml")).read_text()
+    assert f'python -m pip install --requirement "$listed" pytest {wheel}\n' in text
+    assert "requirements.txt" not in text
+    assert main(["ci", forge, "--check"]) == 0
+
+
+LISTED = """
+    [project]
+    name = "mail"
+    dependencies = ["graphbus @ https://wheels.example.org/graphbus.whl", "httpx>=0.28"]
+    [dependency-groups]
+    dev = ["hypothesis", {include-group = "more"}]
+    more = ["ruff"]
+    [tool.graphbus.gate]
+    test_command = ["make", "test"]
+"""
+
+
+def test_a_project_that_lists_graphbus_brings_no_copy_of_it(shop: Path, capsys: Streams) -> None:
+    (shop / "requirements.txt").unlink()
+    write_project(shop, {"pyproject.toml": LISTED})
+    assert main(["ci", "github"]) == 0
+    assert not (shop / ".github" / "graphbus").exists()
+    script = (shop / WORKFLOW).read_text()
+    assert 'python -m pip install --requirement "$listed"\n' in script
+    begin = script.index("          import tomllib")
+    reader = textwrap.dedent(script[begin : script.index("          END")])
+    told = subprocess.run([sys.executable, "-c", reader], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == ["graphbus @ https://wheels.example.org/graphbus.whl", "httpx>=0.28", "hypothesis"]
+    write_project(
+        shop, {"pyproject.toml": LISTED.replace("graphbus @ https://wheels.example.org/graphbus.whl", "graphbus")}
+    )
+    capsys.readouterr()
+    said = refusal(capsys, "github")
+    assert "pyproject.toml" in said
+    assert "[GBE739]" in said
+
+
+def test_a_project_below_the_top_takes_the_copy_of_graphbus_from_there(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_project(shop / "services" / "mail", {"pyproject.toml": "", "agents/a.py": AGENT})
+    monkeypatch.chdir(shop / "services" / "mail")
+    assert main(["ci", "github"]) == 0
+    text = (shop / ".github/workflows/graphbus-mail.yml").read_text()
+    assert f"pytest ../../.github/graphbus/graphbus-{__version__}-py3-none-any.whl\n" in text
+    assert (shop / ".github/graphbus").is_dir()
+
+
 def test_without_a_file_that_says_what_to_install_nothing_is_written(shop: Path, capsys: Streams) -> None:
     (shop / "requirements.txt").unlink()
+    (shop / "pyproject.toml").unlink()
     said = refusal(capsys, "github")
     assert "requirements.txt does not exist" in said
     assert "pytest > requirements.txt" in said, "the command that writes it can be copied"

@@ -139,6 +139,48 @@ def test_a_place_that_cannot_be_written_leaves_no_half_of_the_pair(
     assert files(shop) == before
 
 
+def placed(folder: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Generate an agent in a project of these files, without saying where."""
+    write_project(folder, files)
+    monkeypatch.chdir(folder)
+    return generate("ShippingService")
+
+
+def test_without_a_folder_agents_the_new_one_stands_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"pyproject.toml": PYPROJECT, "src/shop/__init__.py": "", "src/shop/orders.py": ORDERS}
+    assert placed(tmp_path, files, monkeypatch) == 0
+    assert (tmp_path / "src/shop/shipping_service.py").is_file()
+    assert "from shop.shipping_service import" in (tmp_path / "tests/test_shipping_service.py").read_text()
+    monkeypatch.chdir(tmp_path / "tests")
+    assert generate("BillingService") == 0
+    assert (tmp_path / "src/shop/billing_service.py").is_file()
+
+
+@pytest.mark.parametrize("files", [{}, {"pyproject.toml": PYPROJECT}], ids=["no project", "an empty project"])
+def test_the_first_agent_makes_the_folder(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert placed(tmp_path, files, monkeypatch) == 0
+    assert (tmp_path / "agents/shipping_service.py").is_file()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
+def test_agents_in_several_folders_ask_for_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"pyproject.toml": PYPROJECT, "a/orders.py": ORDERS, "b/mail.py": ORDERS.replace("OrderProcessor", "Mail")}
+    assert placed(tmp_path, files, monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert "several folders: a, b. [GBE162]" in said
+    assert "--path a" in said
+
+
 def test_json_lists_the_files(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert generate("NewService", "--json") == 0
     document = json.loads(capsys.readouterr().out)

@@ -225,12 +225,16 @@ REFUSED = {
     "an empty variable as old state": (["contract", "diff", ""], 2, "GBE110", "OLD is empty"),
     "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is no version"),
     "damaged artifacts": (["contract", "damaged"], 6, "GBE5", ""),
+    "half of a build": (["contract", "half"], 6, "GBE501", "manifest.json is missing"),
+    "half of a build as a state": (["contract", "diff", "HEAD", "half"], 6, "GBE501", "manifest.json is missing"),
 }
 
 
 def test_what_cannot_be_done_is_refused(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shop / "empty").mkdir()
     (shop / "damaged").mkdir()
+    (shop / "half").mkdir()
+    (shop / "half" / "agents.json").write_text("{}", encoding="utf-8")
     (shop / "damaged" / "manifest.json").write_text('{"schema_version": 99}', encoding="utf-8")
     for case, (arguments, status, code, sentence) in REFUSED.items():
         assert main(arguments) == status, case

@@ -351,7 +351,7 @@ def test_without_watchfiles_it_says_what_to_install(
     assert main(command) == 2
     told = capsys.readouterr().err
     assert "GBE163" in told
-    assert "pip install 'graphbus[watch]'" in told
+    assert "pip install '.[watch]'" in told
 
 
 @pytest.mark.parametrize("other", [["--json"], ["--entrypoint", "visits:come"]])

@@ -218,7 +218,7 @@ def test_replay_as_json(run, letters: Path, shop: Path) -> None:
 
 
 def test_letters_without_a_handler_or_a_payload_are_told_and_kept(run, shop: Path) -> None:
-    keep(shop, letter("/Order/Placed", {}, "Carrier.gone"), letter("/Order/Placed", {"x": {1}}, "Carrier.book"))
+    keep(shop, letter("/Order/Placed", {}, "Carrier.gone"), letter("/Order/Placed", {"x": {1j}}, "Carrier.book"))
     shown = run("dlq", "replay", "--all")
     assert shown.status == 7
     assert "There is no handler Carrier.gone of /Order/Placed in this graph any more" in shown.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -117,15 +118,25 @@ def files_of(root: Path) -> list[str]:
     return sorted(path for path in made if not path.startswith((".graphbus/", "docker/graphbus_runtime")))
 
 
-def test_without_an_engine_the_files_are_written_and_the_command_is_shown(
+def test_without_an_engine_the_files_are_written_and_the_status_says_that_there_is_no_image(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["docker", "build"]) == 0
+    assert main(["docker", "build"]) == 8
     assert files_of(shop) == WRITTEN
     said = capsys.readouterr()
     assert "written      Dockerfile\n" in said.out
-    assert "There is neither docker nor podman: nothing was built. To build it:\n" in said.err
-    assert "  docker build --tag the-shop:1.4.2-local .\n" in said.err
+    assert "docker or podman was not found. [GBE704]" in said.err
+    assert "`docker build --tag the-shop:1.4.2-local .`" in said.err
+    assert main(["docker", "build", "--no-build"]) == 0
+    assert "GBE704" not in capsys.readouterr().err
+
+
+def test_the_document_of_a_build_without_an_engine_comes_with_the_status(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["docker", "build", "--json"]) == 8
+    document = json.loads(capsys.readouterr().out)
+    assert (document["is_built"], document["files"]["Dockerfile"]) == (False, "new")
 
 
 def test_only_what_a_run_needs_is_let_through(shop: Path) -> None:
@@ -170,7 +181,7 @@ def test_a_dockerfile_of_the_user_is_not_overwritten(shop: Path, capsys: pytest.
     assert "-FROM scratch\n" in capsys.readouterr().out
     assert main(["docker", "build", "--check"]) == 8
     assert "[GBE706]" in capsys.readouterr().err
-    assert main(["docker", "build", "--force"]) == 0
+    assert main(["docker", "build", "--no-build", "--force"]) == 0
     assert "overwritten  Dockerfile" in capsys.readouterr().out
 
 
@@ -243,8 +254,8 @@ class TestWithAnEngine:
         terminal.install("docker")
         terminal.variables["SILENT"] = "1"
         done = terminal.type("build")
-        assert (done.returncode, terminal.asked) == (0, [])
-        assert "The engine of docker does not answer (Cannot connect to the engine): nothing was built." in done.stderr
+        assert (done.returncode, terminal.asked) == (8, [])
+        assert "its engine does not answer: Cannot connect to the engine. [GBE715]" in done.stderr
         assert "[GBE715]" in terminal.type("build", "--run", "--force").stderr
         assert "[GBE715]" in terminal.type("run").stderr
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import main
+from graphbus_core.llm import sdk
 from tests.fakes.model_server import KEY, KEY_VARIABLE, Answer, Failure, ModelServer, Reply, Request
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -67,6 +68,29 @@ def test_a_key_is_told_to_be_there_and_never_shown(
     out = capsys.readouterr().out
     assert "would use anthropic:claude-sonnet-5-5: ANTHROPIC_API_KEY is set." in out
     assert KEY not in out
+
+
+@pytest.mark.parametrize("model", [[], ["--model", "anthropic"]], ids=["the rules", "a model"])
+def test_a_library_that_all_providers_need_is_named_once(
+    model: list[str], here: Path, capsys: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sdk, "find_spec", lambda _name: None)
+    assert main(["doctor", *model]) == (5 if model else 0)
+    out = capsys.readouterr().out
+    assert out.count("is not installed") == 1
+    assert (
+        "✗ No provider can be asked: pydantic_ai is not installed. In a checkout of GraphBus run `pip install '.[llm]'`"
+        in out
+    )
+    assert out.count("OPENROUTER_API_KEY is not set") == 1
+
+
+def test_a_library_that_some_providers_need_names_these(
+    here: Path, capsys: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sdk, "find_spec", lambda name: None if name == "anthropic" else object())
+    assert main(["doctor"]) == 0
+    assert "✗ None of anthropic can be asked: anthropic is not installed." in capsys.readouterr().out
 
 
 def test_a_model_that_cannot_be_asked_is_status_5(here: Path, capsys: Streams) -> None:

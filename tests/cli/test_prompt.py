@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 from tests.project_files import write_project
 
 SHOP = """
-    import pathlib, threading, time
+    import pathlib, signal, threading, time
     from graphbus_core import GraphBusNode, schema_method, subscribe
 
     class Shop(GraphBusNode):
@@ -60,6 +60,14 @@ SHOP = """
                     pass
                 self.publish("/Shop/Sold", {"sku": "later", "count": 1})
             threading.Thread(target=sell, daemon=True).start()
+
+        @schema_method(input_schema={})
+        def end_unnoticed(self) -> None:
+            threading.Thread(target=self._end_unnoticed, daemon=True).start()
+
+        def _end_unnoticed(self):
+            time.sleep(0.5)
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)  # noted, but no call of the main thread is interrupted
 
         @schema_method(input_schema={})
         def leave(self) -> None:
@@ -288,6 +296,32 @@ def test_an_event_is_not_waited_for_longer_than_what_comes_of_it(shop: Path) -> 
         person.presses(CTRL_C, "Interrupted.")
         person.types("publish /Shop/Sold sku=cup count=1")
         person.sees("1 event, 1 delivery\n", timeout_s=PATIENCE_S)
+
+
+def test_a_signal_that_interrupts_no_reading_is_noticed_all_the_same(shop: Path) -> None:
+    """As one that comes in the instant in which the prompt appears: Python has noted it before the reading began."""
+    with Person(["run", "-i"], shop) as person:
+        person.sees(READY)
+        person.types("call Shop.end_unnoticed")
+        person.sees(READY)
+        person.sees("[Shop] closed")
+        assert person.leaves() == 0
+
+
+def test_a_signal_that_interrupts_no_reading_from_a_pipe_is_noticed_all_the_same(shop: Path) -> None:
+    command = [sys.executable, "-m", "graphbus_core", "run", "-i"]
+    with subprocess.Popen(
+        command, cwd=shop, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("call Shop.end_unnoticed\n")
+        process.stdin.flush()
+        try:
+            assert process.wait(timeout=PATIENCE_S) == 0
+            assert "[Shop] closed" in process.stderr.read()
+        finally:
+            process.kill()
 
 
 def test_ctrl_c_interrupts_a_handler_and_the_prompt_comes_back(shop: Path) -> None:

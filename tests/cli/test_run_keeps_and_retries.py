@@ -111,3 +111,55 @@ def test_dead_letters_that_others_write_at_the_moment_keep_no_graph_from_startin
     with closing(sqlite3.connect(shop / "kept/dead_letters.sqlite3", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert count(capsys) == {"attempts": 0, "done": 0}
+
+
+# --- dead letters beside the state ---
+
+
+FAILS = """
+    from graphbus_core import GraphBusNode, subscribe
+
+    class Orders(GraphBusNode):
+        @subscribe("/Order/Placed")
+        def on_placed(self) -> None:
+            {before}
+            raise ConnectionError("not yet")
+    """
+
+
+def run_failing(project: Project, monkeypatch: pytest.MonkeyPatch, before: str, setting: str = "") -> set[str]:
+    """The files that a run leaves in which a handler fails."""
+    changed = {"agents/orders.py": FAILS.format(before=before), "pyproject.toml": FILES["pyproject.toml"] + setting}
+    root = project(FILES | changed)
+    build_graph(root / "agents")
+    monkeypatch.chdir(root)
+    assert main(["run", "--publish", "/Order/Placed", "{}"]) == 7
+    return {path.name for path in (root / "kept").iterdir()} if (root / "kept").exists() else set()
+
+
+@pytest.mark.parametrize(
+    ("before", "setting", "files"),
+    [
+        ("self.state['n'] = 1", "", {"state.sqlite3", "dead_letters.sqlite3"}),
+        ("pass", "", set()),
+        ("self.state['n'] = 1", "keep_dead_letters = false\n", {"state.sqlite3"}),
+        ("pass", "keep_dead_letters = true\n", {"dead_letters.sqlite3"}),
+    ],
+)
+def test_dead_letters_are_kept_where_state_is_kept_unless_the_project_says_otherwise(
+    project: Project, monkeypatch: pytest.MonkeyPatch, before: str, setting: str, files: set[str]
+) -> None:
+    assert run_failing(project, monkeypatch, before, setting) == files
+
+
+def test_what_was_kept_beside_the_state_is_listed_and_replayed(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_failing(project, monkeypatch, "self.state['n'] = 1")
+    capsys.readouterr()
+    assert main(["dlq", "ls"]) == 0
+    assert "not yet" in capsys.readouterr().out
+    assert main(["dlq", "replay", "--all"]) == 7
+    capsys.readouterr()
+    assert main(["dlq", "ls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["count"] == 1

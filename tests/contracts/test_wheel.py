@@ -1,4 +1,4 @@
-"""What `pip install graphbus` gives: the built wheel, in an environment that holds nothing but its declared dependencies."""
+"""What an installation gives: the built wheel, in an environment that holds nothing but its declared dependencies."""
 
 from __future__ import annotations
 
@@ -46,11 +46,16 @@ def needed(name: str, seen: set[str]) -> Iterator[str]:
 def copy_dependencies(packages: Path) -> None:
     """Install what the wheel declares that it needs, and nothing else of this environment; copies, which a jail shows."""
     for name in needed("graphbus", set()):
-        files = distribution(name).files or []
-        for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
-            place = Path(str(distribution(name).locate_file(top)))
-            copy = shutil.copytree if place.is_dir() else shutil.copy
-            copy(place, packages / top)
+        copy_distribution(name, packages)
+
+
+def copy_distribution(name: str, packages: Path) -> None:
+    """Copy a distribution of this environment into the packages of another one."""
+    files = distribution(name).files or []
+    for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+        place = Path(str(distribution(name).locate_file(top)))
+        copy = shutil.copytree if place.is_dir() else shutil.copy
+        copy(place, packages / top)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
 """The scripts of generated pipelines, run by bash in fresh clones, job after job, as a forge would.
 
 Two things are other than on a forge, because there is no network: the step that installs packages only looks that GraphBus is
-there, and no package of the system is installed. `gh` is a small program of ours that writes down what it is asked for.
+there, and no package of the system is installed. `gh` is a small program of ours that writes down what it is asked for. The jobs
+of a new project do install GraphBus, into an environment that has the packages of others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pytest
 import yaml
 
 from graphbus_core.cli import main
+from tests.contracts.test_wheel import copy_distribution, needed
 from tests.project_files import write_project
 from tests.unit.editing.git_project import commit_files, git, make_repository
 
@@ -189,6 +191,47 @@ def test_a_harmless_pull_request_is_green(forge: str, shop: Remote) -> None:
     ran = run_all(shop, forge)
     assert {key: each.status for key, each in ran.items()} == dict.fromkeys(JOBS, 0), ran
     assert "nothing was negotiated" in ran["frozen"].output
+    assert "passed" in ran["test"].output
+
+
+@pytest.fixture(params=["github", "gitlab"])
+def new(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Remote]:
+    """A forge, and a project that `graphbus init` has made, with what `graphbus ci` writes for it."""
+    work = tmp_path / "work"
+    assert main(["init", str(work), "--template", "hello"]) == 0
+    assert main(["-C", str(work), "ci", request.param]) == 0
+    git(work, "init", "-q", "-b", "main")
+    git(work, "config", "user.name", "Somebody")
+    git(work, "config", "user.email", "somebody@example.com")
+    git(work, "add", "-A")
+    git(work, "commit", "-q", "-m", "begin")
+    git(tmp_path, "clone", "-q", "--bare", str(work), str(tmp_path / "remote.git"))
+    git(work, "remote", "add", "origin", str(tmp_path / "remote.git"))
+    return request.param, Remote(tmp_path, tmp_path / "remote.git")
+
+
+def make_environment(folder: Path) -> Path:
+    """Make an environment with pip, pytest and what GraphBus needs, but not GraphBus, and give the folder of its programs."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    seen: set[str] = set()
+    for name in ("pip", "pytest", *needed("pytest", seen), *needed("graphbus", seen)):
+        copy_distribution(name, packages)
+    return folder / "bin"
+
+
+def test_a_new_project_is_green_with_what_the_command_has_written(
+    new: tuple[str, Remote], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge, remote = new
+    programs = make_environment(tmp_path_factory.mktemp("environment"))
+    monkeypatch.setattr(sys.modules[__name__], "BIN", programs)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_NO_COMPILE", "1")
+    remote.pull_request({"README.md": "Hello.\n"})
+    ran = run_all(remote, forge)
+    assert {key: each.status for key, each in ran.items()} == dict.fromkeys(JOBS, 0), ran
+    assert "Successfully installed graphbus" in ran["check"].output
     assert "passed" in ran["test"].output
 
 

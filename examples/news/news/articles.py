@@ -1,8 +1,10 @@
-"""What travels on the bus: an article, as it is fetched and as it is filed."""
+"""What travels on the bus: each topic, with the type of what is published there."""
 
 from __future__ import annotations
 
 from typing import TypedDict
+
+from graphbus_core import Topic
 
 
 class Article(TypedDict):
@@ -25,3 +27,24 @@ class FiledArticle(TypedDict):
     url: str
     published: str
     section: str
+
+
+class Retelling(TypedDict):
+    """An article that tells a story once more, and the one that told it first."""
+
+    article_id: str
+    duplicate_of: str
+
+
+class Digest(TypedDict):
+    """A page that was written."""
+
+    path: str
+    articles: int
+
+
+FETCHED = Topic("/Article/Fetched", Article)
+ACCEPTED = Topic("/Article/Accepted", Article)
+DUPLICATE = Topic("/Article/Duplicate", Retelling)
+FILED = Topic("/Article/Filed", FiledArticle)
+WRITTEN = Topic("/Digest/Written", Digest)

@@ -6,6 +6,7 @@ from time import perf_counter
 
 from graphbus_core import LiveGraph
 from orders.around import metrics
+from orders.messages import PLACED, Line
 
 ORDERS = 500
 
@@ -16,8 +17,8 @@ def load(graph: LiveGraph) -> None:
 
     def place() -> None:
         for number in range(ORDERS):
-            lines = [{"sku": "mug", "qty": 1}, {"sku": "poster", "qty": 2}]
-            graph.publish("/Order/Placed", {"order_id": f"L{number}", "card": "4711", "lines": lines})
+            lines: list[Line] = [{"sku": "mug", "qty": 1}, {"sku": "poster", "qty": 2}]
+            graph.publish(PLACED, {"order_id": f"L{number}", "card": "4711", "lines": lines})
 
     graph.bus.run(place)
     graph.settle()

@@ -1,8 +1,10 @@
-"""What goes from agent to agent."""
+"""What goes from agent to agent: each topic, with the type of its payloads."""
 
 from __future__ import annotations
 
 from typing import TypedDict
+
+from graphbus_core import Topic
 
 
 class Line(TypedDict):
@@ -26,3 +28,29 @@ class Accepted(TypedDict):
     order_id: str
     card: str
     total: float
+
+
+class Question(TypedDict):
+    """What somebody wants the price of."""
+
+    lines: list[Line]
+
+
+class Paid(TypedDict):
+    """An order whose money has come."""
+
+    order_id: str
+    total: float
+
+
+class Refused(TypedDict):
+    """An order that nobody pays."""
+
+    order_id: str
+
+
+PLACED = Topic("/Order/Placed", Order)
+ACCEPTED = Topic("/Order/Accepted", Accepted)
+PAID = Topic("/Order/Paid", Paid)
+REFUSED = Topic("/Order/Refused", Refused)
+PRICE_ASKED = Topic("/Price/Asked", Question)

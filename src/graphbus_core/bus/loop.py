@@ -99,7 +99,9 @@ class Worker:
         task = self.task
         while self.task is task:
             if self._handed is ENDED:
+                task._log_destroy_pending = False  # type: ignore[union-attr]  # idle: nothing is lost if the loop ends first
                 await self._park()
+                task._log_destroy_pending = True  # type: ignore[union-attr]
             awaited, self._handed = self._handed, ENDED
             await carry_on(awaited, self.resume)
 

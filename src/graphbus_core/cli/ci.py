@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import click
 
-from graphbus_core import __version__, store
-from graphbus_core.cli import console, shipping
+import graphbus_core
+from graphbus_core import store
+from graphbus_core.cli import console, shipping, wheel
 from graphbus_core.cli.shipping import ask, text_of
 from graphbus_core.deploy.image import entries
 from graphbus_core.deploy.names import as_label, check_label, choose_python, refusal
 from graphbus_core.deploy.pipelines import (
     GITLAB_MARK,
     GITLAB_PIPELINE,
+    PROJECT_FILE,
     Forge,
     Negotiation,
     PipelinePlan,
@@ -36,6 +39,7 @@ from graphbus_core.model.config import LLMConfig
 from graphbus_core.settings import find_root, load, project_table
 
 _USUAL = ("requirements.txt", "requirements-dev.txt")
+_OURS = re.compile(r"graphbus\s*(?:\[[^]]*\]\s*)?@", re.IGNORECASE)
 _FOREIGN = re.compile(r"graphbus\s*(?:\[[^]]*\]\s*)?(?:$|[=<>!~;])", re.IGNORECASE)
 _INCLUDE = re.compile(r"(?:-r|--requirement)[\s=]*(\S+)")
 _FORGES: tuple[Forge, ...] = get_args(Forge)
@@ -53,7 +57,8 @@ _SHOWN = (
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option(
     "--requirements", "-r", multiple=True, metavar="FILE",
-    help="What the jobs install, GraphBus among it; may be repeated (requirements.txt and requirements-dev.txt).",
+    help="What the jobs install, GraphBus among it; may be repeated (requirements.txt and requirements-dev.txt, else "
+    "what pyproject.toml lists, and the GraphBus that is installed here).",
 )  # fmt: skip
 @click.option("--install", "installs", multiple=True, metavar="COMMAND", help="Run this after that; may be repeated.")
 @click.option("--python", default="", metavar="VERSION", help="Of the jobs (that of the image).")
@@ -112,6 +117,7 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
         files = generate_github(plan)
     else:
         files = generate_gitlab(plan, is_included=bool(plan.folder) or _has_own_pipeline(top))
+    files = {**files, **({plan.wheel: _own_wheel()} if plan.wheel else {})}
     states = shipping.write(Path(output or os.path.relpath(top)), files, wish)
     if wish.as_json:
         facts = {"forge": forge, "command": plan.command, "python": plan.python, "branch": plan.branch}
@@ -132,13 +138,14 @@ def _plan(forge: Forge, given: Mapping[str, Any], root: Path, top: Path) -> Pipe
     """
     settings = load(root)
     folder = check_plain(root.relative_to(top).as_posix(), "path") if top != root else ""
-    requirements, has_hashes, has_git = _read_requirements(given["requirements"], root)
+    needs = _read_requirements(given["requirements"], root)
     test = tuple(check_plain(word, "command") for word in settings.gate.test_command)
     plan = PipelinePlan(
         paths=_place_agents(given["paths"], root),
-        requirements=requirements,
-        has_hashes=has_hashes,
-        has_git=has_git,
+        requirements=needs.files,
+        wheel=f".{forge}/graphbus/{wheel.name_of('graphbus')}" if needs.lacks_graphbus else "",
+        has_hashes=needs.has_hashes,
+        has_git=needs.has_git,
         installs=tuple(check_plain(line, "command") for line in given["installs"]),
         test=test or PipelinePlan().test,
         python=choose_python(given["python"], text_of(project_table(root), "requires-python")),
@@ -184,16 +191,31 @@ def _below(path: Path, root: Path) -> str:
     return check_plain(resolved.relative_to(root).as_posix(), "path")
 
 
-def _read_requirements(named: Sequence[str], root: Path) -> tuple[tuple[str, ...], bool, bool]:
-    """Find the files that say what the jobs install, and refuse a line that would install another package called graphbus.
+class _Needs(NamedTuple):
+    """What the jobs install.
 
-    Returns:
-        The files; whether each line of them has a hash; whether git has to fetch some of it.
+    Attributes:
+        files: Where it is listed.
+        has_hashes: Each line has a hash.
+        has_git: Git has to fetch some of it.
+        lacks_graphbus: It is the list of a project that does not say where GraphBus comes from.
+    """
+
+    files: tuple[str, ...]
+    has_hashes: bool
+    has_git: bool
+    lacks_graphbus: bool
+
+
+def _read_requirements(named: Sequence[str], root: Path) -> _Needs:
+    """Find the files that say what the jobs install, and refuse a line that would install another package called graphbus.
 
     Raises:
         DeployError: GBE736, GBE737, GBE739.
     """
-    usual = [root / name for name in _USUAL if (root / name).is_file()] or [root / _USUAL[0]]
+    usual = [root / name for name in _USUAL if (root / name).is_file()]
+    if not usual:
+        usual = [root / (PROJECT_FILE if (root / PROJECT_FILE).is_file() else _USUAL[0])]
     files = tuple(_below(path, root) for path in ([Path(name) for name in named] or usual))
     found = [entry for path in files for entry in _entries(root, path, set())]
     is_offline = any(text.startswith("--no-index") for _, text in found)
@@ -202,7 +224,8 @@ def _read_requirements(named: Sequence[str], root: Path) -> tuple[tuple[str, ...
             raise DeployError("GBE739", where=where)
     packages = [text for _, text in found if not text.startswith("-") or text.startswith(("-e", "--editable"))]
     has_hashes = bool(packages) and all("--hash=" in text for text in packages)
-    return files, has_hashes, any("git+" in text for _, text in found)
+    lacks_graphbus = files == (PROJECT_FILE,) and not any(map(_OURS.match, packages))
+    return _Needs(files, has_hashes, any("git+" in text for _, text in found), lacks_graphbus)
 
 
 def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str]]:
@@ -210,17 +233,49 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
     if path in seen:
         return
     seen.add(path)
+    if path == PROJECT_FILE:
+        yield from ((Place(path), text) for text in _dependencies(root))
+        return
     try:
         text = (root / path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        wheel = f"wheels/graphbus-{__version__}-py3-none-any.whl"
-        raise DeployError("GBE736", path=path, wheel=wheel, file=shlex.quote(path)) from None
+        raise _no_graphbus(path) from None
     for number, entry in entries(text):
         included = _INCLUDE.match(entry)
         if included:
             yield from _entries(root, Path(os.path.normpath(Path(path).parent / included[1])).as_posix(), seen)
         else:
             yield Place(path, number), entry
+
+
+def _dependencies(root: Path) -> Iterator[str]:
+    """Yield what the dependencies and the group `dev` of a pyproject.toml list, as the jobs read it."""
+    read = tomllib.loads((root / PROJECT_FILE).read_text(encoding="utf-8"))
+    listed = [read.get("project", {}).get("dependencies", []), read.get("dependency-groups", {}).get("dev", [])]
+    yield from (text.strip() for each in listed for text in each if isinstance(text, str))
+
+
+def _no_graphbus(path: str) -> DeployError:
+    return DeployError("GBE736", path=path, wheel=f"wheels/{wheel.name_of('graphbus')}", file=shlex.quote(path))
+
+
+def _own_wheel() -> bytes:
+    """Pack the GraphBus that runs here.
+
+    Raises:
+        DeployError: GBE736 if it is not installed, so that nothing tells what it needs.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    top = Path(graphbus_core.__file__).parent
+    try:
+        installed = distribution("graphbus")
+    except PackageNotFoundError:
+        raise _no_graphbus(_USUAL[0]) from None
+    about = {name: installed.read_text(name) or "" for name in ("METADATA", "entry_points.txt")}
+    paths = [path.relative_to(top.parent) for path in top.rglob("*") if path.is_file()]
+    kept = [path for path in paths if not any(part.startswith((".", "__pycache__")) for part in path.parts[:-1])]
+    return wheel.pack("graphbus", {path.as_posix(): (top.parent / path).read_bytes() for path in kept}, about)
 
 
 def _main_branch(top: Path) -> str:
@@ -280,6 +335,8 @@ def _has_own_pipeline(top: Path) -> bool:
 def _notes(forge: Forge, plan: PipelinePlan, *, is_included: bool) -> Iterator[str]:
     """What is left to do."""
     is_github = forge == "github"
+    if plan.wheel:
+        yield f"The jobs install GraphBus from {plan.wheel}, made of the one that runs here: commit it with the pipeline."
     if not plan.has_hashes:
         yield f"{', '.join(plan.requirements)}: not all have hashes, so that an index decides what is installed."
     if is_included:

@@ -243,6 +243,8 @@ def _read(paths: tuple[str, ...]) -> Project:
     """Read sources, those of the whole project by default."""
     project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _everything())))
     if not project.definitions and not project.errors:
+        for folder in filter(store.has_parts, paths):
+            store.load_manifest(folder)  # refuses: without it nothing of a build can be read
         raise DeployError("GBE746", path=", ".join(paths) or "the working tree")
     return project
 

@@ -25,9 +25,9 @@ _ALL = click.option("--all", "is_all", is_flag=True, help="All of them.")
 def dlq() -> None:
     """Look at dead letters, replay them or drop them.
 
-    An event that a handler could not handle, after all its attempts, is a dead letter. With `keep_dead_letters = true` in
-    [tool.graphbus.runtime] a running graph writes them to its `state_dir`, and they stay there until somebody replays or
-    drops them.
+    An event that a handler could not handle, after all its attempts, is a dead letter. A running graph writes them to its
+    `state_dir` where its agents keep state, or with `keep_dead_letters = true` in [tool.graphbus.runtime], and they stay
+    there until somebody replays or drops them.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
         console.table(headers, map(_row, letters), right=("ID", "ATTEMPTS"))
     else:
         console.say(f"No dead letters{f' of {topic}' if topic else ''} are kept here.")
-        if not runtime_settings(artifacts).keep_dead_letters:
+        if runtime_settings(artifacts).keep_dead_letters is not True:
             console.say(_HINT)
     if count > len(letters):
         console.say(f"{count - len(letters)} older ones are not shown; `--limit 0` shows all.")

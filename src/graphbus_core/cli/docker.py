@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files as package_files
-from io import BytesIO
 from math import ceil
 from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 import click
 
 import graphbus_core
 from graphbus_core import store
-from graphbus_core.cli import console, shipping
+from graphbus_core.cli import console, shipping, wheel
 from graphbus_core.cli.shipping import Project, name_image, read_project, text_of
 from graphbus_core.deploy.image import ImagePlan, check_base, generate, join, read_hashed, start_arguments
 from graphbus_core.deploy.names import (
@@ -44,6 +41,7 @@ from graphbus_core.settings import PROJECT_FILE, find_root, resolve_run
 
 _EngineName = Literal["docker", "podman"]
 _ENGINES: tuple[_EngineName, ...] = ("docker", "podman")
+_NOT_FOUND = "not found"
 _PATIENCE_S = 15.0
 _MARGIN_S = 5
 _QUESTIONS: dict[_EngineName, tuple[str, ...]] = {
@@ -53,11 +51,26 @@ _QUESTIONS: dict[_EngineName, tuple[str, ...]] = {
 """What only an engine can answer: the client of docker runs without one."""
 
 
+_FILES_ALONE = "write the files alone with --no-build"
+
+
 class _Engine(NamedTuple):
-    """An engine, or the reason why there is none; then `name` is the one whose commands are shown."""
+    """An engine, or the reason why there is none; then `name` is the one whose commands are shown.
+
+    Attributes:
+        missing: Why it does not answer; `"not found"` when none is installed.
+        looked_for: The names that would have done.
+    """
 
     name: _EngineName
     missing: str = ""
+    looked_for: tuple[_EngineName, ...] = _ENGINES
+
+    def refusal(self, otherwise: str) -> DeployError:
+        """Give the refusal of a command that needs an engine, with what the user can do instead."""
+        if self.missing == _NOT_FOUND:
+            return DeployError("GBE704", program=" or ".join(self.looked_for), otherwise=otherwise)
+        return DeployError("GBE715", program=self.name, reason=self.missing, otherwise=otherwise)
 
 
 def _find_engine(wanted: _EngineName | None, otherwise: str = "") -> _Engine:
@@ -73,11 +86,10 @@ def _find_engine(wanted: _EngineName | None, otherwise: str = "") -> _Engine:
         if not answer.status:
             return _Engine(name)
         silent.append(_Engine(name, answer.reason.partition(". ")[0].rstrip(".?!")))
-    if otherwise and silent:
-        raise DeployError("GBE715", program=silent[0].name, reason=silent[0].missing, otherwise=otherwise)
+    found = silent[0] if silent else _Engine(names[0], _NOT_FOUND, names)
     if otherwise:
-        raise DeployError("GBE704", program=" or ".join(names), otherwise=otherwise)
-    return silent[0] if silent else _Engine(names[0], "not found")
+        raise found.refusal(otherwise)
+    return found
 
 
 def _run_command(
@@ -124,7 +136,7 @@ def docker() -> None:
     """
 
 
-@docker.command("build", short_help="Write a Dockerfile; build the image where an engine is there.")
+@docker.command("build", short_help="Write a Dockerfile and build the image.")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
 @click.option(
     "--tag", "-t", default="", metavar="NAME[:TAG]", help="What the image is called (name:version of the project)."
@@ -157,10 +169,11 @@ def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool
 
     The image has Python, the runtime and the agents: no command line, nothing that builds or negotiates, no model. Its base is
     pinned by digest and all packages by hash. It runs as a user without a name, writes to /var/lib/graphbus alone, and says
-    at port 8080 how it is. Without docker or podman the files are written all the same.
+    at port 8080 how it is. Without docker or podman the files are written, and the image is not: that is a failure, unless
+    --no-build asks for the files alone.
 
     Exit status: 0 done; 6 the artifacts are damaged, or older than the source files; 8 a file would be overwritten, packages
-    are not pinned, there is no engine to run with, or it has failed.
+    are not pinned, there is no engine, or it has failed.
 
     \b
     Examples:
@@ -182,20 +195,20 @@ def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool
     tag = _check_tag(tag) if tag else name_image(root)
     builds = not (writes_only or wish.is_check or wish.is_diff)
     found = _Engine(engine or "docker")
-    if builds:  # nothing is written if the command is useless without one
-        found = _find_engine(engine, "write the files alone with --no-build" if runs or engine else "")
+    if builds:  # nothing is written if somebody waits for more than the files
+        found = _find_engine(engine, _FILES_ALONE if runs or engine else "")
     states = shipping.write(Path(os.path.relpath(root)), files, wish)
     as_docker = ["--format", "docker"] if found.name == "podman" else []  # else podman drops HEALTHCHECK
     command = [found.name, "build", *as_docker, "--tag", tag, "."]
     is_built = builds and not found.missing
     if is_built:
         shipping.run(command, root)
-    elif builds:
-        _say_no_engine(found, command, root)
     if wish.as_json:
         console.emit_json({"files": states, "image": tag, "command": command, "is_built": is_built})
     elif is_built:
         console.out(f"{console.paint('built', 'good')}        {tag}")
+    if found.missing:
+        raise found.refusal(_elsewhere(command, root))
     if runs:
         shipping.become(_run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root)
 
@@ -255,13 +268,11 @@ def _check_tag(tag: str) -> str:
     return tag
 
 
-def _say_no_engine(engine: _Engine, command: list[str], root: Path) -> None:
-    silent = f"The engine of {engine.name} does not answer ({engine.missing})"
-    why = "There is neither docker nor podman" if engine.missing == "not found" else silent
+def _elsewhere(command: list[str], root: Path) -> str:
+    """Say what to do with files that are written where nothing can build an image from them."""
     where = os.path.relpath(root)
     there = "" if where == "." else f"cd {shlex.quote(where)} && "
-    console.say(f"{console.plain(why)}: nothing was built. To build it:")
-    console.say(f"  {console.plain(f'{there}{shlex.join(command)}')}")
+    return f"build it where there is one: `{there}{shlex.join(command)}`. The files are written; --no-build asks for no more"
 
 
 # --- What goes into the image ---------------------------------------------------------------------------------------
@@ -271,8 +282,7 @@ DOORS = ("graphbus_core.runtime", "graphbus_core.hosting.serving.health")
 LEFT_BEHIND = "graphbus_core.build"
 """The package names `build_graph` as well, for those who have it."""
 _NAME = "graphbus_runtime"
-WHEEL_NAME = f"{_NAME}-{graphbus_core.__version__}-py3-none-any.whl"
-_ABOUT = f"{_NAME}-{graphbus_core.__version__}.dist-info"
+WHEEL_NAME = wheel.name_of(_NAME)
 _METADATA = f"""\
 Metadata-Version: 2.4
 Name: {_NAME.replace("_", "-")}
@@ -282,21 +292,12 @@ License-Expression: MIT
 Requires-Python: >=3.11
 Requires-Dist: msgspec>=0.20
 """
-_WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 @cache
 def make_wheel() -> bytes:
-    """Pack the runtime. Nothing is compressed: compressors differ between machines, and the hash must not."""
-    files = {**_modules(), f"{_ABOUT}/METADATA": _METADATA.encode(), f"{_ABOUT}/WHEEL": _WHEEL.encode()}
-    files[f"{_ABOUT}/RECORD"] = _record(files)
-    packed = BytesIO()
-    with ZipFile(packed, "w", ZIP_STORED) as archive:
-        for path, data in sorted(files.items()):
-            entry = ZipInfo(path)  # of 1980
-            entry.create_system, entry.external_attr = 3, 0o644 << 16  # as on POSIX, wherever it is made
-            archive.writestr(entry, data)
-    return packed.getvalue()
+    """Pack the runtime."""
+    return wheel.pack(_NAME, _modules(), {"METADATA": _METADATA})
 
 
 def _modules() -> dict[str, bytes]:
@@ -308,14 +309,6 @@ def _modules() -> dict[str, bytes]:
     names = (getattr(module, "__file__", None) for module in finder.modules.values())
     modules = {Path(name).relative_to(top).as_posix(): Path(name).read_bytes() for name in names if name}
     return {**modules, "graphbus_core/py.typed": b""}
-
-
-def _record(files: Mapping[str, bytes]) -> bytes:
-    lines = [
-        f"{path},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
-        for path, data in sorted(files.items())
-    ]
-    return "".join([*lines, f"{_ABOUT}/RECORD,,\n"]).encode()
 
 
 class _Wanted(NamedTuple):
@@ -363,9 +356,9 @@ def _plan_image(wanted: _Wanted) -> tuple[Path, Files]:
         is_served=wanted.is_served,
         writable=folders_to_write(project.run.powers),
     )
-    wheel = make_wheel()
-    requirements = join(_pins(project, wanted), WHEEL_NAME, sha256(wheel).hexdigest(), theirs)
-    return root, generate(plan, requirements=requirements, wheel=wheel)
+    packed = make_wheel()
+    requirements = join(_pins(project, wanted), WHEEL_NAME, sha256(packed).hexdigest(), theirs)
+    return root, generate(plan, requirements=requirements, wheel=packed)
 
 
 def _base(project: Project, wanted: _Wanted) -> str:

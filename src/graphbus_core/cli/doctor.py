@@ -15,7 +15,17 @@ import msgspec
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.errors import UsageError
-from graphbus_core.llm.opening import Choice, ProviderState, Tried, choice, examine, try_model, without_effect
+from graphbus_core.errors.run_register import how_to_install
+from graphbus_core.llm.opening import (
+    NOT_INSTALLED,
+    Choice,
+    ProviderState,
+    Tried,
+    choice,
+    examine,
+    try_model,
+    without_effect,
+)
 from graphbus_core.llm.providers import RULES
 from graphbus_core.model.config import LLMConfig
 from graphbus_core.model.spending import dollars
@@ -81,23 +91,33 @@ def _try(tested: str, chosen: Choice, config: LLMConfig) -> Tried:
     return try_model(tested or chosen.model, config, os.environ)
 
 
-def _show(states: Iterable[ProviderState], chosen: Choice) -> None:
+def _show(states: Sequence[ProviderState], chosen: Choice) -> None:
+    """Show the providers and the choice; a library that several of them need is named once, below."""
     console.out(paint("Models", "strong"))
     console.table(("", "provider", "default model", "price", ""), [_row(state) for state in states])
     console.out()
     who = "the rule agents" if chosen.model == RULES else plain(chosen.model)
     console.out(f"`graphbus build --enable-agents` would use {paint(who, 'strong')}: {chosen.because}.")
     console.out_all(f"  {role}: {paint(plain(model), 'strong')}" for role, model in chosen.roles.items())
-    console.out_all(f"  {paint('✗', 'bad')} It cannot be asked: {plain(reason)}." for reason in chosen.missing)
+    console.out_all(f"  {paint('✗', 'bad')} It cannot be asked: {plain(reason)}." for reason in _own(chosen.missing))
+    libraries = [reason for state in states for reason in state.missing if reason.endswith(NOT_INSTALLED)]
+    for reason in dict.fromkeys(libraries):
+        names = [state.name for state in states if reason in state.missing]
+        who = "No provider" if len(names) == len(states) else f"None of {', '.join(names)}"
+        console.out(f"  {paint('✗', 'bad')} {plain(who)} can be asked: {plain(reason)}. {how_to_install('llm')}")
     if chosen.model == RULES:
         console.out("  Export a key or name a model with --model; docs/models.md tells how.")
+
+
+def _own(reasons: Iterable[str]) -> tuple[str, ...]:
+    return tuple(reason for reason in reasons if not reason.endswith(NOT_INSTALLED))
 
 
 def _row(state: ProviderState) -> tuple[str, ...]:
     prices = {"settings": "by the settings", "this machine": "free", "table": "known", "unknown": "not known"}
     mark = paint("·", "dim") if state.missing else paint("✓", "good")
     ready = f"{state.key_variable} is set" if state.has_key else plain(state.address)
-    note = paint(plain("; ".join(state.missing)), "dim") if state.missing else ready
+    note = paint(plain("; ".join(_own(state.missing)) or ready), "dim") if state.missing else ready
     return mark, paint(plain(state.name), "name"), plain(state.default_model) or "-", prices[state.price], note
 
 

@@ -54,13 +54,12 @@ def generate() -> None:
     "--path",
     "folder",
     type=click.Path(path_type=Path),
-    default="agents",
-    show_default=True,
-    help="The folder of the agents.",
+    help="The folder of the agents (agents, or where the others are).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def agent(*, name: str, folder: Path, as_json: bool, **topics: tuple[str, ...]) -> None:
-    """Write an agent called NAME, a class name, into a file of its own, and a test for it.
+def agent(*, name: str, folder: Path | None, as_json: bool, **topics: tuple[str, ...]) -> None:
+    """Write an agent called NAME, a class name, into a file of its own, and a test for it. The first agent of a project gets a
+    folder `agents`.
 
     A topic that the project knows already is published with the fields that are sent there.
 
@@ -75,6 +74,7 @@ def agent(*, name: str, folder: Path, as_json: bool, **topics: tuple[str, ...]) 
     """
     wish = _Wish(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
     project = _read_whole(folder)
+    folder = folder or _folder_of(project)
     raise_all(_refusals(wish, project))
     files = _write_new(_new_files(wish, folder, project))
     if as_json:
@@ -118,14 +118,31 @@ def _why_no_class_name(name: str) -> str:
     return "" if _CLASS_NAME.fullmatch(name) else "it is no class name"
 
 
-def _read_whole(folder: Path) -> Project:
-    """Read the project that the folder belongs to; without a pyproject.toml, the folder.
+def _folder_of(project: Project) -> Path:
+    """Give the folder of the agents: `agents`, or else the one in which they are.
+
+    Raises:
+        UsageError: GBE162, they are in several.
+    """
+    usual = Path("agents")
+    if usual.is_dir():
+        return usual
+    root = os.path.relpath(project.config.root)
+    used = sorted({os.path.dirname(definition.path) for definition in project.definitions}) or [str(usual)]
+    if len(used) > 1:
+        raise UsageError("GBE162", folders=", ".join(each or "." for each in used), first=used[0] or ".")
+    return Path(root, used[0])
+
+
+def _read_whole(folder: Path | None) -> Project:
+    """Read the project that the folder belongs to, by default the working directory; without a pyproject.toml, the folder.
 
     Raises:
         UsageError: There is no such folder.
     """
-    if not folder.is_dir():
+    if folder and not folder.is_dir():
         raise UsageError("GBE101", path=str(folder))
+    folder = folder or Path()
     root = find_root([folder])
     path = root if (root / PROJECT_FILE).is_file() else folder
     return Project.read(resolve_build(BuildConfig(paths=(str(path),))))

@@ -350,7 +350,7 @@ def _plan(
     name = check_name(name or as_label(text_of(project.about, "name") or project.root.name))
     settings = project.run.settings
     agents = tuple(agent.name for agent in project.artifacts.agents.agents)
-    keepers = frozenset(agents if state or settings.keep_dead_letters else _find_keepers(project))
+    keepers = frozenset(agents if state or settings.keep_dead_letters is True else _find_keepers(project))
     return ClusterPlan(
         name=name,
         image=image or name_image(project.root, option="--image"),

@@ -71,7 +71,7 @@ def opened(artifacts: str, name: str, open_file: Callable[[str], F]) -> Iterator
     elif Path(artifacts).is_dir():
         yield None
     else:
-        raise ArtifactError("GBE501", where=Place(artifacts))
+        raise ArtifactError("GBE501", where=Place(artifacts), missing="")
 
 
 def ask(question: str, nobody: UsageError) -> None:
@@ -329,7 +329,7 @@ def _change(
         RunError: GBE699 the backup cannot be written; GBE643-645. Nothing is changed then.
     """
     if not Path(artifacts).is_dir():
-        raise ArtifactError("GBE501", where=Place(artifacts))
+        raise ArtifactError("GBE501", where=Place(artifacts), missing="")
     path = path_of(artifacts, FILE)
     changes, backups = _preview(path, wanted, is_merge=is_merge), list[Path]()
     if not as_json:

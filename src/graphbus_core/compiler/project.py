@@ -378,7 +378,7 @@ class Project:
     def ignores(self, path: str) -> Ignores:
         """Give the `# graphbus: ignore[...]` comments of a file: line (0: the whole file) and codes (none: all)."""
         entry = self._facts.get(path)
-        return entry.ignores if entry else ()
+        return entry.ignores if entry else self.source(path).ignores() if path in self.index.skipped else ()
 
     # --- text ---------------------------------------------------------------------------
 

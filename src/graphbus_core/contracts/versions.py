@@ -90,7 +90,11 @@ def _judged(changes: Sequence[Change]) -> tuple[Level, str]:
     grown = [each for each in changes if each.is_public and each.kind in _GROWING and each.effect == "compatible"]
     if grown:
         return "minor", f"the public contract grows: {_listed(grown)}"
-    return ("patch", "nothing that others rely on has changed") if changes else ("none", "no contract has changed")
+    if not changes:
+        return "none", "no contract has changed"
+    if any(each.effect == "breaking" for each in changes):
+        return "patch", "only agents of this graph rely on what breaks"
+    return "patch", "nothing that others rely on has changed"
 
 
 def _listed(changes: Sequence[Change]) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from posixpath import relpath
 from typing import Any, Literal, NamedTuple
 
 from graphbus_core.deploy.names import BASES, DEFAULT_PYTHON, refusal
@@ -20,6 +21,8 @@ from graphbus_core.deploy.render import Files, fill
 from graphbus_core.errors import DeployError
 
 Forge = Literal["github", "gitlab"]
+
+PROJECT_FILE = "pyproject.toml"
 
 GITLAB_PIPELINE = ".gitlab-ci.yml"
 GITLAB_MARK = "Written by `graphbus ci"
@@ -67,7 +70,8 @@ class PipelinePlan(NamedTuple):
     Attributes:
         command: What writes the same again.
         paths: Where the agents are, as the commands take them; empty: the working directory.
-        requirements: Files with what the jobs install, GraphBus among it.
+        requirements: Files with what the jobs install, GraphBus among it; `pyproject.toml`: its dependencies and its group `dev`.
+        wheel: The path of a wheel of GraphBus below the top of the repository, if it is committed with the pipeline.
         has_hashes: Every requirement bears its hash.
         has_git: Some of it is fetched by git.
         installs: Further commands that install something.
@@ -85,6 +89,7 @@ class PipelinePlan(NamedTuple):
     command: str = "graphbus ci"
     paths: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ("requirements.txt",)
+    wheel: str = ""
     has_hashes: bool = True
     has_git: bool = False
     installs: tuple[str, ...] = ()
@@ -170,6 +175,10 @@ def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
 
 
 def _pip_install(plan: PipelinePlan) -> str:
+    """Return the lines that install what the jobs need; of a project without requirements what its pyproject.toml lists now."""
+    if plan.requirements == (PROJECT_FILE,):
+        words = ("pytest" if "pytest" in plan.test else "", plan.wheel and relpath(plan.wheel, plan.folder or "."))
+        return fill("pyproject.sh", words="".join(f" {shlex.quote(word)}" for word in words if word)).rstrip()
     named = [word for name in plan.requirements for word in ("--requirement", name)]
     return _command("python", "-m", "pip", "install", "--require-hashes" if plan.has_hashes else "", *named)
 

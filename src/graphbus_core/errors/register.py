@@ -7,7 +7,7 @@ error is made, because most commands never make one.
 from __future__ import annotations
 
 from graphbus_core.errors import Entry
-from graphbus_core.errors.run_register import RUN_REGISTER
+from graphbus_core.errors.run_register import RUN_REGISTER, how_to_install
 
 REGISTER: dict[str, Entry] = {
     # Usage and configuration: exit status 2
@@ -105,7 +105,11 @@ REGISTER: dict[str, Entry] = {
         "The settings in {path} cannot be read: {reason}.",
         "`--config` and the variable GRAPHBUS_CONFIG name a TOML file; nothing was done without it.",
     ),
-    "GBE163": Entry("{option} needs watchfiles, which is not installed.", "Run `pip install 'graphbus[watch]'`."),
+    "GBE162": Entry(
+        "The agents of this project are in several folders: {folders}.",
+        "Say where the new one belongs, e.g. --path {first}.",
+    ),
+    "GBE163": Entry("{option} needs watchfiles, which is not installed.", how_to_install("watch")),
     "GBE164": Entry(
         "The project cannot be watched: {reason}.",
         "Leave large folders out with `exclude` in [tool.graphbus], or raise the limit of watches of the machine.",
@@ -386,7 +390,7 @@ REGISTER: dict[str, Entry] = {
     ),
     "GBE441": Entry(
         "{provider} cannot be asked: {package} is not installed.",
-        "`pip install 'graphbus[llm]'`, or choose `--model rules` or `--model \"command:PROGRAM\"`.",
+        f'{how_to_install("llm")} Or choose `--model rules` or `--model "command:PROGRAM"`.',
     ),
     "GBE442": Entry(
         "{provider} does not accept the key in {variable}: {reason}.",

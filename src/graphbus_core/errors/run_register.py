@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from graphbus_core import __version__
 from graphbus_core.errors import Entry
+
+
+def how_to_install(extra: str) -> str:
+    """Give the hint for an extra of GraphBus. Its name alone must not be in it: on public indexes that is another package."""
+    return (
+        f"In a checkout of GraphBus run `pip install '.[{extra}]'`, "
+        f"or beside its wheel `pip install './graphbus-{__version__}-py3-none-any.whl[{extra}]'`."
+    )
+
 
 RUN_REGISTER: dict[str, Entry] = {
     # Artifacts: exit status 6
-    "GBE501": Entry("There are no artifacts here.", "Run `graphbus build` first, or give the folder that it wrote."),
+    "GBE501": Entry(
+        "There are no artifacts here{missing}.", "Run `graphbus build` first, or give the folder that it wrote."
+    ),
     "GBE502": Entry("{name} cannot be read as an artifact: {reason}.", "Run `graphbus build` again."),
     "GBE503": Entry(
         "These artifacts have the old format {version}; this GraphBus reads format {wanted}.",
@@ -245,9 +257,7 @@ RUN_REGISTER: dict[str, Entry] = {
         'Write `self.agent(Pricing).quote(...)`, or with names `self.call("Pricing", "quote", ...)`.',
     ),
     "GBE670": Entry("The body cannot be read: {reason}.", "Send one JSON document (RFC 8259) in UTF-8."),
-    "GBE671": Entry(
-        "{what} needs packages that are not installed: {packages}.", "Run `pip install 'graphbus[{extra}]'`."
-    ),
+    "GBE671": Entry("{what} needs packages that are not installed: {packages}.", how_to_install("{extra}")),
     "GBE672": Entry(
         "Nothing can listen on {address}: {reason}.", "Choose another port, or end the process that listens there."
     ),

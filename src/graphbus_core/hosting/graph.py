@@ -412,13 +412,34 @@ def look_at_files(graph: LiveGraph, config: ResolvedRun) -> None:
         states = States(path)
         states.open()
         states.close()
-    if config.settings.keep_dead_letters:
-        from graphbus_core.hosting.dead_letters import FILE, Keeper
+    if config.settings.keep_dead_letters == "auto":
+        _keep_beside_state(graph, config)
+    elif config.settings.keep_dead_letters:
+        _keep_dead_letters(graph, config, is_opened=True)
 
-        keeper = Keeper(f"{config.state_dir}/{FILE}")
+
+def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool = False) -> None:
+    from graphbus_core.hosting.dead_letters import FILE, Keeper
+
+    keeper = Keeper(f"{config.state_dir}/{FILE}")
+    if is_opened:
         keeper.open()
-        graph.bus.keeper = keeper
-        graph.at_end(keeper.close)
+    graph.bus.keeper = keeper
+    graph.at_end(keeper.close)
+
+
+def _keep_beside_state(graph: LiveGraph, config: ResolvedRun) -> None:
+    """Keep the dead letters that come when the file of the states is there; until then nothing for it is imported."""
+    path, deciding = state_path(config), Lock()
+
+    def keep(letter: DeadLetter) -> None:
+        with deciding:
+            if graph.bus.keeper is keep and os.path.exists(path):
+                _keep_dead_letters(graph, config)
+        if graph.bus.keeper is not keep and graph.bus.keeper is not None:
+            graph.bus.keeper(letter)
+
+    graph.bus.keeper = keep
 
 
 def _head_of(path: str) -> bytes:

@@ -32,12 +32,15 @@ _NOWHERE = SourceSpan("", 0, 0, 0, 0)
 def methods_of(node: type[GraphBusNode]) -> tuple[MethodSpec, ...]:
     """Give the methods with `@schema_method`, inherited ones included."""
     declared = {name: getattr(getattr(node, name, None), "__graphbus_schema__", None) for name in dir(node)}
-    return tuple(_spec_of(name, each) for name, each in declared.items() if isinstance(each, DeclaredSchema))
+    return tuple(_spec_of(node, name, each) for name, each in declared.items() if isinstance(each, DeclaredSchema))
 
 
-def _spec_of(name: str, declared: DeclaredSchema) -> MethodSpec:
+def _spec_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> MethodSpec:
     """The contract as it is written; without one what the annotations of the method say."""
     given, promised, method = schema_of(declared.input_schema), schema_of(declared.output_schema), declared.method
+    written = next((vars(kind)[name] for kind in node.__mro__ if name in vars(kind)), method)
+    if isinstance(written, staticmethod):  # without `self`, which the function itself does not tell
+        method = written
     if method is not None and declared.input_schema is None and declared.output_schema is None:
         given, promised = arguments_of(method), result_of(method)
     elif method is not None and given is not None:
@@ -53,10 +56,14 @@ def declared_topics_of(node: type[GraphBusNode]) -> Iterator[DeclaredTopic]:
 
 
 def topics_of(node: type[GraphBusNode]) -> dict[str, Schema | None]:
-    """Give what `@publishes` and the Topics that it subscribes to declare, as topic -> payload."""
-    heard = [declared for name in dir(node) for declared in _heard_by(node, name)]
-    promised = {each.topic: schema_of(each.payload) for each in heard if each.payload is not None}
-    return promised | {each.topic: schema_of(each.schema) for each in declared_topics_of(node)}
+    """Give what `@publishes` declares, as topic -> payload."""
+    return {each.topic: schema_of(each.schema) for each in declared_topics_of(node)}
+
+
+def _promised_to(node: type[GraphBusNode]) -> dict[str, Schema | None]:
+    """What the Topics say that it subscribes to, as topic -> payload."""
+    heard = (declared for name in dir(node) for declared in _heard_by(node, name))
+    return {each.topic: schema_of(each.payload) for each in heard if each.payload is not None}
 
 
 def _heard_by(node: type[GraphBusNode], name: str) -> tuple[DeclaredSubscription, ...]:
@@ -102,13 +109,15 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
     """Describe a graph of these agents from what their classes declare."""
     classes: list[type] = [agent if isinstance(agent, type) else type(agent) for agent in agents]
     schemas: dict[str, Schema | None] = {}
+    promised: dict[str, Schema | None] = {}
     for agent, each in zip(agents, classes, strict=True):
         if not issubclass(each, GraphBusNode):
             name = each.__qualname__ if agent is each else shown(agent)
             raise UsageError("GBE146", name=name, reason="it is no agent: its class is no GraphBusNode")
         schemas |= topics_of(each)
+        promised |= _promised_to(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
-    return Topics(schemas, None, validation), members
+    return Topics(promised | schemas, None, validation), members
 
 
 def compose_built(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> tuple[Topics, list[Member]]:

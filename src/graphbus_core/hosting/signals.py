@@ -124,6 +124,34 @@ def interrupt_main_thread() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
+@contextmanager
+def noticing_signals() -> Iterator[None]:
+    """Let the main thread notice a signal while it reads, at the latest after `LOOK_S`; on other threads nothing is done.
+
+    Python notes a signal and calls its handler between two instructions. Of one that is noted right before a read begins to wait,
+    the read knows nothing. So SIGURG, which means nothing here, interrupts the read again and again, and Python looks.
+    """
+    main = threading.get_ident()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_over = threading.Event()
+
+    def interrupt() -> None:
+        while not is_over.wait(LOOK_S):
+            signal.pthread_kill(main, signal.SIGURG)
+
+    before = signal.signal(signal.SIGURG, lambda *_: None)
+    waker = threading.Thread(target=interrupt, name="graphbus-look", daemon=True)
+    waker.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        waker.join()
+        signal.signal(signal.SIGURG, before)
+
+
 def wait_for_signal() -> None:
     """Do nothing until a signal arrives."""
     while True:

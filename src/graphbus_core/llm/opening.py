@@ -134,6 +134,8 @@ _SMALLEST = Prompt(shared="", task="Answer with the one word: ok")
 _TEST_TOKENS = 64
 _TEST_TIMEOUT_S = 60.0
 _KNOCK_S = 0.3
+NOT_INSTALLED = " is not installed"
+"""How a reason ends that concerns a library, which several providers need."""
 _WITHOUT_EFFECT = (
     *("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
     *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
@@ -209,7 +211,7 @@ def examine(config: LLMConfig, environ: Mapping[str, str]) -> tuple[ProviderStat
 def _missing(provider: Provider, environ: Mapping[str, str]) -> Iterator[str]:
     package = sdk.missing_package(provider)
     if package:
-        yield f"{package} is not installed: pip install 'graphbus[llm]'"
+        yield f"{package}{NOT_INSTALLED}"
     if provider.key_env and not _key_of(provider, environ):
         yield f"{provider.key_env} is not set"
     if is_loopback(host_of(provider)) and not _is_listening(provider):

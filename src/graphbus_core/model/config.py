@@ -215,7 +215,8 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         max_hops: How long a chain of events may become.
         max_tree: How many events may come of one.
         dead_letters: How many dead letters are kept in memory.
-        keep_dead_letters: Keep them in `state_dir` as well, for `graphbus dlq`.
+        keep_dead_letters: Keep them in `state_dir` as well, for `graphbus dlq`. `"auto"`: where agents keep state, from the first
+            use of `self.state` on.
         state_dir: Where a running graph writes: its agents' state, dead letters, traces and profiles. Absolute, or relative to
             the project root.
         middleware: What goes around every handler and call, outermost first: `"package.module:name"`.
@@ -231,7 +232,7 @@ class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_hops: int = 64
     max_tree: int = 10_000
     dead_letters: int = 1000
-    keep_dead_letters: bool = False
+    keep_dead_letters: bool | Literal["auto"] = "auto"
     state_dir: str = ".graphbus/state"
     middleware: tuple[str, ...] = ()
     factory: str = ""

@@ -9,6 +9,9 @@ import msgspec
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.proposals import CodeChange
 
+NEW_DEPENDS_ON = "depend_on"
+"""The intent of a fix that needs a new `@depends_on`, which the gate lets nobody propose: it changes the graph."""
+
 Severity = Literal["error", "warning", "info"]
 
 

@@ -15,7 +15,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules import REGISTER, check, fix_for
 from graphbus_core.compiler.rules.again import check_again
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.findings import Finding, Fix, Severity
+from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix, Severity
 from graphbus_core.model.proposals import (
     CodeChange,
     Evidence,
@@ -72,7 +72,9 @@ class RuleAgent:
                 break
             along = _beside(finding, mine)
             fix = _fix_within_limits(finding, view.project, along)
-            if fix is None or fix.changes in proposals or _is_proposed_by_another(finding, fix, view):
+            if fix is None or fix.intent == NEW_DEPENDS_ON or fix.changes in proposals:
+                continue
+            if _is_proposed_by_another(finding, fix, view):
                 continue
             if not any(_was_turned_down(each, fix, view.history) for each in (finding, *along)):
                 proposals[fix.changes] = self._draft((finding, *along), fix, view)

@@ -16,6 +16,7 @@ from graphbus_core.store.reading import digest_of as digest_of
 from graphbus_core.store.reading import files_of as files_of
 from graphbus_core.store.reading import find_drift as find_drift
 from graphbus_core.store.reading import find_problems as find_problems
+from graphbus_core.store.reading import has_parts as has_parts
 from graphbus_core.store.reading import load as load
 from graphbus_core.store.reading import load_artifact as load_artifact
 from graphbus_core.store.reading import load_manifest as load_manifest

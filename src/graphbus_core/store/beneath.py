@@ -45,6 +45,9 @@ _StrPath = str | os.PathLike[str]
 _MOST_BYTES = 256 * 1024 * 1024
 """A larger file below `.graphbus/` is none that GraphBus wrote."""
 
+_HOME = ".graphbus"
+_IGNORED = b"# Written by GraphBus: of what is here, only the lock belongs into the repository.\n*\n!negotiation.lock\n"
+
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -94,7 +97,15 @@ class Folder:
         with self.folder(above or ".", make=True) as parent:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent._handle)
-            return Folder(parent.open(name, os.O_RDONLY | os.O_DIRECTORY), self._shown(relative))
+            made = Folder(parent.open(name, os.O_RDONLY | os.O_DIRECTORY), self._shown(relative))
+        if name == _HOME:
+            made.ignore()
+        return made
+
+    def ignore(self) -> None:
+        """Let git leave out what is in this folder, but for the lock; a `.gitignore` that is there stays as it is."""
+        with suppress(FileExistsError):
+            self.create(".gitignore", _IGNORED, is_flushed=False)
 
     def open(self, relative: str, flags: int, mode: int = 0o666) -> int:
         """Open what lies below this folder, and give its descriptor."""

@@ -117,13 +117,19 @@ def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
     try:
         data = _read_limited(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise ArtifactError("GBE501", where=Place(shown(folder))) from None
+        missing = f": {MANIFEST} is missing" if has_parts(folder) else ""
+        raise ArtifactError("GBE501", where=Place(shown(folder)), missing=missing) from None
     except OSError as error:
         raise _unreadable(path, error) from None
     version = decode(data, _Versioned, path).schema_version
     if version > SCHEMA_VERSION:
         raise ArtifactError("GBE504", where=Place(shown(path)), version=version, wanted=SCHEMA_VERSION)
     return data, version, path
+
+
+def has_parts(folder: StrPath) -> bool:
+    """Tell whether a build has written something of its artifacts here, with or without the manifest."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in ARTIFACTS)
 
 
 class _Versioned(msgspec.Struct):

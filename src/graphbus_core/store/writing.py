@@ -46,6 +46,7 @@ def save(folder: Path, artifacts: BuildArtifacts) -> Manifest:
     parts[MANIFEST] = encode(manifest)
     try:
         with Folder.at(folder, make=True) as opened, locked(opened):
+            opened.ignore()
             _write_together(opened, parts)
     except OSError as error:
         raise ArtifactError("GBE510", where=Place(shown(folder)), reason=reason_of(error)) from None

@@ -7,6 +7,10 @@ from tests.typing.correct.events import Order, Quote
 
 
 class Pricing(GraphBusNode):
+    def on_start(self) -> None: ...
+
+    def on_stop(self) -> None: ...
+
     @schema_method
     def quote(self, sku: str, qty: int = 1) -> Quote:
         return Quote(sku, 2.5 * qty)
@@ -22,6 +26,8 @@ class Pricing(GraphBusNode):
 
 
 class Rates(GraphBusNode):
+    async def on_start(self) -> None: ...
+
     @schema_method
     async def rate(self, currency: str) -> float:
         return 1.0 if currency == "EUR" else 0.9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -85,3 +86,24 @@ def test_a_task_that_a_handler_leaves_behind_is_cancelled_at_the_end() -> None:
         bus.subscribe("/A/B", handle)
         bus.publish("/A/B")
     assert log == ["cancelled"]
+
+
+def test_an_idle_worker_that_ends_with_the_loop_of_an_unclosed_bus_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    async def wait(event: Event) -> None:
+        await asyncio.sleep(0)
+
+    async def leave_open() -> None:
+        bus = MessageBus()
+        bus.adopt_loop()
+        bus.subscribe("/A/B", wait)
+        bus.publish("/A/B")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert bus.statistics().delivered == 1
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave_open())
+    loop.close()
+    del loop
+    gc.collect()
+    assert "Task was destroyed but it is pending!" not in caplog.text

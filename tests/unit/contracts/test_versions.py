@@ -70,6 +70,8 @@ def test_the_reason_names_what_is_decisive() -> None:
     assert suggest([BREAKS, GROWS], "1.0.0").because == "A.go breaks the public contract"
     many = [BREAKS._replace(place=f"A.m{number}") for number in range(5)]
     assert suggest(many, "1.0.0").because == "A.m0, A.m1 and 3 more break the public contract"
+    assert suggest([INSIDE], "1.0.0").because == "only agents of this graph rely on what breaks"
+    assert suggest([SETTLED], "1.0.0").because == "nothing that others rely on has changed"
     assert suggest([GROWS], "1.0.0").because == "the public contract grows: A.come"
 
 

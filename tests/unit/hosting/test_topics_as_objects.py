@@ -203,6 +203,55 @@ def test_schema_method_alone_takes_the_contract_from_the_annotations() -> None:
         assert graph.call("Pricing", "total", quotes=[{"sku": "mug", "amount": 2}]) == 2
 
 
+class Tools(GraphBusNode):
+    @staticmethod
+    @schema_method
+    def static(sku: str, qty: int = 1) -> int:
+        return qty
+
+    @classmethod
+    @schema_method
+    def of_class(cls, sku: str, qty: int = 1) -> int:
+        return qty
+
+    @schema_method
+    def rest(self, sku: str, **others: int) -> dict[str, int]:
+        return others
+
+    @schema_method
+    def unknown(self, sku, thing: NotThere = None):  # type: ignore[no-untyped-def,name-defined]  # noqa: F821
+        return [sku, thing]
+
+
+@pytest.mark.parametrize("method", ["static", "of_class"])
+def test_methods_of_every_kind_have_a_contract_from_annotations(method: str) -> None:
+    with connect(Tools) as graph:
+        assert graph.call("Tools", method, sku="mug") == 1
+        assert graph.call("Tools", method, sku="mug", qty=3) == 3
+        with pytest.raises(RunError, match="sku: expected str, got nothing; cls: expected one of sku, qty"):
+            graph.call("Tools", method, cls=1)
+
+
+def test_what_no_annotation_says_is_not_checked() -> None:
+    with connect(Tools) as graph:
+        assert graph.call("Tools", "rest", sku="mug", more=1) == {"more": 1}
+        assert graph.call("Tools", "unknown", sku=3, thing=object)[0] == 3
+        with pytest.raises(RunError, match=r"sku: expected \?, got nothing"):
+            graph.call("Tools", "unknown")
+
+
+def test_what_a_publisher_declares_counts_more_than_what_others_subscribe_to() -> None:
+    class Other(TypedDict):
+        note: str
+
+    @publishes("/Order/Created", Other)
+    class Publisher(GraphBusNode):
+        pass
+
+    with connect(Publisher, Desk) as graph, pytest.raises(RunError, match="note: expected str, got nothing"):
+        graph.publish("/Order/Created", ORDER)
+
+
 def test_what_has_a_default_may_be_left_out() -> None:
     with connect(Pricing) as graph:
         assert graph.call("Pricing", "quote", sku="mug") == Quote("mug", 2.5)

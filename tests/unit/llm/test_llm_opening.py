@@ -48,7 +48,8 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, pack
     with pytest.raises(ModelError) as caught:
         open_client("ollama:x", LLMConfig(), {})
     assert (caught.value.code, caught.value.data["package"]) == ("GBE441", package)
-    assert "pip install 'graphbus[llm]'" in caught.value.hint
+    assert "pip install '.[llm]'" in caught.value.hint
+    assert ".whl[llm]'" in caught.value.hint
 
 
 def test_each_role_has_its_model_and_equal_ones_share_a_client() -> None:
@@ -117,7 +118,7 @@ def test_a_provider_can_be_asked_when_its_key_its_library_and_its_server_are_the
     assert found["vllm"].missing == ("no server answers there",)
     assert KEY not in str(found)
     monkeypatch.setattr(sdk, "find_spec", lambda _name: None)
-    assert states()["anthropic"].missing[0] == "pydantic_ai is not installed: pip install 'graphbus[llm]'"
+    assert states()["anthropic"].missing[0] == "pydantic_ai is not installed"
 
 
 def test_where_a_price_comes_from_is_told_without_looking_it_up() -> None:

@@ -96,6 +96,9 @@ DEFECTS: dict[str, Defect] = {
         ("mailer", "{address}:", "{adress}:"),
     ),
     "a field left out of a schema": (("mailer", '{"address": str, "subject": str}', '{"address": str}'),),
+    "a result as text": (("pricing", '"total": price * quantity', '"total": str(quantity)'),),
+    "a read key that is named otherwise": (("mailer", 'amount = event["amount"]', 'amount = event["sum"]'),),
+    "a field and its parameter": (("mailer", '"subject": str}', '"headline": str}'),),
     "a value of another type": (("orders", '"quantity": quantity, "customer', '"quantity": str(quantity), "customer'),),
 }
 UNFOUND = {"a key misspelled where it is read", "a key misspelled in a helper method"}
@@ -104,10 +107,9 @@ UNFOUND = {"a key misspelled where it is read", "a key misspelled in a helper me
 UNMENDED = {
     "a topic with a word left out",
     "an argument left out that is nowhere",
-    "an argument of another type",
     "a method renamed",
     "a result left out",
-    "a value of another type",
+    "a result as text",
     "a topic misspelled where nothing else has its words",
 }
 """What was meant is for a person to say."""

@@ -173,6 +173,30 @@ def test_a_proposal_for_another_agent_s_file_is_addressed_to_it(project: Callabl
     assert RuleAgent("Second").propose(view_of(here, "Second")) == (), "the same change is proposed once"
 
 
+CALLER = """
+    from graphbus_core import GraphBusNode, depends_on
+
+
+    {depends}class Caller(GraphBusNode):
+        def work(self) -> None:
+            self.call("One", "work", a=1)
+    """
+
+
+@pytest.mark.parametrize(("depends", "proposed"), [("", []), ('@depends_on("Two")\n    ', ["GB010"])])
+def test_no_decorator_is_proposed_that_the_gate_refuses(
+    project: Callable[[Mapping[str, str]], Path], depends: str, proposed: list[str]
+) -> None:
+    root = project({**BASE, "agents/caller.py": CALLER.replace("{depends}", depends)})
+    here = Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),), dry_run=True), cache=False)
+    assert [(each.code, each.is_fix_safe) for each in find(here) if each.agent == "Caller"] == [("GB010", True)]
+    proposals = RuleAgent("Caller").propose(view_of(here, "Caller"))
+    assert [each.finding for each in proposals] == proposed
+    for each in proposals:
+        report = Gate(here, here.config, None).check(each, Workspace(here))
+        assert [rung.status for rung in report.rungs[:5]] == ["passed"] * 5
+
+
 BASE = {
     "agents/base.py": """
         from typing import Any

@@ -123,6 +123,12 @@ def test_each_kind_of_damage_has_its_own_code_and_place(
     assert [problem.code for problem in store.find_problems(folder)] == [code]
 
 
+def test_a_manifest_that_is_missing_is_named_where_the_rest_is_there(folder: Path) -> None:
+    (folder / store.MANIFEST).unlink()
+    with pytest.raises(ArtifactError, match=r"There are no artifacts here: manifest\.json is missing\."):
+        store.load(folder)
+
+
 @pytest.mark.parametrize("place", ["missing", "file.txt"])
 def test_a_folder_that_is_none_has_noartifacts(tmp_path: Path, place: str) -> None:
     (tmp_path / "file.txt").write_text("")

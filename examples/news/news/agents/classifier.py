@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from graphbus_core import GraphBusNode, publishes, subscribe
-from news.articles import Article, FiledArticle
+from graphbus_core import GraphBusNode, subscribe
+from news.articles import ACCEPTED, FILED, Article, FiledArticle
 
 SECTIONS: dict[str, frozenset[str]] = {
     "science": frozenset({"study", "researchers", "telescope", "species", "fossil", "climate", "vaccine", "orbit"}),
@@ -25,8 +25,7 @@ class Classifier(GraphBusNode):
     The same article always lands in the same section. What fits nowhere goes under "in brief"; I never guess.
     """
 
-    @subscribe("/Article/Accepted")
-    @publishes("/Article/Filed", FiledArticle)
+    @subscribe(ACCEPTED)
     def on_accepted(self, article: Article) -> None:
         """Choose the section and pass the article on without its summary."""
         filed: FiledArticle = {
@@ -37,7 +36,7 @@ class Classifier(GraphBusNode):
             "published": article["published"],
             "section": section_of(article["title"], article["summary"]),
         }
-        self.publish("/Article/Filed", filed)
+        self.publish(FILED, filed)
 
 
 def section_of(title: str, summary: str) -> str:

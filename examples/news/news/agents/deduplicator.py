@@ -6,7 +6,7 @@ import re
 from urllib.parse import urlsplit
 
 from graphbus_core import GraphBusNode, subscribe
-from news.articles import Article
+from news.articles import ACCEPTED, DUPLICATE, FETCHED, Article
 
 SIMILAR = 0.6
 """Share of common title words from which on two articles are one story."""
@@ -29,22 +29,23 @@ class Deduplicator(GraphBusNode):
         self._by_address: dict[str, str] = {}
         self._title_words: dict[str, frozenset[str]] = {}
 
-    @subscribe("/Article/Fetched")
+    @subscribe(FETCHED)
     def on_article(self, article: Article) -> None:
         """Pass a new story on, or name the article that told it before."""
         known = self._find(article)
-        if known is None:
+        if not known:
             self._remember(article)
-            self.publish("/Article/Accepted", article)
+            self.publish(ACCEPTED, article)
         else:
-            self.publish("/Article/Duplicate", {"article_id": article["article_id"], "duplicate_of": known})
+            self.publish(DUPLICATE, {"article_id": article["article_id"], "duplicate_of": known})
 
-    def _find(self, article: Article) -> str | None:
+    def _find(self, article: Article) -> str:
+        """Give the id of the article that told this story before; empty: none has."""
         address = canonical_address(article["url"])
         if address in self._by_address:
             return self._by_address[address]
         words = title_words(article["title"])
-        return next((known for known, other in self._title_words.items() if similarity(words, other) >= SIMILAR), None)
+        return next((known for known, other in self._title_words.items() if similarity(words, other) >= SIMILAR), "")
 
     def _remember(self, article: Article) -> None:
         self._by_address[canonical_address(article["url"])] = article["article_id"]

@@ -6,8 +6,8 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from graphbus_core import Event, GraphBusNode, schema_method, subscribe
-from news.articles import FiledArticle
+from graphbus_core import GraphBusNode, schema_method, subscribe
+from news.articles import DUPLICATE, FILED, WRITTEN, FiledArticle, Retelling
 
 
 class DigestWriter(GraphBusNode):
@@ -23,23 +23,23 @@ class DigestWriter(GraphBusNode):
         self._articles: list[FiledArticle] = []
         self._duplicates = 0
 
-    @subscribe("/Article/Filed")
+    @subscribe(FILED)
     def on_filed(self, article: FiledArticle) -> None:
         """Keep an article for the next digest."""
         self._articles.append(article)
 
-    @subscribe("/Article/Duplicate")
-    def on_duplicate(self, event: Event) -> None:
+    @subscribe(DUPLICATE)
+    def on_duplicate(self, retelling: Retelling) -> None:
         """Count what was left out."""
         self._duplicates += 1
-        self.log(f"left out {event['article_id']}, a retelling of {event['duplicate_of']}")
+        self.log(f"left out {retelling['article_id']}, a retelling of {retelling['duplicate_of']}")
 
     @schema_method(input_schema={"path": str}, output_schema={"articles": int, "duplicates": int})
     def write_digest(self, path: str) -> dict[str, int]:
         """Write everything that was filed so far to `path`, replacing what was there."""
         write_whole(Path(path), self._page())
         counts = {"articles": len(self._articles), "duplicates": self._duplicates}
-        self.publish("/Digest/Written", {"path": path, "articles": counts["articles"]})
+        self.publish(WRITTEN, {"path": path, "articles": counts["articles"]})
         return counts
 
     def _page(self) -> str:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from graphbus_core import GraphBusNode, publishes, schema_method
-from news.articles import Article
+from graphbus_core import GraphBusNode, schema_method
+from news.articles import FETCHED, Article
 
 REQUIRED = ("id", "title", "url")
 
@@ -21,7 +21,6 @@ class FeedReader(GraphBusNode):
     """
 
     @schema_method(input_schema={"path": str}, output_schema={"source": str, "articles": int, "skipped": int})
-    @publishes("/Article/Fetched", Article)
     def read_feed(self, path: str) -> dict[str, str | int]:
         """Publish every complete item of the feed at `path`."""
         feed = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -29,7 +28,7 @@ class FeedReader(GraphBusNode):
         items = feed.get("items", [])
         complete = [item for item in items if self._is_complete(item)]
         for item in complete:
-            self.publish("/Article/Fetched", self._article(item, source))
+            self.publish(FETCHED, self._article(item, source))
         skipped = len(items) - len(complete)
         if skipped:
             self.log(f"{source}: skipped {skipped} item(s) without {', '.join(REQUIRED)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphbus_core import GraphBusNode, schema_method, subscribe
+from orders.messages import PAID
 
 
 class Books(GraphBusNode):
@@ -12,7 +13,7 @@ class Books(GraphBusNode):
     I keep the books. An order is booked once, whole, or not at all.
     """
 
-    @subscribe("/Order/Paid")
+    @subscribe(PAID)
     def on_order_paid(self, order_id: str, total: float) -> None:
         """Add the order to the revenue, both in one step."""
         if f"order/{order_id}" in self.state:

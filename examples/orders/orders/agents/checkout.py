@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphbus_core import GraphBusNode, publishes, subscribe
-from orders.messages import Accepted, Order
+from graphbus_core import GraphBusNode, subscribe
+from orders.messages import ACCEPTED, PLACED, PRICE_ASKED, Order
 
 
 class Checkout(GraphBusNode):
@@ -13,9 +13,8 @@ class Checkout(GraphBusNode):
     I take orders, ask for their price and pass them on. I decide nothing about prices or payment.
     """
 
-    @subscribe("/Order/Placed")
-    @publishes("/Order/Accepted", Accepted)
+    @subscribe(PLACED)
     def on_order_placed(self, order: Order) -> None:
         """Ask for the price, and accept the order."""
-        quote = self.request("/Price/Asked", {"lines": order["lines"]}, timeout_s=1.0)
-        self.publish("/Order/Accepted", {"order_id": order["order_id"], "card": order["card"], "total": quote["total"]})
+        quote = self.request(PRICE_ASKED, {"lines": order["lines"]}, timeout_s=1.0)
+        self.publish(ACCEPTED, {"order_id": order["order_id"], "card": order["card"], "total": quote["total"]})

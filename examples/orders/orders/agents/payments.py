@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphbus_core import GraphBusNode, subscribe
 from orders.bank import Bank, CardDeclined, LineDown
-from orders.messages import Accepted
+from orders.messages import ACCEPTED, PAID, REFUSED, Accepted
 
 
 class Payments(GraphBusNode):
@@ -18,12 +18,12 @@ class Payments(GraphBusNode):
         """Call the bank."""
         self.bank = Bank()
 
-    @subscribe("/Order/Accepted", retries=5, backoff=0.01, retry_on=LineDown, timeout=5.0, concurrency=8)
+    @subscribe(ACCEPTED, retries=5, backoff=0.01, retry_on=LineDown, timeout=5.0, concurrency=8)
     async def on_order_accepted(self, order: Accepted) -> None:
         """Charge the card, and say what came of it."""
         try:
             await self.bank.charge(order["order_id"], order["card"], order["total"])
         except CardDeclined:
-            self.publish("/Order/Refused", {"order_id": order["order_id"]})
+            self.publish(REFUSED, {"order_id": order["order_id"]})
         else:
-            self.publish("/Order/Paid", {"order_id": order["order_id"], "total": order["total"]})
+            self.publish(PAID, {"order_id": order["order_id"], "total": order["total"]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from graphbus_core import GraphBusNode, subscribe
-from orders.messages import Line
+from orders.messages import PRICE_ASKED, Line
 
 
 class Pricing(GraphBusNode):
@@ -17,7 +17,7 @@ class Pricing(GraphBusNode):
 
     PRICES: ClassVar[dict[str, float]] = {"mug": 12.5, "shirt": 20.0, "poster": 7.0}
 
-    @subscribe("/Price/Asked")
+    @subscribe(PRICE_ASKED)
     def on_price_asked(self, lines: list[Line]) -> dict[str, float]:
         """Add up the lines."""
         return {"total": sum(self.PRICES[line["sku"]] * line["qty"] for line in lines)}

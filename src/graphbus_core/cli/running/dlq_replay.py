@@ -51,7 +51,9 @@ class Replay:
         return (RunError.exit_status if self._failed else 0) if status is None else status
 
     def _deliver_all(self, graph: LiveGraph) -> None:
-        if graph.bus.keeper is None:  # what dies of a replay is kept, whatever the project says of other runs
+        if not isinstance(
+            graph.bus.keeper, Keeper
+        ):  # what dies of a replay is kept, whatever the project says of other runs
             keeper = Keeper(self._file.path)
             graph.bus.keeper = keeper
             graph.at_end(keeper.close)

@@ -274,8 +274,9 @@ class _Run:
         if self._link is not None:
             self._link.ready(lines)
             return
+        has_results = self._options.as_json or self._options.calls  # they have stdout to themselves
         for line in lines:
-            (console.say if self._options.as_json else console.out)(line)
+            (console.say if has_results else console.out)(line)
         console.flush()
 
     def _talk(self, graph: LiveGraph) -> None:

@@ -29,6 +29,7 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_names
 from graphbus_core.hosting.instruments.trace import SHORT, Tracer, find, plant, roots
+from graphbus_core.hosting.signals import noticing_signals
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.schema.types import Schema
@@ -79,7 +80,8 @@ class Prompt(Cmd):
         """Read until the input ends or a line says `quit`."""
         with interruptible():
             if not self._is_typed:
-                any(self.onecmd(line) for line in sys.stdin)
+                with noticing_signals():
+                    any(self.onecmd(line) for line in sys.stdin)
                 return
             console.out("Type `help` for the commands, TAB to complete; Ctrl-D leaves.")
             with _history(self._folder):

@@ -14,6 +14,8 @@ _READING = frozenset(
     {"bool", "dict", "float", "int", "len", "list", "max", "min", "print", "set", "sorted", "str", "sum"}
 )
 _OF_COROUTINES = ("send", "close", "throw", "cr_", "__")
+_BINDING = (ast.Attribute, ast.Subscript)
+"""These bind closer than `await`."""
 _PARTS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OPERATIONS = (
     *(ast.Expr, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare, ast.FormattedValue, ast.For, ast.comprehension),
@@ -38,7 +40,8 @@ def check_awaits(method: Method, own: frozenset[str], is_exposed: bool) -> Itera
     for node in uses.above:
         if isinstance(node, ast.Call) and uses.is_asked(node) and uses.is_read(node):
             written = ast.unparse(node.func)
-            yield node, f"does not await {written}(...), which gives a coroutine", f"Write `await {written}(...)`."
+            hint = f"`(await {written}(...))`" if isinstance(uses.above[node], _BINDING) else f"`await {written}(...)`"
+            yield node, f"does not await {written}(...), which gives a coroutine", f"Write {hint}."
         elif isinstance(node, ast.Call) and uses.is_own(node, _SAYING) and isinstance(uses.above[node], ast.Await):
             written = ast.unparse(node.func)
             yield node, f"awaits {written}(...), which gives None", f"Leave `await` out: `{written}(...)`."

@@ -187,7 +187,9 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             old, _, new = near.partition(" ")
             data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
             field = method.input_schema.get(old)
-            if field and not new:
+            if field and near.endswith(" "):
+                data = {"unfit": old, "type": str(field.type), "wanted": ""}
+            elif field and not new:
                 data = _lacking(field, method.input_schema)
             yield report(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
@@ -224,7 +226,7 @@ def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str
     for each in wanted.fields:
         reason = _misfit(each.type, each.name, call.arguments)
         if reason:
-            yield f"{name} an unfit {each.name!r}: {reason}", "Pass what the input_schema declares.", ""
+            yield f"{name} an unfit {each.name!r}: {reason}", "Pass what the input_schema declares.", f"{each.name} "
 
 
 # --- results that are handed on without a word in the code ------------------------------------
@@ -350,6 +352,8 @@ class _Contract:
             item for item in named.values() if not (item.has_default or schema.is_open or item.name in schema.names)
         ]
         pairs = _pairs([field.name for field in unmatched], [item.name for item in needed])
+        if len(unmatched) == len(needed) == 1 and not is_disjoint(unmatched[0].type, needed[0].type):
+            pairs = {unmatched[0].name: needed[0].name}
         for field in unmatched:
             yield self._field_without_parameter(field, named.get(pairs.get(field.name, "")))
         for parameter in needed:
@@ -420,7 +424,10 @@ class _Contract:
             reason = _misfit(field.type, field.name, shape)
             if reason:
                 message = f"{self._name} returns {field.name!r} against its output_schema: {reason}"
-                yield self._finding("GB103", span, message, "Return what is declared, or correct the schema.")
+                data = {"unfit": field.name, "type": str(field.type), "wanted": ""}
+                yield self._finding(
+                    "GB103", span, message, "Return what is declared, or correct the schema.", data=data
+                )
 
     def _missing_key(self, name: str, meant: str, span: SourceSpan) -> Finding:
         """Callers may read either name: which one has to change is for people to say, then."""

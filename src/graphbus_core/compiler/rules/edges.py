@@ -170,7 +170,8 @@ def _different_types(model: _Known, other: _Known) -> Iterator[Finding]:
             )
             is_own = model.is_declared and model.sent.agent.name == other.sent.agent.name
             hint = "Send what is declared, or correct the declaration." if is_own else _ONE_TYPE
-            yield _disagreement(other, model, message, hint)
+            data = {"unfit": field.name, "type": str(field.type)}
+            yield _disagreement(other, model, message, hint, data=data)
 
 
 def _missing_keys(model: _Known, other: _Known, needs: _Needs) -> Iterator[Finding]:

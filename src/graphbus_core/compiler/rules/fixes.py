@@ -30,12 +30,14 @@ from graphbus_core.compiler.rules.renames import (
     rename_requested,
     rename_to_field,
     rename_topic,
+    said_by_reader,
     schema_display,
 )
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
 from graphbus_core.compiler.rules.wiring import Evidence, last_name
+from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.findings import Finding, Fix
+from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 
 _BUILTIN = frozenset({*dir(builtins), "Any"})
@@ -52,11 +54,10 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
     edits = TokenEdits(evidence, is_narrow=is_narrow)
     first, *others = findings
     try:
-        mender = _give_as_well if "missing" in first.data else MENDERS[first.code]
-        remedy = mender(first, edits)
+        remedy = _mender(first, edits)(first, edits)
         more = [MENDERS[finding.code](finding, edits) for finding in others]
         changes = edits.changes()
-    except Refused:
+    except (Refused, BuildError):  # a file that cannot be read may hold anything
         return None
     names = {related.agent for related in first.related} | {*remedy.affected} | _owners(changes, evidence)
     return Fix(
@@ -66,6 +67,13 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
         is_safe=all(each.is_safe for each in (remedy, *more)),
         affects=tuple(sorted(names - {"", first.agent})),
     )
+
+
+def _mender(finding: Finding, edits: TokenEdits) -> Callable[[Finding, TokenEdits], Remedy]:
+    if "unfit" in finding.data:
+        return _unwrap
+    is_missing = "missing" in finding.data and not (finding.code == "GB003" and said_by_reader(finding, edits))
+    return _give_as_well if is_missing else MENDERS[finding.code]
 
 
 def _owners(changes: Iterable[CodeChange], evidence: Evidence) -> set[str]:
@@ -237,6 +245,23 @@ def _catch_exceptions_only(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(f"Let {symbol.target} catch exceptions only", "narrow_except")
 
 
+def _await_answer(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB314: write `await`, or take it away; a generator expression with `await` would be another kind of generator."""
+    symbol = edits.at(finding.span)
+    call = symbol.expression_at(finding.span)
+    above = [node for node in ast.walk(symbol.node) if call in ast.iter_child_nodes(node)]
+    around = (node for node in ast.walk(symbol.node) if isinstance(node, ast.GeneratorExp | ast.JoinedStr))
+    if any(node is call for each in around for node in ast.walk(each)):
+        raise Refused("it stands in a generator expression, or in a text where its place is not known")
+    waiting, text = only(above), symbol.text_of(call)
+    if isinstance(waiting, ast.Await):
+        symbol.replace(waiting, text)
+        return Remedy(f"Do not await what gives nothing in {symbol.target}", "await_answer")
+    needs_brackets = isinstance(waiting, ast.Attribute | ast.Subscript)
+    symbol.replace(call, f"(await {text})" if needs_brackets else f"await {text}")
+    return Remedy(f"Await the answer in {symbol.target}", "await_answer")
+
+
 def _add_guard(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB210: refuse arguments of another type than the schema declares."""
     symbol = edits.at(finding.span)
@@ -270,10 +295,10 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     misnamed = [each.span for each in agent.dependencies if each.name == old]
     for span in (*misnamed, *(call.span for call in agent.calls if old and call.agent == old)):
         rename_literal(edits, span, old, new)
-    if not misnamed and new not in {each.name for each in agent.dependencies}:
-        _depend(new, edits.at(agent.name_span), edits)
-    what = f"Name {new!r} instead of {old!r}" if old else f"Declare that {agent.name} depends on {new}"
-    return Remedy(f"{what}{edits.where}" if old else what, "declare_dependency", (new,), is_safe=True)
+    is_missing = not misnamed and new not in {each.name for each in agent.dependencies}
+    is_decorated = _depend(new, edits.at(agent.name_span), edits) if is_missing else True
+    title = f"Name {new!r} instead of {old!r}{edits.where}" if old else f"Declare that {agent.name} depends on {new}"
+    return Remedy(title, "declare_dependency" if is_decorated else NEW_DEPENDS_ON, (new,), is_safe=True)
 
 
 def _needed_by(name: str, agents: Mapping[str, AgentDefinition]) -> set[str]:
@@ -286,8 +311,8 @@ def _needed_by(name: str, agents: Mapping[str, AgentDefinition]) -> set[str]:
     return found
 
 
-def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> None:
-    """Put a name into the `@depends_on` of a class, or such a decorator above it."""
+def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
+    """Put a name into the `@depends_on` of a class, or such a decorator above it; tell whether one was there."""
     imports = [node for node in symbol.tree.body if isinstance(node, ast.ImportFrom)]
     is_imported = any((alias.asname or alias.name) == name for node in imports for alias in node.names)
     written = name if is_imported else f'"{name}"'
@@ -296,9 +321,10 @@ def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> None:
             last = decorator.args[-1]
             listed = last.elts if isinstance(last, ast.List | ast.Tuple) else [last]
             symbol.insert_behind(only(listed[-1:]), f", {written}")
-            return
+            return True
     edits.add_import(symbol, "graphbus_core", "depends_on")
     symbol.insert_line_above(f"@depends_on({written})")
+    return False
 
 
 def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
@@ -322,6 +348,31 @@ def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
     entry = f"{quote}{name}{quote}: {name}" if quote else f"{name}={name}"
     symbol.insert_behind(values[-1], f", {entry}")
     return Remedy(f"Give {name!r} as well{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+def _unwrap(finding: Finding, edits: TokenEdits) -> Remedy:
+    """Give a value of the type that is wanted: a number instead of its text, or a parameter as it is instead of `str(...)`."""
+    name, wanted = finding.data["unfit"], finding.data["type"]
+    symbol = edits.at(place := giving_place(finding, edits.wiring)[0])
+    value = only(
+        [value for key, value in zip(*_given(symbol.expression_at(place)), strict=True) if key_of(key) == name]
+    )
+    inner = value.args[0] if isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords else None
+    if isinstance(value, ast.Constant) and wanted in ("int", "float") and _is_number(str(value.value), wanted):
+        symbol.replace(value, str(value.value))
+    elif isinstance(inner, ast.Name) and isinstance(value, ast.Call) and last_name(value.func) in _CONVERTING:
+        _refuse_unfit(inner.id, wanted, value, symbol.function)
+        symbol.replace(value, inner.id)
+    else:
+        raise Refused("it is not known which value is meant")
+    return Remedy(f"Give {name!r} as {wanted}{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+_CONVERTING = frozenset({"str", "int", "float", "bool", "repr", "list", "tuple"})
+
+
+def _is_number(text: str, wanted: str) -> bool:
+    return text.isdecimal() if wanted == "int" else text.replace(".", "", 1).isdecimal()
 
 
 def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list[ast.expr]]:
@@ -371,4 +422,5 @@ MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB210": _add_guard,
     "GB301": _make_default_in_body,
     "GB302": _catch_exceptions_only,
+    "GB314": _await_answer,
 }

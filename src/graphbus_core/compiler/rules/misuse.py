@@ -27,19 +27,20 @@ from graphbus_core.compiler.reading.modules import (
     family_of,
     resolve,
 )
-from graphbus_core.compiler.reading.syntax import call_argument, own_nodes, span_of
+from graphbus_core.compiler.reading.syntax import own_nodes, span_of
 from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
 from graphbus_core.compiler.rules.declared import check_annotations, check_topics
 from graphbus_core.compiler.rules.offered import check_imports
-from graphbus_core.compiler.rules.wiring import Wiring, last_name, owns, report, trees_with
+from graphbus_core.compiler.rules.wiring import Wiring, last_name, report, trees_with
 from graphbus_core.errors import BuildError
-from graphbus_core.model.agent import AgentDefinition
+from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.findings import Finding, Severity
 from graphbus_core.schema.types import UNKNOWN
 
-_SUBSCRIBE, _SCHEMA = "graphbus_core.subscribe", "graphbus_core.schema_method"
-_PUBLISHES, _DEPENDS = "graphbus_core.publishes", "graphbus_core.depends_on"
+_OF_METHODS = _SUBSCRIBE, _SCHEMA, _PUBLISHES = tuple(
+    f"graphbus_core.{name}" for name in ("subscribe", "schema_method", "publishes")
+)
 _Found = tuple[str, ClassSite, ast.expr | ast.stmt, str, str]
 """The code, the class and the place in it, what is wrong, and what to write instead."""
 
@@ -78,9 +79,9 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
         found += check_class(tree, definition, file.module.source, {each.node.name: each.body for _, each in methods})
         agent = _Agent(file.library, definition, methods, class_chain(file.library, ClassSite(file.module, tree)))
         for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
-            span, is_doubtful = span_of(home.module.path, node), code == "GB318"
-            severity: Severity = "warning" if is_doubtful else "error"
-            found.append(report(code, definition.name, span, message, hint, severity=severity))
+            span, data = span_of(home.module.path, node), {"call": ast.unparse(node)} if code == "GB314" else None
+            severity: Severity = "warning" if code == "GB318" else "error"
+            found.append(report(code, definition.name, span, message, hint, severity=severity, data=data))
     return tuple(found)
 
 
@@ -88,71 +89,41 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
 
 
 def _check_decorators(agent: _Agent) -> Iterator[_Found]:
-    for home in filter(agent.has_to_check, agent.chain):
-        for decorator in read_decorators(home.node.decorator_list, Scope(agent.library, home.module)):
-            if decorator.name in (_SUBSCRIBE, _SCHEMA):
-                yield _without_effect(
-                    home, decorator, "above a class", "Write it above the method that it is meant for."
-                )
-            yield from _check_arguments(agent, home, decorator)
     for home, method in agent.methods:
         effective = method.effective if method.is_callable else ()
         for decorator in method.decorators:
-            if decorator.name == _DEPENDS:
-                yield _without_effect(home, decorator, "above a method", "Write it above the class.")
-            elif decorator.name in (_SUBSCRIBE, _SCHEMA, _PUBLISHES) and decorator not in effective:
-                place = "at a property" if not method.is_callable else "above `@classmethod` or `@staticmethod`"
+            name = decorator.name.removeprefix("graphbus_core.")
+            if decorator.name in _OF_METHODS and decorator not in effective:
+                message = f"@{name} in {home.node.name} is lost at a property, `@classmethod` or `@staticmethod`"
                 hint = f"Write it right above `def {method.node.name}`, which must be no property."
-                yield _without_effect(home, decorator, place, hint)
-            yield from _check_arguments(agent, home, decorator)
+                yield "GB317", home, decorator.node, message, hint
+            if decorator.name in (_SUBSCRIBE, _PUBLISHES):
+                yield from _check_topics(agent, home, decorator, name)
 
 
-def _without_effect(home: ClassSite, decorator: Decorator, place: str, hint: str) -> _Found:
-    message = f"@{decorator.name.rpartition('.')[2]} in {home.node.name} has no effect {place}"
-    return "GB317", home, decorator.node, message, hint
-
-
-def _check_arguments(agent: _Agent, home: ClassSite, decorator: Decorator) -> Iterator[_Found]:
-    """Find a decorator without its argument, and a topic that is none."""
-    name, call = decorator.name.rpartition(".")[2], decorator.call
-    is_empty = call is None or not (call.args or call.keywords or decorator.name == _DEPENDS)
-    if decorator.name in (_SUBSCRIBE, _PUBLISHES, _DEPENDS) and is_empty:
-        wanted = "Pricing" if decorator.name == _DEPENDS else '"/Order/Created"'
-        message = f"@{name} in {home.node.name} is given nothing, and so replaces what it stands above by a function"
-        yield "GB312", home, decorator.node, message, f"Write `@{name}({wanted})`."
-    elif call is not None and decorator.name in (_SUBSCRIBE, _PUBLISHES):
-        for topic in call.args if decorator.name == _SUBSCRIBE else call.args[:1]:
-            yield from _check_topic(home, topic, agent.scope(home), f"@{name}")
-
-
-def _check_topics(agent: _Agent) -> Iterator[_Found]:
-    for home, method in agent.methods:
-        for attribute, call in method.body.calls:
-            topic = call_argument(call, 0, "topic") if attribute in ("publish", "request") else None
-            if topic is not None:
-                hidden = frozenset((*method.body.bound, *(name for name, _ in annotated_arguments(method))))
-                yield from _check_topic(
-                    home, topic, Scope(agent.library, home.module, hidden=hidden), f"self.{attribute}"
-                )
-
-
-def _check_topic(home: ClassSite, topic: ast.expr, scope: Scope, taker: str) -> Iterator[_Found]:
-    """Find a display, also by its name, and a constant that is no text."""
-    name = topic.id if isinstance(topic, ast.Name) else ""
-    target = resolve(topic, scope) if name else None
-    is_known = isinstance(target, Symbol) and name not in target.module.bindings.rebound
-    value = target.node if is_known and isinstance(target, Symbol) else topic
-    is_constant = isinstance(topic, ast.Constant) and not isinstance(topic.value, str)
-    if is_constant or isinstance(value, ast.List | ast.Tuple | ast.Set):
-        several = f"Write `@subscribe({f'*{name}' if name else 'A, B'})`."
-        hint = several if taker == "@subscribe" else "Give one topic, and write one line for each."
-        yield (
-            "GB313",
-            home,
-            topic,
-            f"{taker} in {home.node.name} takes {ast.unparse(value)} where a topic belongs",
-            hint,
-        )
+def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: str) -> Iterator[_Found]:
+    """Find a decorator without a topic, and what is no topic: a display, also by its name, and a constant that is no text."""
+    call = decorator.call
+    if call is None or not (call.args or call.keywords):
+        message = f"@{name} in {home.node.name} is given no topic, and so replaces what it stands above by a function"
+        yield "GB312", home, decorator.node, message, f'Write `@{name}("/Order/Created")`.'
+        return
+    for topic in call.args if decorator.name == _SUBSCRIBE else call.args[:1]:
+        named = topic.id if isinstance(topic, ast.Name) else ""
+        target = resolve(topic, agent.scope(home)) if named else None
+        is_known = isinstance(target, Symbol) and named not in target.module.bindings.rebound
+        value = target.node if is_known and isinstance(target, Symbol) else topic
+        is_constant = isinstance(topic, ast.Constant) and not isinstance(topic.value, str)
+        if is_constant or isinstance(value, ast.List | ast.Tuple | ast.Set):
+            message = f"@{name} in {home.node.name} takes {ast.unparse(value)} where a topic belongs"
+            several = f"Write `@subscribe({f'*{named}' if named else 'A, B'})`."
+            yield (
+                "GB313",
+                home,
+                topic,
+                message,
+                several if decorator.name == _SUBSCRIBE else "Write one line for each topic.",
+            )
 
 
 # --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
@@ -231,31 +202,16 @@ def check_constructors(wiring: Wiring) -> Iterator[Finding]:
     """Find agents that a graph cannot make, since it makes them without arguments."""
     if getattr(wiring.evidence.config.settings.runtime, "factory", ""):
         return
+    seen: set[SourceSpan] = set()
     for agent in wiring.asked:
-        needed, init = _needed(agent, wiring), agent.method("__init__")
-        is_inherited = init is not None and any(
-            owns(other, init.span) for other in wiring.agents.values() if other is not agent
-        )
-        if needed and not is_inherited and not _is_made(agent.name, wiring):
-            message = (
-                f"{agent.name} needs {', '.join(needed)} to be made, and a graph makes its agents without arguments"
-            )
+        init = agent.method("__init__")
+        given = [each for each in (init.parameters if init else ()) if not each.has_default]
+        needed = [each.name for each in given if not each.kind.startswith("var")]
+        if init and needed and init.span not in seen and not _is_made(agent.name, wiring):
+            seen.add(init.span)
+            message = f"{agent.name} needs {', '.join(needed)} to be made, and a graph gives its agents no arguments"
             hint = _NO_BUS if {*needed} <= {"bus", "message_bus", "event_bus"} else _NO_ARGUMENTS
-            yield report("GB315", agent.name, init.span if init else agent.name_span, message, hint)
-
-
-def _needed(agent: AgentDefinition, wiring: Wiring) -> list[str]:
-    """Name what the constructor of an agent cannot do without; that of a dataclass is made of its fields."""
-    init = agent.method("__init__")
-    if init is not None:
-        return [each.name for each in init.parameters if not each.has_default and not each.kind.startswith("var")]
-    source = wiring.evidence.source(agent.path)
-    trees = ast.walk(source.parse()) if b"@dataclass" in source.utf8 else ()
-    tree = next((each for each in trees if isinstance(each, ast.ClassDef) and each.name == agent.name), None)
-    if tree is None or "dataclass" not in map(last_name, tree.decorator_list):
-        return []
-    fields = [each for each in tree.body if isinstance(each, ast.AnnAssign) and each.value is None]
-    return [ast.unparse(each.target) for each in fields if "ClassVar" not in ast.unparse(each.annotation)]
+            yield report("GB315", agent.name, init.span, message, hint)
 
 
 def _is_made(name: str, wiring: Wiring) -> bool:
@@ -319,5 +275,5 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (
-    *(_check_decorators, _check_topics, _check_awaits, _check_making, _check_overrides, _check_events),
+    *(_check_decorators, _check_awaits, _check_making, _check_overrides, _check_events),
 )

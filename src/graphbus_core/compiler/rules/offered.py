@@ -18,19 +18,17 @@ from graphbus_core.model.findings import Finding
 _OWN = "graphbus_core"
 _PACKAGE = Path(graphbus_core.__file__).parent
 _MEANT = {
-    "GraphBusNode": ("Agent", "BaseAgent", "AgentNode", "GraphBusAgent", "Node", "BaseNode", "agent", "node_base"),
-    "build_graph": ("build_project", "builder", "orchestrator"),
-    "run_graph": ("RuntimeExecutor", "run_runtime", "ArtifactLoader", "executor", "loader"),
-    "connect": ("SimpleMessageBus", "EventRouter", "event_router", "message_bus"),
-    "subscribe": ("subscribes", "on", "handler"),
-    "schema_method": ("method", "agent_capability", "tool"),
-    "publishes": ("publish", "publisher", "emits"),
-    "Event": ("Message", "message"),
-    "model.config.BuildConfig": ("BuildConfig",),
-    "model.config.RuntimeConfig": ("RuntimeConfig",),
-    "model.config.LLMConfig": ("LLMConfig",),
-    "model.agent.AgentDefinition": ("AgentDefinition",),
-    "bus.MessageBus": ("MessageBus",),
+    "GraphBusNode": "Agent BaseAgent AgentNode GraphBusAgent Node BaseNode agent node_base",
+    "build_graph": "build_project builder orchestrator",
+    "run_graph": "RuntimeExecutor run_runtime ArtifactLoader executor loader",
+    "connect": "SimpleMessageBus EventRouter event_router message_bus",
+    "subscribe": "subscribes on handler",
+    "schema_method": "method agent_capability tool",
+    "publishes": "publish publisher emits",
+    "Event": "Message message",
+    **{f"model.config.{name}": name for name in ("BuildConfig", "RuntimeConfig", "LLMConfig")},
+    "model.agent.AgentDefinition": "AgentDefinition",
+    "bus.MessageBus": "MessageBus",
 }
 """Our name, and what others call it or where else they look for it."""
 
@@ -41,7 +39,11 @@ def check_imports(file: ReadFile) -> Iterator[Finding]:
     modules = {name for name, each in file.module.bindings.first.items() if each == Import(_OWN, "")}
     for node in ast.walk(file.module.tree) if missing or modules else ():
         if isinstance(node, ast.Import | ast.ImportFrom):
-            for dotted, alias in _imported(node, file):
+            source = file.module.source
+            package = source.module if source.path.endswith("__init__.py") else source.module.rpartition(".")[0]
+            home = absolute_name(node.module or "", node.level, package) if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                dotted = home if alias.name == "*" else f"{home}.{alias.name}".lstrip(".")
                 if dotted in missing:
                     yield _missing(dotted, alias, file, alias.asname or alias.name)
         elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in modules:
@@ -49,22 +51,15 @@ def check_imports(file: ReadFile) -> Iterator[Finding]:
             yield from () if _is_there(dotted, file) else [_missing(dotted, node, file, ast.unparse(node))]
 
 
-def _imported(node: ast.Import | ast.ImportFrom, file: ReadFile) -> Iterator[tuple[str, ast.alias]]:
-    source = file.module.source
-    package = source.module if source.path.endswith("__init__.py") else source.module.rpartition(".")[0]
-    home = absolute_name(node.module or "", node.level, package) if isinstance(node, ast.ImportFrom) else ""
-    return ((home if alias.name == "*" else f"{home}.{alias.name}".lstrip("."), alias) for alias in node.names)
-
-
 def _missing(dotted: str, node: ast.alias | ast.expr, file: ReadFile, written: str) -> Finding:
     home, _, name = dotted.rpartition(".")
     derived = [each.name for each, _ in file.module.bindings.classes if written in map(ast.unparse, each.bases)]
     loss = f", so that {', '.join(derived)} is no agent" if derived else ""
-    meant = next((ours for ours, others in _MEANT.items() if name in (ours, *others)), "")
-    meant = meant or (name if name in graphbus_core.__all__ else "")
-    within, _, last = f"{_OWN}.{meant}".rpartition(".")
+    ours = name if name in graphbus_core.__all__ else ""
+    ours = ours or next((ours for ours, others in _MEANT.items() if name in others.split()), "")
+    within, _, last = f"{_OWN}.{ours}".rpartition(".")
     guess = did_you_mean(name, graphbus_core.__all__).strip() or f"It has {', '.join(graphbus_core.__all__)}."
-    hint = f"Write `from {within} import {last}`." if meant else guess
+    hint = f"Write `from {within} import {last}`." if ours else guess
     return report("GB319", "", span_of(file.module.path, node), f"{home or 'Python'} has no {name!r}{loss}", hint)
 
 
@@ -85,5 +80,5 @@ def _has(folder: Path, rest: str) -> bool:
     is_module = (folder / f"{first}.py").is_file()
     path, name = (folder / f"{first}.py", further) if is_module else (folder / "__init__.py", rest)
     bindings = Bindings(parse(path.read_text(encoding="utf-8")).body)
-    names = {*bindings.first, *bindings.rebound, *([""] if is_module else [])}
-    return name in names or ("__getattr__" in names and path.parent != _PACKAGE)
+    is_bound = name in bindings.first or name in bindings.rebound or (is_module and not further)
+    return is_bound or ("__getattr__" in bindings.first and path.parent != _PACKAGE)

@@ -23,7 +23,6 @@ from graphbus_core.model.agent import (
     Call,
     MethodSpec,
     SourceSpan,
-    Subscription,
 )
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
@@ -67,7 +66,8 @@ def _is_written(word: str, names: Iterable[str], evidence: Evidence, beyond: Col
                 text = text.replace(source.span_bytes(span).decode(), "") if span.path == file.path else text
             for name in names:
                 text = text.replace(f'"{name}"', "").replace(f"'{name}'", "")
-            if not _stems(word).isdisjoint(_words(text)):
+            found = [stem for stem in _stems(word) if stem in text.lower()]
+            if not set(found).isdisjoint(_words(text) if found else ()):
                 return True
     return False
 
@@ -79,15 +79,7 @@ def _is_giver_wrong(
     evidence: Evidence,
     beyond: Collection[SourceSpan] = (),
 ) -> bool:
-    """Decide between the name that is given and the one that is taken, of which none is declared.
-
-    Args:
-        names: These two.
-        givers: The agents that use the first one.
-        takers: Likewise, the second one.
-        evidence: The project.
-        beyond: Methods that say nothing about it, for the name is their own.
-    """
+    """Decide between the name that is given and the one that is taken; methods `beyond` have it as their own name."""
     slip = _slip(names, evidence, beyond)
     if not slip and len(takers) > 1 < len(givers):
         raise Refused("either name may be meant")
@@ -155,20 +147,34 @@ def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 # --- keys of payloads ---------------------------------------------------------------------------
 
 
+def said_by_reader(finding: Finding, edits: TokenEdits) -> str:
+    """Give the key that is sent and that a reader calls what it reads: `total = event["sum"]`; else the empty string."""
+    heard = _handler(finding, edits.wiring)
+    keys = frozenset().union(*map(_sent_keys, _reaching(heard, edits.wiring))) - _asked(heard)
+    symbol = edits.at(finding.span)
+    for name, value in _assigned(symbol.node):
+        if name in keys and isinstance(value, ast.Subscript) and value.slice in symbol.nodes_at(finding.span):
+            return name
+    return ""
+
+
 def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB003, GB110: one name for what is sent and what handlers read or take as a parameter."""
-    old, new = finding.data["old"], finding.data["new"]
+    said = said_by_reader(finding, edits) if "missing" in finding.data else ""
+    old, new = finding.data.get("old", "") or finding.data["missing"], finding.data.get("new", said)
     wiring = edits.wiring
-    heard = next(iter(_handlers(finding, wiring)))
+    heard = _handler(finding, wiring)
     reaching = _reaching(heard, wiring)
     sent = [each for each in reaching if new in _sent_keys(each)]
     odd = _misnamed(reaching, old, new)
     hearers = _hearers(sent, wiring)
     asking = [each for each in hearers if old in _asked(each) and not _is_sent(old, each, odd, wiring)]
-    is_settled = any(each.publication.is_declared for each in sent) or any(new in _asked(each) for each in hearers)
+    is_declared = any(each.publication.is_declared for each in sent)
+    is_settled = bool(said) or is_declared or any(new in _asked(each) for each in hearers)
     senders, askers = {each.agent.name for each in sent}, {each.agent.name for each in asking}
+    own = [field.span for each in asking for field in each.subscription.fields if field.name == old]
+    beyond = [edits.at(span).span for span in own]
     is_typed = old not in _own_names(heard)
-    beyond = _named_in(asking, old)
     if not is_settled and (is_typed or _is_giver_wrong((new, old), senders, askers, edits.evidence, beyond)):
         _rename_ends(edits, sent, (), new, old)
         title = f"Send {old!r} instead of {new!r}{edits.where}"
@@ -223,38 +229,24 @@ def rename_key_returned(finding: Finding, edits: TokenEdits) -> Remedy:
 
 def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
     """Tell whether something may read a key of what a method returns: it is mentioned more often than where it is returned."""
-    is_used = any(True for _ in calls_of(method, evidence, dropped=False))
-    return is_used and _mentions(key, evidence) > known
+    if not any(True for _ in calls_of(method, evidence, dropped=False)):
+        return False
+    word = re.compile(rf"\b{re.escape(key)}\b".encode())
+    return sum(len(word.findall(evidence.source(file.path).data)) for file in evidence.index.files) > known
 
 
-def _mentions(key: str, evidence: Evidence) -> int:
-    """Count where a key is written as a literal, an attribute or a name; a file that cannot be read may hold any number."""
-    count = 0
-    for tree in trees_with([key], evidence):
-        for node in ast.walk(tree) if tree else ():
-            count += key in (
-                getattr(node, "value", None),
-                *(getattr(node, each, None) for each in ("attr", "arg", "id")),
-            )
-        count += len(key) * 1000 if tree is None else 0
-    return count
-
-
-def _named_in(asking: Iterable[Heard], name: str) -> list[SourceSpan]:
-    """Give the handlers that have a parameter of a name."""
-    named = (heard for heard in asking if any(field.name == name for field in heard.subscription.fields))
-    methods = (heard.agent.method(heard.subscription.method) for heard in named)
-    return [method.span for method in methods if method]
+def _handler(finding: Finding, wiring: Wiring) -> Heard:
+    """Give the handler that a finding is about, with one of its topics."""
+    return only(_handlers(finding, wiring)[:1])
 
 
 def _handlers(finding: Finding, wiring: Wiring) -> list[Heard]:
-    """Give the handler that a finding is about, once for each of its topics; none when it is about something else."""
-    mine = (heard for heard in wiring.heard if heard.agent.name == finding.agent)
-    return [heard for heard in mine if finding.span in _places(heard.subscription)]
-
-
-def _places(own: Subscription) -> set[SourceSpan]:
-    return {own.span} | {read.span for read in own.reads} | {field.span for field in own.fields}
+    mine = [(heard, heard.subscription) for heard in wiring.heard if heard.agent.name == finding.agent]
+    spans = [
+        (heard, (own.span, *(read.span for read in own.reads), *(each.span for each in own.fields)))
+        for heard, own in mine
+    ]
+    return [heard for heard, places in spans if finding.span in places]
 
 
 def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozenset[str]]:
@@ -271,7 +263,8 @@ def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozense
 
 
 def _publication(finding: Finding, wiring: Wiring) -> Sent:
-    return next(each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
+    found = (each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
+    return only(list(found)[:1])
 
 
 def _declared_keys(sent: Sent) -> frozenset[str]:
@@ -312,7 +305,7 @@ def _asked(heard: Heard) -> frozenset[str]:
 
 def _rename_read(edits: TokenEdits, heard: Heard, old: str, new: str) -> None:
     subscription = heard.subscription
-    if old not in _own_names(heard):
+    if old not in _own_names(heard) or old in {field.name for field in subscription.payload.fields}:
         raise Refused("the key belongs to a class")
     for read in subscription.reads:
         if read.key == old:
@@ -424,6 +417,8 @@ def rename_to_field(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB101: give the parameter the name of the field."""
     symbol = edits.at(finding.span)
     old, new = finding.data["parameter"], finding.data["field"]
+    if any(old in call.arguments.names for _, call in _calls(finding.agent, symbol.function.name, edits)):
+        return _rename_field(symbol, new, old)
     rename_parameter(symbol, old, new, edits.evidence)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
@@ -436,21 +431,19 @@ def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
     if "agent" not in finding.data:
         return rename_key(finding, edits)
     old, new = finding.data["old"], finding.data["new"]
-    called = (finding.data["agent"], finding.data["method"])
-    calls = [
-        (agent, call)
-        for agent in edits.evidence.definitions
-        for call in agent.calls
-        if (call.agent, call.method) == called
-    ]
+    callee, method = _consumer(finding, edits.evidence)
+    calls = _calls(callee.name, method.name, edits)
     odd = [(agent, call) for agent, call in calls if new in call.arguments.names]
     is_theirs = len({agent.name for agent, _ in odd}) > 1 and not any(old in call.arguments.names for _, call in calls)
-    if is_theirs or not any(call.span == finding.span for _, call in odd):
+    mine = [call for _, call in odd if call.span == finding.span]
+    if mine and new in {parameter.name for parameter in method.parameters}:
+        return _rename_field(edits.of(method), old, new)
+    if is_theirs or not mine or not list(_arguments_at(edits, mine[0], new)):
         return _rename_to_producers_name(finding, edits)
     for agent, call in odd:
         if agent.name == finding.agent or not edits.is_narrow:
-            _rename_argument(edits, call, new, old)
-    affected = {*called[:1], *(agent.name for agent, _ in odd)}
+            rename_entries(_arguments_at(edits, call, new), new, old)
+    affected = {callee.name, *(agent.name for agent, _ in odd)}
     return Remedy(f"Pass {old!r} instead of {new!r}{edits.where}", "align_schema", affected)
 
 
@@ -466,12 +459,22 @@ def _rename_called(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(f"Call {new!r} instead of {old!r}{edits.where}", "align_schema")
 
 
-def _rename_argument(edits: TokenEdits, call: Call, old: str, new: str) -> None:
+def _arguments_at(edits: TokenEdits, call: Call, name: str) -> Iterator[_Entry]:
     symbol = edits.at(call.span)
     node = symbol.expression_at(call.span)
-    if not isinstance(node, ast.Call) or new in {keyword.arg for keyword in node.keywords}:
-        raise Refused("it is no plain call")
-    rename_entries(_keywords(node, symbol, edits, old), old, new)
+    return _keywords(node, symbol, edits, name) if isinstance(node, ast.Call) else iter(())
+
+
+def _calls(agent: str, method: str, edits: TokenEdits) -> list[tuple[AgentDefinition, Call]]:
+    calls = ((caller, call) for caller in edits.evidence.definitions for call in caller.calls)
+    return [(caller, call) for caller, call in calls if (call.agent, call.method) == (agent, method)]
+
+
+def _rename_field(symbol: Symbol, old: str, new: str) -> Remedy:
+    """Let the schema say what parameter and calls say."""
+    keys = [key for key in schema_display(symbol.function).keys if isinstance(key, ast.Constant) and key.value == old]
+    symbol.replace_text(only(keys), old, new)
+    return Remedy(f"Declare {new!r} instead of {old!r} in {symbol.target}", "align_schema")
 
 
 def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
@@ -481,10 +484,7 @@ def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
     symbol = edits.of(method)
     rename_parameter(symbol, old, new, edits.evidence)
     if method.has_schema:
-        keys = [
-            key for key in schema_display(symbol.function).keys if isinstance(key, ast.Constant) and key.value == old
-        ]
-        symbol.replace_text(only(keys), old, new)
+        _rename_field(symbol, old, new)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
     neighbours = (*edits.wiring.neighbours(finding.agent), *edits.wiring.neighbours(agent.name))
     return Remedy(title, "align_schema", (agent.name, *neighbours))
@@ -500,8 +500,11 @@ def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, Me
 
 def rename_parameter(symbol: Symbol, old: str, new: str, evidence: Evidence) -> None:
     """Rename a parameter that no call may pass by name, and every use of it in the body."""
+    known = {(call.span.line, call.span.column) for agent in evidence.definitions for call in agent.calls
+             if not call.has_unknown and old not in call.arguments.names}  # fmt: skip
     for call in calls_of(symbol.function.name, evidence):
-        if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
+        by_name = {keyword.arg for keyword in call.keywords} if call else {old}
+        if old in by_name or (None in by_name and call and (call.lineno, call.col_offset) not in known):
             raise Refused("the parameter may be passed by name")
     taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
     for node in (inner for statement in symbol.function.body for inner in ast.walk(statement)):

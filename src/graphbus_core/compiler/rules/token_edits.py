@@ -126,6 +126,12 @@ class Symbol:
         return around[0]
 
     @property
+    def span(self) -> SourceSpan:
+        """Where it stands, its decorators left out."""
+        node = self.node
+        return SourceSpan(self.path, node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0)
+
+    @property
     def name(self) -> str:
         """What it is called in a title."""
         return self.target or self.path
@@ -332,14 +338,7 @@ def only(found: list[_Found]) -> _Found:
 
 
 class Remedy(NamedTuple):
-    """What the edits for a finding come to.
-
-    Attributes:
-        title: What they do, in the imperative.
-        intent: As in a proposal.
-        affected: Agents that can notice, besides those at the ends of the finding.
-        is_safe: True when nobody can notice.
-    """
+    """What the edits for a finding come to, in the terms of a `Fix`; `affected` adds to the ends of the finding."""
 
     title: str
     intent: str

@@ -1,0 +1,46 @@
+"""Wheels of GraphBus, made from the files that are installed: an image and a pipeline have no index to install it from."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+from io import BytesIO
+from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+from graphbus_core import __version__
+
+_WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def name_of(distribution: str) -> str:
+    """Return the name of the file for a distribution of this version."""
+    return f"{distribution}-{__version__}-py3-none-any.whl"
+
+
+def pack(distribution: str, files: Mapping[str, bytes], about: Mapping[str, str]) -> bytes:
+    """Pack a wheel. Nothing is compressed: compressors differ between machines, and the hash must not.
+
+    Args:
+        distribution: Its name, with `_` for `-`.
+        files: Path below `site-packages` -> content.
+        about: Name of a file of the metadata -> text: `METADATA`, and `entry_points.txt` where there are commands.
+    """
+    info = f"{distribution}-{__version__}.dist-info"
+    packed = {**files, **{f"{info}/{name}": text.encode() for name, text in {**about, "WHEEL": _WHEEL}.items()}}
+    packed[f"{info}/RECORD"] = _record(packed, f"{info}/RECORD")
+    buffer = BytesIO()
+    with ZipFile(buffer, "w", ZIP_STORED) as archive:
+        for path, data in sorted(packed.items()):
+            entry = ZipInfo(path)  # of 1980
+            entry.create_system, entry.external_attr = 3, 0o644 << 16  # as on POSIX, wherever it is made
+            archive.writestr(entry, data)
+    return buffer.getvalue()
+
+
+def _record(files: Mapping[str, bytes], own: str) -> bytes:
+    lines = [
+        f"{path},sha256={urlsafe_b64encode(sha256(data).digest()).rstrip(b'=').decode()},{len(data)}\n"
+        for path, data in sorted(files.items())
+    ]
+    return "".join([*lines, f"{own},,\n"]).encode()
