@@ -37,10 +37,10 @@ _NOBODY = "(nobody)"
 _KINDS: tuple[_EdgeKind, ...] = ("method", "call", "depends_on", "topic", "request")
 _EVENTS: frozenset[_EdgeKind] = frozenset({"topic", "request"})
 _ABOUT: Mapping[str, frozenset[_EdgeKind]] = {
-    **dict.fromkeys(("GB001", "GB002", "GB004", "GB005", "GB310", "GB311"), _EVENTS),
-    **dict.fromkeys(("GB003", "GB110"), _EVENTS | {"call"}),
+    **dict.fromkeys(("GB001", "GB002", "GB004", "GB005", "GB006", "GB310", "GB311"), _EVENTS),
+    **dict.fromkeys(("GB003", "GB110", "GB111"), _EVENTS | {"call"}),
     **dict.fromkeys(("GB010", "GB011"), frozenset({"call", "depends_on"})),
-    **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105"), frozenset({"method"})),
+    **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105", "GB106"), frozenset({"method"})),
 }
 """Rule -> the edges that it speaks of."""
 _IN_BODY = frozenset({"GB001", "GB310", "GB311"})

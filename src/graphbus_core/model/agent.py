@@ -154,6 +154,7 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
         is_declared: True for what `@publishes` or a `Topic` says.
         is_request: True for `self.request`, which exactly one handler must answer.
         reads: The keys that are read of the answer to a request.
+        promised: For what a `Topic` says: its type.
     """
 
     topic: str
@@ -166,6 +167,7 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
     is_request: bool = False
     type: Type = UNKNOWN
     reads: tuple[KeyRead, ...] = ()
+    promised: Type = UNKNOWN
 
     @property
     def given(self) -> Type:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from graphbus_core.schema.types import ANY, BOOL, INT, NULL, STR, Field, Type
+from graphbus_core.schema.types import ANY, BOOL, EITHER, INT, NULL, STR, Field, Type
 from graphbus_core.schema.validation import problems_in
 
 Word = str | int | bool | None
@@ -68,6 +68,7 @@ def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
     if given.kind in ("unknown", "result"):
         return Fit("unknown", f"{wanted} is wanted, and what is given is not known", lacks_type=True)
     if given.kind == "union":
+        is_narrowed = is_narrowed and given.name != EITHER
         fit = _fit_of_choices([fit_of(wanted, part, is_narrowed=is_narrowed) for part in given.args], is_narrowed)
         return _undecided(wanted, given) if fit.verdict == "unknown" and not fit.lacks_type else fit
     if given.kind in ("literal", "null"):

@@ -35,6 +35,10 @@ Kind = Literal[
 ]
 
 
+ITEM = "[]"
+"""Among the keys that lead into a `result`: any item of a list."""
+EITHER = "either"
+"""The name of a `union` all of whose choices happen: no condition that was asked before has narrowed it."""
 _SHOWN = {"null": "None", "any": "Any", "unknown": "?"}
 
 

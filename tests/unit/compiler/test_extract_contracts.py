@@ -317,7 +317,7 @@ def _returned(tmp_path: Path, body: str) -> list[str]:
         ("r = {'a': 1}\nreturn r", ["{a: int}"]),
         ("r = {'a': 1}\nr['b'] = 2\nreturn r", ["{a: int, b?: ?}"]),
         ("r = {'a': 1}\nr['a'] = x\nreturn r", ["{a: ?}"]),
-        ("r = {'a': 1}\nr.update(x)\nreturn r", ["dict"]),
+        ("r = {'a': 1}\nr.update(x)\nreturn r", ["{a: ?, ...}"]),
         ("r = {'a': 1}\nself.fill(r)\nreturn r", ["dict"]),
         ("r = {'a': 1}\nr[x] = 1\nreturn r", ["dict"]),
         ("r = {'a': 1}\ndel r['a']\nreturn r", ["dict"]),

@@ -146,7 +146,7 @@ def _named(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> ob
 
 
 def _symbol_value(symbol: Symbol, scope: Scope, depth: int) -> object:
-    if not isinstance(symbol.node, ast.expr) or _is_rebound(symbol):
+    if not isinstance(symbol.node, ast.expr) or is_rebound(symbol):
         return NOT_CONSTANT
     return evaluate(symbol.node, home_of(symbol, scope), depth)
 
@@ -157,7 +157,8 @@ def home_of(symbol: Symbol, scope: Scope) -> Scope:
     return Scope(scope.library, symbol.module, site, in_class_body=bool(site))
 
 
-def _is_rebound(symbol: Symbol) -> bool:
+def is_rebound(symbol: Symbol) -> bool:
+    """Tell whether the name of a symbol is bound more than once."""
     bindings = symbol.module.class_bindings(symbol.owner) if symbol.owner else symbol.module.bindings
     return bindings.rebinds(symbol.node)
 
@@ -181,21 +182,28 @@ def _assigned(expression: ast.expr, scope: Scope) -> tuple[ast.expr, Scope] | No
     target = member if is_member else resolve(expression, scope)
     if not isinstance(target, Symbol) or not isinstance(target.node, ast.expr):
         return None
-    if (_is_enum_member(target, scope) and not is_member) or _is_rebound(target):
+    if (_is_enum_member(target, scope) and not is_member) or is_rebound(target):
         return None
     return target.node, home_of(target, scope)
 
 
 def _entry(expression: ast.Subscript, scope: Scope, depth: int) -> tuple[ast.expr, Scope] | None:
-    """The value of a constant key in a dict display that nothing in its file changes."""
+    """The value of a constant key in a dict display that nothing in its file changes, or of a number in a tuple."""
     display, inner = written(expression.value, scope, depth)
+    if isinstance(display, ast.Call) and len(display.args) == 1 and _dotted(display.func, inner) in _READ_ONLY:
+        display, inner = written(display.args[0], inner, depth)
     name = getattr(expression.value, "attr", getattr(expression.value, "id", ""))
+    key = evaluate(expression.slice, scope, depth)
+    if isinstance(display, ast.Tuple) and isinstance(key, int):
+        return (display.elts[key], inner) if 0 <= key < len(display.elts) else None
     if not isinstance(display, ast.Dict) or inner.module.changes(name) or scope.module.changes(name):
         return None
-    key = evaluate(expression.slice, scope, depth)
     keys = [evaluate(each, inner, depth) if each else NOT_CONSTANT for each in display.keys]
     is_known = key is not NOT_CONSTANT and NOT_CONSTANT not in keys and keys.count(key) == 1
     return (display.values[keys.index(key)], inner) if is_known else None
+
+
+_READ_ONLY = frozenset({"types.MappingProxyType", "builtins.dict", "builtins.tuple"})
 
 
 def _subscripted(expression: ast.Subscript, scope: Scope, depth: int) -> object:
@@ -363,10 +371,24 @@ def _read_alias(target: Symbol, scope: Scope, depth: int) -> Type | None:
         made = resolve(node.func, inner)
         if isinstance(made, External) and _plain_name(made.dotted) == "NewType" and len(node.args) == 2:
             return read_type(node.args[1], inner, depth)
-        return None
+        is_typed_dict = isinstance(made, External) and _plain_name(made.dotted) == "TypedDict" and len(node.args) == 2
+        return _read_functional(node, inner, depth) if is_typed_dict else None
     if isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.BinOp):
         return read_type(node, inner, depth)
     return None
+
+
+def _read_functional(call: ast.Call, scope: Scope, depth: int) -> Type | None:
+    """`TypedDict("Order", {"order_id": str})`."""
+    schema, name = read_schema(call.args[1], scope, depth), text_of(call.args[0], scope)
+    if schema is None or schema.is_open or name is None:
+        return None
+    is_total = not any(each.arg == "total" and getattr(each.value, "value", True) is False for each in call.keywords)
+    return Type(
+        "record",
+        name=name,
+        fields=tuple(Field(each.name, each.type, each.required and is_total) for each in schema.fields),
+    )
 
 
 def _read_union(expression: ast.BinOp, scope: Scope, depth: int) -> Type:
@@ -435,20 +457,26 @@ _READERS: dict[type, Callable[[Any, Scope, int], Type]] = {
 
 def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Schema | None:
     """Give the fields that a schema expression declares: a dict display, its name, or a typed class; None when unknown."""
+    if isinstance(expression, ast.Call) and not expression.args and _dotted(expression.func, scope) == "builtins.dict":
+        keys: list[ast.expr | None] = [ast.Constant(each.arg) if each.arg else None for each in expression.keywords]
+        expression = ast.Dict(keys, [each.value for each in expression.keywords])
     if expression is None or depth > _MAX_DEPTH:
         return None
     if isinstance(expression, ast.Dict):
         return _read_fields(expression, scope, depth + 1)
+    return _read_named_schema(expression, scope, depth)
+
+
+def _read_named_schema(expression: ast.expr, scope: Scope, depth: int) -> Schema | None:
     target = resolve(expression, scope)
     if not isinstance(target, Symbol):
         return None
-    if isinstance(target.node, ast.ClassDef):
-        record = _read_class(ClassSite(target.module, target.node), scope, depth + 1)
-        return Schema(record.fields) if record.kind == "record" else None
     if isinstance(target.node, syntax.TypeAlias):
         return read_schema(target.node.value, _within_alias(target, target.node, scope), depth + 1)
-    named = target.node if isinstance(target.node, ast.Dict) and not _is_rebound(target) else None
-    return read_schema(named, scope.within(target.module), depth + 1)
+    if isinstance(target.node, ast.Dict):
+        return None if is_rebound(target) else read_schema(target.node, scope.within(target.module), depth + 1)
+    record = _read_name(expression, scope, depth + 1) if isinstance(expression, ast.Name | ast.Attribute) else None
+    return Schema(record.fields) if record and record.kind == "record" else None
 
 
 def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:
@@ -489,6 +517,9 @@ def _read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
         return words
     chain, bases = family_of(scope.library, site)
     is_dataclass = any(_is_decorated(entry, scope, _DATACLASS) for entry in chain)
+    if "typing.NamedTuple" in bases:  # a list in JSON
+        named = tuple(_class_fields(site, scope, depth + 1))
+        return Type("tuple", tuple(field.type for field in named), name=site.node.name, fields=named)
     is_known = not bases - _RECORD_BASES - {"builtins.object", "typing.Generic", "typing.Protocol"}
     if not is_known or not (is_dataclass or bases & _RECORD_BASES) or _renames_fields(chain):
         return unknown

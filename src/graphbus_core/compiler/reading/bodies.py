@@ -154,7 +154,7 @@ class Body:
         kept: Attribute of `self` -> the expressions assigned to it; None for what is no plain assignment.
         typed: Attribute of `self` -> its annotation.
         method_calls: Calls of a method of anything but `self`.
-        taken: The key that is taken of what a call gives there and then, by the id of the call's node.
+        plain_calls: Calls of a plain name.
         written: Attributes that are assigned, of whatever; `ANY_NAME` for a computed name.
         is_own: True while the function itself is visited, False in the functions inside.
     """
@@ -179,7 +179,7 @@ class Body:
         self.kept: dict[str, list[ast.expr | None]] = {}
         self.typed: dict[str, ast.expr] = {}
         self.method_calls: list[ast.Call] = []
-        self.taken: dict[int, ast.expr] = {}
+        self.plain_calls: list[ast.Call] = []
         self.written: set[str] = set()
         self._tried: list[tuple[int, int]] = []
         self.is_own = True
@@ -294,6 +294,10 @@ def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) 
                 body.typed[each.attr] = node.annotation
     if value is None:
         return [] if isinstance(target, ast.Name) else [target]
+    if len(targets) == 1 and isinstance(target, ast.Tuple) and all(isinstance(each, ast.Name) for each in target.elts):
+        for number, each in enumerate(target.elts):
+            body.bind(each.id, ast.Subscript(value, ast.Constant(number), ast.Load()))  # type: ignore[attr-defined]
+        return [value]
     if len(targets) > 1 or not isinstance(target, ast.Name):
         return [*targets, value]
     body.bind(target.id, value)
@@ -318,6 +322,7 @@ def _visit_attribute(body: Body, node: ast.Attribute) -> None:
 
 def _visit_loop(body: Body, node: ast.For | ast.AsyncFor) -> Sequence[ast.AST]:
     """A name that one loop alone binds stands for an item of what is looped over."""
+    _show(body, node.iter)
     is_plain = isinstance(node.target, ast.Name)
     if is_plain:
         body.bind(node.target.id, ast.Starred(node.iter, ast.Load()))  # type: ignore[attr-defined]
@@ -326,8 +331,6 @@ def _visit_loop(body: Body, node: ast.For | ast.AsyncFor) -> Sequence[ast.AST]:
 
 def _visit_subscript(body: Body, node: ast.Subscript) -> None:
     how: Literal["read", "write"] = "read" if node.ctx.__class__ is ast.Load else "write"
-    if isinstance(node.value, ast.Call | ast.Await):
-        body.taken[id(awaited(node.value))] = node.slice
     body.access(node.value, node.slice, node, how)
 
 
@@ -341,10 +344,13 @@ def _visit_call(body: Body, node: ast.Call) -> None:
     _show(body, *(keyword.value for keyword in node.keywords if keyword.arg is None))  # `**name` copies
     if _only_reads(function):
         _show_arguments(body, node)
+    elif isinstance(function, ast.Name):
+        _visit_plain_call(body, node, function.id)
     elif isinstance(function, ast.Attribute):
         value = function.value
         if function.attr in CHANGING_METHODS and container_root(value) is not None:
             body.changes.append(node)
+            _show(body, *[value] * (function.attr == "update"))
         if isinstance(value, ast.Name) and value.id == body.self_name and body.self_name:
             body.calls.append((function.attr, node))
             if function.attr in _READING_ON_SELF:
@@ -356,9 +362,13 @@ def _visit_call(body: Body, node: ast.Call) -> None:
         elif function.attr in _READING_METHODS and isinstance(value, ast.Name) and not node.args:
             body.shown.add(value.id)
             body.forgive(value.id)
-    elif isinstance(function, ast.Name) and function.id in ("setattr", "vars"):
-        name = node.args[1] if len(node.args) > 1 else None
-        body.written.add(str(name.value) if isinstance(name, ast.Constant) else ANY_NAME)
+
+
+def _visit_plain_call(body: Body, node: ast.Call, name: str) -> None:
+    body.plain_calls.append(node)
+    if name in ("setattr", "vars"):
+        written = node.args[1] if len(node.args) > 1 else None
+        body.written.add(str(written.value) if isinstance(written, ast.Constant) else ANY_NAME)
 
 
 def _only_reads(function: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import evaluate, text_of
-from graphbus_core.compiler.reading.bodies import Body
+from graphbus_core.compiler.reading.bodies import ANY_NAME, Body
 from graphbus_core.compiler.reading.events import (
     PUBLISHES,
     declared_publication,
@@ -19,6 +19,7 @@ from graphbus_core.compiler.reading.events import (
     read_calls,
     read_publications,
     read_subscriptions,
+    reads_of_results,
 )
 from graphbus_core.compiler.reading.methods import (
     Decorator,
@@ -94,6 +95,7 @@ class _AgentReader:
         self._library = library
         self._site = site
         self._chain = class_chain(library, site)
+        self._behind: list[tuple[ClassSite, Method]] = []
         self.found: Methods = tuple(self._read_methods())
         self._methods = [(home, method) for home, method in self.found if method.is_callable]
         self._instance_names = self._written_names()
@@ -125,12 +127,19 @@ class _AgentReader:
 
     def _read_methods(self) -> Iterator[tuple[ClassSite, Method]]:
         seen: set[str] = set()
+        behind: set[str] = set()
         for site in self._chain:
             scope = Scope(self._library, site.module, (site,), in_class_body=True)
             own = {function.name: function for function in _functions(site.node.body)}
             for name, function in own.items():
+                method = read_method(function, scope) if name not in seen or name in behind else None
+                if method is None:
+                    continue
+                behind |= {each.func.attr for each in method.body.method_calls if _is_super(each)}  # type: ignore[attr-defined]
                 if name not in seen:
-                    yield site, read_method(function, scope)
+                    yield site, method
+                elif method.is_callable:
+                    self._behind.append((site, method))
             seen.update(site.module.class_bindings(site.node).first)
 
     def read(self) -> AgentDefinition:
@@ -139,13 +148,22 @@ class _AgentReader:
         subscriptions: list[Subscription] = []
         publications: list[Publication] = []
         calls: list[Call] = []
-        for method, scope, parameters, view in self._views():
-            specs.append(make_spec(method, parameters, scope, view))
-            subscriptions.extend(read_subscriptions(method, parameters, scope, view))
-            if method.node.name == "handle_event":
-                subscriptions.extend(self._listed_subscriptions(method, parameters, view))
-            publications.extend(read_publications(method, scope, view))
-            calls.extend(read_calls(method, view))
+        views = self._views()
+        callers: dict[str, list[tuple[ast.Call, View]]] = {}
+        for *_, view in views:
+            for name, call in view.body.calls:
+                callers.setdefault(name, []).append((call, view))
+        reached = self._reached()
+        for number, (method, scope, parameters, view) in enumerate(views):
+            if number < len(self._methods):
+                specs.append(make_spec(method, parameters, scope, view))
+                subscriptions.extend(read_subscriptions(method, parameters, scope, view))
+                if method.node.name == "handle_event":
+                    subscriptions.extend(self._listed_subscriptions(method, parameters, view))
+            if method.node.name in reached:
+                reads = reads_of_results(method, view)
+                publications.extend(read_publications(method, scope, view, callers, reads))
+                calls.extend(read_calls(method, view, reads))
         tops = [(entry, Scope(self._library, entry.module)) for entry in self._chain]
         decorators = [(entry, read_decorators(entry.node.decorator_list, scope)) for entry, scope in tops]
         publications.extend(
@@ -178,13 +196,41 @@ class _AgentReader:
         )
         return msgspec.structs.replace(definition, contract_digest=contract_digest(definition))
 
+    def _reached(self) -> frozenset[str]:
+        """The methods that this class runs: its own, those that others call, what these use, and what it changes a part of.
+
+        A helper that it inherits and never uses is not among them.
+        """
+        bodies = {method.node.name: method.body for _, method in (*self._behind, *self._methods)}
+        called = {method.node.name for _, method in self._methods if method.decorators}
+        own = self._own_names()
+        waiting = [name for name in bodies if name in own | called or name.startswith(("on_", "__", "handle_event"))]
+        for name, body in bodies.items():
+            if name[:1] != "_" and (ANY_NAME in own or not own.isdisjoint(_used_of_self(body))):
+                waiting.append(name)
+        reached: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name in bodies and name not in reached:
+                reached.add(name)
+                waiting += _used_of_self(bodies[name])
+        return frozenset(reached)
+
+    def _own_names(self) -> set[str]:
+        """What the class itself defines or assigns."""
+        bindings = self._site.module.class_bindings(self._site.node)
+        names = {*bindings.first, *bindings.rebound}
+        for function in _functions(self._site.node.body) if len(self._chain) > 1 else ():
+            names |= Body(function, "").written
+        return names
+
     def _views(self) -> list[tuple[Method, Scope, tuple[Parameter, ...], View]]:
         """Each method with what its expressions see."""
         scopes = {id(home): self._scope(home) for home in self._chain}
         kept: dict[str, tuple[ast.expr, View]] = {}
         typed = dict(self._annotated())
         views = []
-        for home, method in self._methods:
+        for home, method in (*self._methods, *self._behind):
             scope = scopes[id(home)]
             inside = scope.in_signature(method.node)
             parameters = read_parameters(method, inside)
@@ -232,6 +278,18 @@ class _AgentReader:
             if decorator.name == _DEPENDS_ON and decorator.call:
                 for argument in decorator.call.args:
                     yield from _depended_on(argument, Scope(self._library, site.module))
+
+
+def _is_super(call: ast.Call) -> bool:
+    """True for `super().method(...)`."""
+    owner = getattr(call.func, "value", None)
+    return isinstance(owner, ast.Call) and getattr(owner.func, "id", "") == "super"
+
+
+def _used_of_self(body: Body) -> Iterator[str]:
+    """The attributes of `self` that a method uses."""
+    yield from (name for name, _ in body.calls)
+    yield from (each.attr for each in body.attributes if getattr(each.value, "id", "") == body.self_name)
 
 
 def _depended_on(argument: ast.expr, scope: Scope) -> Iterator[Dependency]:

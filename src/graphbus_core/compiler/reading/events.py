@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import annotation_kind, evaluate, read_schema, text_of
-from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, awaited, container_root, reaches_end
-from graphbus_core.compiler.reading.flow import infer, read_fields
+from graphbus_core.compiler.reading.annotations import (
+    annotation_kind,
+    evaluate,
+    is_rebound,
+    read_schema,
+    text_of,
+    written,
+)
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root, reaches_end
+from graphbus_core.compiler.reading.flow import function_view, infer, inside, read_fields, variants
 from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments
-from graphbus_core.compiler.reading.modules import Scope
+from graphbus_core.compiler.reading.modules import FUNCTIONS, Scope, Symbol, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, children_of, nodes_below, span_of
 from graphbus_core.compiler.reading.topics import ReadTopic, read_topic
 from graphbus_core.compiler.reading.views import View, called_method
@@ -27,7 +35,7 @@ from graphbus_core.model.agent import (
     Subscription,
     decide,
 )
-from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type
 
 
 class _Guards:
@@ -159,6 +167,8 @@ def _keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     return None, None
 
 
+_MOST_HOPS = 2
+"""From a handler to the function that it hands its event on to."""
 _SUBSCRIBE = "graphbus_core.subscribe"
 PUBLISHES = "graphbus_core.publishes"
 _POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s", "concurrency": "concurrency"}
@@ -243,9 +253,14 @@ def _reads(
     """Give every key of the payload that a handler touches, and whether these surely are all."""
     if shape in ("nothing", "fields"):
         return (), True
-    body = view.body
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
+    return _keys(event, payload, function, view)
+
+
+def _keys(event: str, payload: str, function: Function, view: View) -> tuple[tuple[KeyRead, ...], bool]:
+    """The same, for a function in which event and payload go by these names."""
+    body = view.body
     if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
         return (), False
     aliases = {name for name, owner in body.aliases.items() if event and owner == event}
@@ -259,30 +274,64 @@ def _reads(
     ]
     known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
     guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
-    guards = _Guards(function, names) if any(key not in guarded for _, key in known) else None
-    reads = tuple(
+    passed = [*_passed_on(event, names, view)]
+    guards = _Guards(function, names) if passed or any(key not in guarded for _, key in known) else None
+    reads = [
         KeyRead(
             key,
             span_of(view.scope.module.path, access.key),
             key in guarded or bool(guards and guards.covers(access.node)),
         )
         for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
-    )
-    is_handed_on = any(body.escapes(name) or name in body.shown for name in names)
-    return reads, not lost and not is_handed_on and len(known) == len(keyed)
+    ]
+    is_whole = not lost and len(known) == len(keyed) and body.shown.isdisjoint(names)
+    for call, callee, event_there, payload_there, inner in passed:
+        further, is_known = _keys(event_there, payload_there, callee, inner)
+        is_optional = bool(guards and guards.covers(call)) or body.is_caught(call)
+        reads += [msgspec.structs.replace(each, is_optional=each.is_optional or is_optional) for each in further]
+        is_whole = is_whole and is_known
+    uses = sum(body.loads.get(name, 0) - body.harmless.get(name, 0) for name in names)
+    return tuple(reads), is_whole and uses <= len(passed)
+
+
+def _passed_on(event: str, names: Set[str], view: View) -> Iterator[tuple[ast.Call, Function, str, str, View]]:
+    """The functions of the project that an event or payload is handed on to, alone, with its name there."""
+    body = view.body
+    calls = [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < _MOST_HOPS else []
+    for call in calls:
+        given = {
+            each.id: place for place, each in enumerate(call.args) if isinstance(each, ast.Name) and each.id in names
+        }
+        callee = resolve_through(call.func, view.scope) if len(given) == 1 else None
+        if not isinstance(callee, Symbol) or not isinstance(callee.node, FUNCTIONS) or is_rebound(callee):
+            continue
+        inner = function_view(callee, view)
+        parameters = [each.arg for each in (*callee.node.args.posonlyargs, *callee.node.args.args)]
+        ((name, place),) = given.items()
+        place += bool(inner.body.self_name)
+        if place < len(parameters):
+            there = parameters[place]
+            yield (call, callee.node, there, "", inner) if name == event else (call, callee.node, "", there, inner)
 
 
 # --- what is sent -------------------------------------------------------------------------
 
 
-def read_publications(method: Method, scope: Scope, view: View) -> Iterator[Publication]:
+_Reads = Mapping[str, list[KeyRead]]
+Callers = Mapping[str, Sequence[tuple[ast.Call, View]]]
+"""Method -> the calls of it in its own class."""
+
+
+def read_publications(
+    method: Method, scope: Scope, view: View, callers: Callers, reads: _Reads
+) -> Iterator[Publication]:
     """Give each `self.publish(...)` and `self.request(...)` of a method and each `@publishes` on it."""
     for decorator in method.effective:
         if decorator.name == PUBLISHES and decorator.call:
             yield declared_publication(decorator, method.module.path, method.node.name, scope)
     for attribute, call in method.body.calls:
         if attribute in ("publish", "request"):
-            yield from _publications(call, method, view, is_request=attribute == "request")
+            yield from _publications(call, method, view, callers.get(method.node.name, ()), reads)
 
 
 def declared_publication(decorator: Decorator, path: str, method: str, scope: Scope) -> Publication:
@@ -308,7 +357,14 @@ def _promise(topic: ReadTopic, method: str, span: SourceSpan) -> Publication:
     payload, of = _parts_of(topic.type)
     at = topic.type_span
     return Publication(
-        topic=topic.name, method=method, span=span, payload=payload, type=of, payload_span=at, is_declared=True
+        topic=topic.name,
+        method=method,
+        span=span,
+        payload=payload,
+        type=of,
+        payload_span=at,
+        is_declared=True,
+        promised=topic.type,
     )
 
 
@@ -317,39 +373,82 @@ def _parts_of(of: Type) -> tuple[Schema | None, Type]:
     return (Schema(of.fields), UNKNOWN) if of.kind == "record" else (None, of)
 
 
-def _publications(call: ast.Call, method: Method, view: View, *, is_request: bool) -> Iterator[Publication]:
-    """What is sent, after what a `Topic` declares of it."""
-    path = method.module.path
-    topic = call_argument(call, 0, "topic")
-    source, home = view.source_of(topic) if topic is not None else (None, view)
-    found = read_topic(source, home.scope)
-    span = span_of(path, topic if topic is not None else call)
-    if found.type_span is not None:
-        yield _promise(found, method.node.name, span)
-    payload = call_argument(call, 1, "payload")
-    fields, of = _sent(call, payload, view)
-    yield Publication(
-        topic=found.name,
-        prefix="" if found.name else _beginning(source, home),
-        method=method.node.name,
-        span=span,
-        payload=fields,
-        payload_span=span_of(path, payload) if payload is not None else None,
-        is_request=is_request,
-        type=of,
-        reads=_reads_of_result(call, view) if is_request else (),
-    )
+class _Place(NamedTuple):
+    """Topic and payload of a publication, and the view that each is read in."""
+
+    topic: ast.expr | None
+    payload: ast.expr | None
+    topic_view: View
+    payload_view: View
 
 
-def _sent(call: ast.Call, payload: ast.expr | None, view: View) -> tuple[Schema | None, Type]:
-    """The fields of a payload, or the type of one that is no mapping of known fields."""
+def _places(call: ast.Call, method: Method, view: View, callers: Sequence[tuple[ast.Call, View]]) -> Iterator[_Place]:
+    """Where topic and payload are written: for a helper whose parameter is the topic, at the calls of it in its class."""
+    topic, payload = call_argument(call, 0, "topic"), call_argument(call, 1, "payload")
+    is_parameter = isinstance(topic, ast.Name) and topic.id in view.parameters and topic.id not in view.body.bound
+    if not is_parameter or not callers or method.decorators:
+        yield _Place(topic, payload, view, view)
+        return
+    names = [each.arg for each in (*method.node.args.posonlyargs, *method.node.args.args)][1:]
+    for other, there in callers:
+        given = {name: call_argument(other, at, name) for at, name in enumerate(names)}
+        types = {name: infer(value, there) for name, value in given.items() if value is not None}
+        inner = msgspec.structs.replace(view, parameters={**view.parameters, **types})
+        whole = given.get(payload.id) if isinstance(payload, ast.Name) and payload.id not in view.body.bound else None
+        yield _Place(given.get(topic.id), whole or payload, there, there if whole else inner)  # type: ignore[union-attr]
+
+
+def _publications(
+    call: ast.Call, method: Method, view: View, callers: Sequence[tuple[ast.Call, View]], reads: _Reads
+) -> Iterator[Publication]:
+    """What is sent, after what a `Topic` declares of it; where topic or payload are a choice, each of the possible pairs."""
+    is_request = call.func.attr == "request"  # type: ignore[attr-defined]
+    for place in _places(call, method, view, callers):
+        path = place.topic_view.scope.module.path
+        span = span_of(path, place.topic if place.topic is not None else call)
+        payload_span = (
+            span_of(place.payload_view.scope.module.path, place.payload) if place.payload is not None else None
+        )
+        for source, home in _choices(place.topic, place.topic_view):
+            found = read_topic(source, home.scope)
+            if found.type_span is not None:
+                yield _promise(found, method.node.name, span)
+            for fields, of in _sent(call, place.payload, place.payload_view):
+                yield Publication(
+                    topic=found.name,
+                    prefix="" if found.name else _beginning(source, home),
+                    method=method.node.name,
+                    span=span,
+                    payload=fields,
+                    payload_span=payload_span,
+                    is_request=is_request,
+                    type=of,
+                    reads=_reads_of(found.name, reads) if is_request else (),
+                )
+
+
+def _choices(topic: ast.expr | None, view: View) -> list[tuple[ast.expr | None, View]]:
+    """The expressions that a topic may stand for: both branches of a condition, each item that a loop goes through."""
+    if topic is None:
+        return [(None, view)]
+    source, home = view.source_of(topic)
+    if isinstance(source, ast.IfExp):
+        return [*_choices(source.body, home), *_choices(source.orelse, home)]
+    if isinstance(source, ast.Starred):
+        items, inner = written(source.value, home.scope)
+        if isinstance(items, ast.Tuple | ast.List | ast.Set) and items.elts:
+            return [(each, msgspec.structs.replace(home, scope=inner)) for each in items.elts]
+    return [(source, home)]
+
+
+def _sent(call: ast.Call, payload: ast.expr | None, view: View) -> list[tuple[Schema | None, Type]]:
+    """The fields of a payload, or the type of one that is no mapping of known fields; more than one for a choice."""
     is_hidden = ast.Starred in [each.__class__ for each in call.args] or None in [each.arg for each in call.keywords]
     if isinstance(payload, ast.Constant) and payload.value is None:
-        return Schema(), UNKNOWN
+        return [(Schema(), UNKNOWN)]
     if payload is None:
-        return (None if is_hidden else Schema()), UNKNOWN
-    fields = read_fields(payload, view)
-    return fields, UNKNOWN if fields is not None else infer(payload, view)
+        return [(None if is_hidden else Schema(), UNKNOWN)]
+    return variants(payload, view)
 
 
 def _beginning(expression: ast.expr | None, view: View) -> str:
@@ -363,67 +462,68 @@ def _beginning(expression: ast.expr | None, view: View) -> str:
     return "".join(text or "" for text in texts[: texts.index(None) if None in texts else None])
 
 
-def read_calls(method: Method, view: View) -> Iterator[Call]:
+def read_calls(method: Method, view: View, reads: _Reads) -> Iterator[Call]:
     """Give each `self.call("Agent", "method", argument=...)` and `self.agent(Agent).method(...)` of a method."""
     for attribute, call in method.body.calls:
         if attribute == "call":
-            yield _call(call, method, view, positional=call.args[2:])
+            yield _call(call, view, reads, is_by_name=True)
     for call in method.body.method_calls:
         if called_method(call, view):
-            yield _call(call, method, view, positional=(), by_position=call.args)
+            yield _call(call, view, reads, is_by_name=False)
 
 
-def _call(
-    call: ast.Call, method: Method, view: View, *, positional: Sequence[ast.expr], by_position: Sequence[ast.expr] = ()
-) -> Call:
-    """Put together one call.
-
-    Args:
-        call: The call.
-        method: Where it stands.
-        view: What is seen there.
-        positional: Arguments of `self.call` that it does not take.
-        by_position: Those that are named by the parameters of the other method: until then by their numbers.
-    """
+def _call(call: ast.Call, view: View, reads: _Reads, *, is_by_name: bool) -> Call:
+    """Put together one call; arguments by position go by their numbers until the parameters of the other method are known."""
     agent, name = called_method(call, view) or ("", "")
-    own = ("agent", "method") if not by_position and call.func.attr == "call" else ()  # type: ignore[attr-defined]
-    given = [keyword for keyword in call.keywords if keyword.arg not in own]
+    given = [each for each in call.keywords if not (is_by_name and each.arg in ("agent", "method"))]
+    by_position = [] if is_by_name else call.args
     fields = [Field(str(number), infer(value, view)) for number, value in enumerate(by_position)]
-    fields += [Field(keyword.arg, infer(keyword.value, view)) for keyword in given if keyword.arg]
-    spread = [read_fields(keyword.value, view) for keyword in given if not keyword.arg]
+    fields += [Field(each.arg, infer(each.value, view)) for each in given if each.arg]
+    spread = [read_fields(each.value, view) for each in given if not each.arg]
     fields += [field for schema in spread if schema for field in schema.fields]
     rest = tuple(each for schema in spread if schema for each in schema.rest)
-    has_star = any(isinstance(each, ast.Starred) for each in by_position)
-    is_open = any(schema is None or (schema.is_open and not schema.rest) for schema in spread) or has_star
+    is_open = any(schema is None or (schema.is_open and not schema.rest) for schema in spread)
+    is_open |= len(call.args) > 2 if is_by_name else any(isinstance(each, ast.Starred) for each in by_position)
     return Call(
         agent,
         name,
-        span_of(method.module.path, call),
+        span_of(view.scope.module.path, call),
         Schema(tuple(fields), bool(rest), rest),
-        is_open or bool(positional) or not (agent and name),
-        _reads_of_result(call, view),
+        is_open or not (agent and name),
+        _reads_of(f"{agent}.{name}", reads),
     )
 
 
-def _reads_of_result(call: ast.Call, view: View) -> tuple[KeyRead, ...]:
-    """The keys and attributes that are read of what a call gives: there and then, or by the one name that it is given.
+def _reads_of(name: str, reads: Mapping[str, list[KeyRead]]) -> tuple[KeyRead, ...]:
+    return tuple(sorted(reads.get(name, ()), key=lambda each: (each.span.line, each.span.column)))
+
+
+def reads_of_results(method: Method, view: View) -> Mapping[str, list[KeyRead]]:
+    """Give the keys that a method reads of what other agents give, by the name of the result; `a[].b` leads into a list.
 
     Attributes count as optional: an object of a class may have more than its fields.
     """
-    body, path = view.body, view.scope.module.path
-    names = {name for name in body.bound if (value := body.bound_once(name)) is not None and awaited(value) is call}
-    keyed = [(each.key, each.how == "read" and not body.is_caught(each.node)) for each in body.accesses
-             if each.name in names and not each.is_payload and each.how != "write"]  # fmt: skip
-    if id(call) in body.taken:
-        keyed.append((body.taken[id(call)], True))
-    known = [
-        (key, span_of(path, at), is_needed)
-        for at, is_needed in keyed
-        if isinstance(key := evaluate(at, view.scope), str)
-    ]
-    sure = {key for key, _, _ in known} - {key for key, _, is_needed in known if not is_needed}
-    methods = {id(each.func) for each in body.method_calls}
-    loaded = [each for each in body.attributes if each.value.id in names and id(each) not in methods]  # type: ignore[attr-defined]
-    reads = [KeyRead(key, span, key not in sure) for key, span, _ in known]
-    reads += [KeyRead(each.attr, span_of(path, each), True) for each in loaded if isinstance(each.ctx, ast.Load)]
-    return tuple(sorted(reads, key=lambda each: (each.span.line, each.span.column)))
+    found: dict[str, list[KeyRead]] = {}
+    if any(name in ("call", "request", "agent") for name, _ in view.body.calls) or view.kept:
+        called = {id(each.func) for each in view.body.method_calls}
+        reads = [*_key_reads(method.node.body, view, called)]
+        coped = {(name, each.key) for name, each in reads if each.is_optional}
+        for name, each in reads:
+            found.setdefault(name, []).append(msgspec.structs.replace(each, is_optional=(name, each.key) in coped))
+    return found
+
+
+def _key_reads(nodes: Sequence[ast.AST], view: View, called: Set[int]) -> Iterator[tuple[str, KeyRead]]:
+    for node in nodes:
+        container, key = _keyed(node)
+        is_optional = not isinstance(node, ast.Subscript) or view.body.is_caught(node)
+        if isinstance(node, ast.Attribute) and id(node) not in called:
+            container, key = node.value, ast.copy_location(ast.Constant(node.attr), node)
+        value = evaluate(key, view.scope) if key is not None else None
+        of = infer(container, view) if container is not None and isinstance(value, str) else UNKNOWN
+        if of.kind == "result" and key is not None:
+            path = ".".join(map(str, (*of.values, value))).replace(f".{ITEM}", ITEM)
+            is_stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+            yield of.name, KeyRead(path, span_of(view.scope.module.path, key), is_optional or is_stored)
+        inner = inside(node.generators, view) if isinstance(node, _COMPREHENSIONS) else view
+        yield from _key_reads(children_of(node), inner, called)

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, home_of, read_type
-from graphbus_core.compiler.reading.bodies import Body, Function, is_stub, reaches_end
+from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, home_of, is_rebound, read_type
+from graphbus_core.compiler.reading.bodies import Body, is_stub, reaches_end
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     ClassSite,
@@ -32,15 +32,18 @@ from graphbus_core.compiler.reading.standard import (
     of_function,
     of_items,
     of_method,
+    of_operation,
+    part_of,
 )
 from graphbus_core.compiler.reading.syntax import call_argument
 from graphbus_core.compiler.reading.topics import read_topic
-from graphbus_core.compiler.reading.views import View, called_method, local_value
+from graphbus_core.compiler.reading.views import View, called_method, is_name, local_value, unless_changed
 from graphbus_core.schema.compatibility import why_not
 from graphbus_core.schema.types import (
     BOOL,
     BYTES,
     DICT,
+    EITHER,
     FLOAT,
     INT,
     LIST,
@@ -54,6 +57,7 @@ from graphbus_core.schema.types import (
 )
 
 _MAX_DEPTH = 8
+_MOST_VARIANTS = 4
 _MOST_HOPS = 3
 """From one function without annotation to the next."""
 _COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
@@ -76,14 +80,20 @@ def _name(expression: ast.Name, view: View, depth: int) -> Type:
     name = expression.id
     if name in view.items:
         return view.items[name]
+    declared = UNKNOWN
     if name in view.body.annotations:
         declared = read_type(view.body.annotations[name], view.scope)
-        if declared.kind != "unknown":
-            return declared
-    if name in view.body.bound:
-        value = view.body.bound_once(name) if name not in view.parameters else None
-        return UNKNOWN if value is None else _held(infer(value, view, depth), is_display=isinstance(value, _DISPLAYS))
-    return view.parameters[name] if name in view.parameters else _constant(expression, view, depth)
+    elif name in view.parameters and name not in view.body.bound:
+        declared = view.parameters[name]
+    if declared.kind != "unknown":
+        return unless_changed(declared, name, view)
+    if name not in view.body.bound:
+        return declared if name in view.parameters else _constant(expression, view, depth)
+    value = view.body.bound_once(name) if name not in view.parameters else None
+    if value is None:
+        return UNKNOWN
+    is_display = isinstance(value, _DISPLAYS) and view.body.escapes(name)
+    return unless_changed(_held(infer(value, view, depth), is_display=is_display), name, view)
 
 
 def _constant(expression: ast.expr, view: View, depth: int) -> Type:
@@ -118,17 +128,18 @@ def _dict(expression: ast.Dict, view: View, depth: int) -> Type:
 
 
 def _comprehension(expression: ast.ListComp | ast.SetComp | ast.GeneratorExp, view: View, depth: int) -> Type:
-    item = infer(expression.elt, _inside(expression.generators, view, depth), depth)
+    item = infer(expression.elt, inside(expression.generators, view, depth), depth)
     return of_items("set" if isinstance(expression, ast.SetComp) else "list", item)
 
 
 def _dict_comprehension(expression: ast.DictComp, view: View, depth: int) -> Type:
-    inner = _inside(expression.generators, view, depth)
+    inner = inside(expression.generators, view, depth)
     key, value = infer(expression.key, inner, depth), infer(expression.value, inner, depth)
     return DICT if "unknown" in (key.kind, value.kind) else Type("dict", (key, value))
 
 
-def _inside(generators: list[ast.comprehension], view: View, depth: int) -> View:
+def inside(generators: list[ast.comprehension], view: View, depth: int = 0) -> View:
+    """Give what the parts of a comprehension see."""
     items = dict(view.items)
     for each in generators:
         of = item_of(infer(each.iter, msgspec.structs.replace(view, items=items), depth))
@@ -144,18 +155,7 @@ def _operation(expression: ast.BinOp, view: View, depth: int) -> Type:
     if isinstance(expression.op, ast.BitOr):
         schema = read_fields(expression, view, depth)
         return Type("record", fields=schema.fields) if schema and not schema.is_open else UNKNOWN
-    left = infer(expression.left, view, depth)
-    if left == STR and isinstance(expression.op, ast.Mod):
-        return STR
-    right = infer(expression.right, view, depth)
-    if left.name or right.name:  # a date plus a duration is no text
-        return UNKNOWN
-    kinds = {left.kind, right.kind}
-    if kinds == {"str"} and isinstance(expression.op, ast.Add):
-        return STR
-    if not kinds <= {"int", "float"} or isinstance(expression.op, ast.Pow):
-        return UNKNOWN
-    return FLOAT if "float" in kinds or isinstance(expression.op, ast.Div) else INT
+    return of_operation(expression.op, infer(expression.left, view, depth), infer(expression.right, view, depth))
 
 
 def _not(expression: ast.UnaryOp, view: View, depth: int) -> Type:
@@ -174,7 +174,11 @@ def _compare(expression: ast.Compare, view: View, depth: int) -> Type:
 
 
 def _either(expression: ast.IfExp, view: View, depth: int) -> Type:
-    return union(infer(expression.body, view, depth), infer(expression.orelse, view, depth))
+    """Both branches happen, whatever the condition; where one is a choice itself, the condition may have narrowed it."""
+    body, orelse = infer(expression.body, view, depth), infer(expression.orelse, view, depth)
+    found = union(body, orelse)
+    is_certain = found.kind == "union" and "union" not in (body.kind, orelse.kind)
+    return msgspec.structs.replace(found, name=EITHER) if is_certain else found
 
 
 def _one_of(expression: ast.BoolOp, view: View, depth: int) -> Type:
@@ -203,20 +207,7 @@ def _attribute(expression: ast.Attribute, view: View, depth: int) -> Type:
         return _held(infer(value, home, depth), is_display=isinstance(value, _DISPLAYS))
     owner = infer(expression.value, view, depth)
     is_hex = owner.kind == "str" and owner.name == "UUID" and expression.attr == "hex"
-    return STR if is_hex else _part(owner, expression.attr)
-
-
-def _part(owner: Type, key: object) -> Type:
-    """What a value holds under a key, a name or a number."""
-    if owner.kind == "record":
-        return next((field.type for field in owner.fields if field.name == key), UNKNOWN)
-    if owner.kind == "result" and isinstance(key, str):
-        return msgspec.structs.replace(owner, values=(*owner.values, key))
-    if owner.kind == "dict" and owner.args:
-        return owner.args[1]
-    if owner.kind == "tuple" and isinstance(key, int) and 0 <= key < len(owner.args):
-        return owner.args[key]
-    return item_of(owner) if owner.kind in ("list", "str") and isinstance(key, int) else UNKNOWN
+    return STR if is_hex else part_of(owner, expression.attr)
 
 
 def _entry(expression: ast.Subscript, view: View, depth: int) -> Type:
@@ -231,7 +222,7 @@ def _entry(expression: ast.Subscript, view: View, depth: int) -> Type:
         known = read_fields(expression.value, view, depth)
         field = known.get(key) if known and not known.is_open else None
         return field.type if field and field.required else UNKNOWN
-    return _part(owner, key)
+    return part_of(owner, key)
 
 
 def _member(expression: ast.Attribute, view: View) -> Symbol | None:
@@ -292,7 +283,8 @@ def _name_of_result(call: ast.Call, view: View) -> str | None:
 
 def _called(target: Symbol, call: ast.Call, view: View, depth: int, *, is_awaited: bool) -> Type:
     if isinstance(target.node, FUNCTIONS):
-        return _given_by(target, view) if isinstance(target.node, ast.AsyncFunctionDef) == is_awaited else UNKNOWN
+        is_certain = isinstance(target.node, ast.AsyncFunctionDef) == is_awaited and not is_rebound(target)
+        return _given_by(target, view) if is_certain else UNKNOWN
     found = read_type(call.func, view.scope) if isinstance(target.node, ast.ClassDef | ast.expr) else UNKNOWN
     return _made(found, call, view, depth) if found.kind == "record" else found
 
@@ -306,8 +298,10 @@ def _made(record: Type, call: ast.Call, view: View, depth: int) -> Type:
     fields = {field.name: field for field in record.fields if field.name in given or not field.required}
     for name, of in given.items():
         field = fields.get(name)
-        if field is None or why_not(field.type, of, is_narrowed=True):
+        if field is None:
             fields[name] = Field(name, of)
+        elif why_not(field.type, of, is_narrowed=True):
+            fields[name] = Field(name, Type("union", (field.type, of), name=EITHER))
     return record if tuple(fields.values()) == record.fields else Type("record", fields=tuple(fields.values()))
 
 
@@ -317,15 +311,24 @@ def _given_by(function: Symbol, view: View) -> Type:
     scope = home_of(function, view.scope)
     if _decorators_of(function, view) - TRANSPARENT - PROPERTIES:
         return UNKNOWN
-    if node.returns is not None:
-        return read_type(node.returns, scope.in_signature(node))
+    declared = read_type(node.returns, scope.in_signature(node))
+    if node.returns is not None and declared.kind not in ("unknown", "any", "dict"):
+        return declared
+    read = _read_given(function, scope, view)
+    is_better = read.kind == "record" or (read.kind == "union" and all(each.kind == "record" for each in read.args))
+    return read if is_better or node.returns is None else declared
+
+
+def _read_given(function: Symbol, scope: Scope, view: View) -> Type:
+    """What can be read of the `return` statements of a function."""
+    node: Any = function.node
     chain = _chain_of(function, view)
     key = (node.lineno, view.hops, *((site.module.path, site.node.lineno) for site in chain[:1]))
     if key in function.module.given:
         found: Type = function.module.given[key]
         return found
     asked = scope.library.asked
-    found = _read_returns(node, scope._replace(chain=chain), view) if view.hops < _MOST_HOPS else UNKNOWN
+    found = _read_returns(function, view) if view.hops < _MOST_HOPS else UNKNOWN
     if asked == scope.library.asked:  # no other file has a say in it
         function.module.given[key] = found
     return found
@@ -348,22 +351,29 @@ def _decorators_of(function: Symbol, view: View) -> frozenset[str]:
     return frozenset(each.dotted if isinstance(each, External) else "" for each in targets)
 
 
-def _read_returns(node: Function, scope: Scope, caller: View) -> Type:
+def _read_returns(function: Symbol, caller: View) -> Type:
+    node: Any = function.node
+    view = function_view(function, caller)
+    if view.body.is_generator or is_stub(node.body):
+        return UNKNOWN
+    given = [_returned_type(each.value, view) for each in view.body.returns] + [NULL] * reaches_end(node.body)
+    return union(*given) if given else UNKNOWN
+
+
+def function_view(function: Symbol, caller: View) -> View:
+    """Give a function of the project that a method calls as its own expressions see it."""
+    node: Any = function.node
+    chain = _chain_of(function, caller)
+    scope = home_of(function, caller.scope)._replace(chain=chain, in_class_body=False)
     arguments = [*node.args.posonlyargs, *node.args.args]
     is_static = any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list)
-    self_name = arguments[0].arg if scope.chain and arguments and not is_static else ""
+    self_name = arguments[0].arg if chain and arguments and not is_static else ""
     body = Body(node, self_name)
-    if body.is_generator or is_stub(node.body):
-        return UNKNOWN
     types = {each.arg: read_type(each.annotation, scope) for each in (*arguments, *node.args.kwonlyargs)}
-    hidden = frozenset((*body.bound, *types))
-    view = View(
-        scope._replace(in_class_body=False, self_name=self_name, hidden=hidden), body, types, hops=caller.hops + 1
-    )
-    if scope.chain is caller.scope.chain:
-        view = msgspec.structs.replace(view, kept=caller.kept, typed=caller.typed)
-    given = [_returned_type(each.value, view) for each in body.returns] + [NULL] * reaches_end(node.body)
-    return union(*given) if given else UNKNOWN
+    scope = scope._replace(self_name=self_name, hidden=frozenset((*body.bound, *types)))
+    view = View(scope, body, types, hops=caller.hops + 1)
+    is_of_class = chain is caller.scope.chain and bool(chain)
+    return msgspec.structs.replace(view, kept=caller.kept, typed=caller.typed) if is_of_class else view
 
 
 def _returned_type(value: ast.expr | None, view: View) -> Type:
@@ -380,6 +390,9 @@ def _of_library(dotted: str, call: ast.Call, view: View, depth: int) -> Type:
     if dotted == "builtins.dict":
         schema = _read_dict_call(call, view, depth)
         return Type("record", fields=schema.fields) if schema and not schema.is_open and schema.fields else DICT
+    if dotted == "asyncio.gather":
+        types = [infer(each, view, depth) for each in call.args]
+        return of_items("list", types[0]) if isinstance(call.args[0], ast.Starred) else Type("tuple", tuple(types))
     first = infer(call.args[0], view, depth) if call.args else UNKNOWN
     return of_function(dotted, first, len(call.args) + len(call.keywords))
 
@@ -389,13 +402,14 @@ def _method(function: ast.Attribute, call: ast.Call, view: View, depth: int) -> 
     owner = infer(function.value, view, depth)
     if function.attr == "get" and call.args and owner.kind in ("record", "dict", "result"):
         return _got(owner, call, view, depth)
-    return of_method(owner, function.attr)
+    is_plain = not call.args and {each.arg for each in call.keywords} <= {"mode"}
+    return of_method(owner, function.attr, is_plain=is_plain)
 
 
 def _got(owner: Type, call: ast.Call, view: View, depth: int) -> Type:
     """`x.get(key)`: of a field that is always there the field, else the default as well."""
     key = evaluate(call.args[0], view.scope)
-    found = _part(owner, key)
+    found = part_of(owner, key)
     field = next((field for field in owner.fields if field.name == key), None)
     if found.kind in ("unknown", "result") or (field is not None and field.required):
         return found
@@ -514,19 +528,54 @@ def _read_local(expression: ast.Name, view: View, depth: int) -> Schema | None:
     """A name that is bound once to a display and then only read, or given further keys."""
     name = expression.id
     value = view.body.bound_once(name)
-    if value is None or name in view.parameters or view.body.escapes(name) or isinstance(value, ast.Name | ast.Starred):
+    if value is None or name in view.parameters or view.body.escapes(name) or isinstance(value, ast.Name):
         return None
+    return _read_held(name, value, view, depth)
+
+
+def _read_held(name: str, value: ast.expr, view: View, depth: int) -> Schema | None:
+    """The fields of a display that a name holds, and what becomes of them by that name."""
     schema = read_fields(value, view, depth)
-    if schema is None:
+    updates = [change for change in view.body.changes if is_name(change.func.value, name)]  # type: ignore[attr-defined]
+    further = [_read_dict_call(each, view, depth) if each.func.attr == "update" else None for each in updates]  # type: ignore[attr-defined]
+    if schema is None or None in further:
         return None
-    fields = {field.name: field for field in schema.fields}
+    is_open = any(each.is_open for each in further if each)
+    fields = {each.name: Field(each.name, UNKNOWN, each.required) if is_open else each for each in schema.fields}
+    for field in (field for each in further if each for field in each.fields):
+        known = fields.get(field.name)
+        of = field.type if known is None or known.type == field.type else UNKNOWN
+        fields[field.name] = Field(field.name, of, known is not None and known.required)
     for access in view.body.accesses:
         if access.name == name and access.how in ("read", "write"):
             key = evaluate(access.key, view.scope)
             if not isinstance(key, str) or isinstance(getattr(access.node, "ctx", None), ast.Del):
                 return None
             _touch(fields, key, is_written=access.how == "write")
-    return Schema(tuple(fields.values()), schema.is_open, schema.rest)
+    return Schema(tuple(fields.values()), schema.is_open or is_open, schema.rest)
+
+
+def variants(expression: ast.expr, view: View) -> list[tuple[Schema | None, Type]]:
+    """Give what a payload may be, more than one for a choice: its fields, or the type of one without known fields."""
+    if isinstance(expression, ast.IfExp):
+        return [*variants(expression.body, view), *variants(expression.orelse, view)]
+    if (
+        isinstance(expression, ast.Name)
+        and expression.id not in view.parameters
+        and not view.body.escapes(expression.id)
+    ):
+        values = view.body.bound.get(expression.id, ())
+        choices = [value for value in values if value is not None]
+        if isinstance(choices[0] if choices else None, ast.IfExp) and len(choices) == len(values) == 1:
+            choices = [choices[0].body, choices[0].orelse]  # type: ignore[attr-defined]
+        if len(choices) > 1 and len(values) <= len(choices) <= _MOST_VARIANTS:
+            read = ((_read_held(expression.id, each, view, 1), each) for each in choices)
+            return [(fields, UNKNOWN if fields else infer(each, view)) for fields, each in read]
+    fields = read_fields(expression, view)
+    of = UNKNOWN if fields is not None else infer(expression, view)
+    if of.kind == "union" and all(each.kind == "record" for each in of.args):
+        return [(Schema(each.fields), UNKNOWN) for each in of.args]
+    return [(fields, of)]
 
 
 def _touch(fields: dict[str, Field], key: str, *, is_written: bool) -> None:

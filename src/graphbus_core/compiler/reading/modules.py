@@ -153,8 +153,9 @@ class Bindings:
             else:
                 self._bind(target.id, value)
         elif isinstance(target, ast.Tuple | ast.List):
-            for part in target.elts:
-                self._assign(part, None)
+            is_plain = value is not None and not any(isinstance(part, ast.Starred) for part in target.elts)
+            for number, part in enumerate(target.elts):
+                self._assign(part, _item(value, number) if is_plain else None)
         elif isinstance(target, ast.Starred):
             self._assign(target.value, None)
         elif isinstance(target, ast.Attribute):
@@ -176,6 +177,11 @@ class Bindings:
                 self._bind(alias.asname, Import(alias.name, ""))
             elif self.first.get(top) != Import(top, ""):
                 self._bind(top, Import(top, ""))
+
+
+def _item(value: ast.expr | None, number: int) -> ast.expr | None:
+    """What the name at a place of `a, b = value` stands for."""
+    return ast.copy_location(ast.Subscript(value, ast.Constant(number), ast.Load()), value) if value else None
 
 
 def absolute_name(name: str, dots: int, package: str) -> str:

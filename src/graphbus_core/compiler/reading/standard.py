@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 
-from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, STR, TEXTS, UNKNOWN, Kind, Type
+from msgspec.structs import replace
+
+from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, ITEM, STR, TEXTS, UNKNOWN, Kind, Type
 
 TRANSPARENT = frozenset(
     {
@@ -49,7 +52,8 @@ _SAME = frozenset(
     }
 )
 """They give what they are given, or the same fields as a dict."""
-_SAME_METHODS = frozenset({"copy", "model_dump", "model_copy", "dict", "_asdict", "_replace"})
+_COPYING_METHODS = frozenset({"copy", "model_copy", "_replace"})
+_DUMPING_METHODS = frozenset({"dict", "model_dump", "_asdict"})
 _OF_STR = {
     **dict.fromkeys(
         ("capitalize", "casefold", "center", "expandtabs", "format", "join", "ljust", "lower", "lstrip"), STR
@@ -69,6 +73,8 @@ def item_of(of: Type) -> Type:
     """Give what a loop over such a value gives."""
     if of.kind == "str":
         return STR
+    if of.kind == "result":
+        return replace(of, values=(*of.values, ITEM))
     return of.args[0] if of.kind in ("list", "set", "dict") and of.args else UNKNOWN
 
 
@@ -83,7 +89,7 @@ def of_function(dotted: str, first: Type, count: int) -> Type:
     if dotted in _CONTAINERS:
         return of_items(_CONTAINERS[dotted], item_of(first))
     if dotted in _SAME:
-        return first
+        return first if count == 1 or dotted.endswith("replace") else UNKNOWN
     return _OF_NUMBERS[dotted](first, count) if dotted in _OF_NUMBERS else _CALLS.get(dotted, UNKNOWN)
 
 
@@ -92,16 +98,45 @@ def of_items(kind: Kind, item: Type) -> Type:
     return Type(kind) if item.kind == "unknown" else Type(kind, (item,))
 
 
-def of_method(owner: Type, name: str) -> Type:
-    """Give what a method without arguments that matter returns; unknown for one that is not known."""
+def of_method(owner: Type, name: str, *, is_plain: bool) -> Type:
+    """Give what a method returns; unknown for one that is not known. `is_plain` if it is given no arguments that matter."""
     if owner.kind == "str":
         return (_OF_TEXTS if owner.name else _OF_STR).get(name, UNKNOWN)
-    if name in _SAME_METHODS and owner.kind in ("record", "dict", "list", "result"):
-        return owner
+    if name == "_asdict" and owner.kind == "tuple" and owner.fields:
+        return Type("record", fields=owner.fields)
+    if name in _COPYING_METHODS | _DUMPING_METHODS and owner.kind in ("record", "dict", "list", "result"):
+        return owner if name in _COPYING_METHODS or is_plain else UNKNOWN
     if owner.kind == "dict" and len(owner.args) == 2 and name in ("keys", "values", "items"):
         key, value = owner.args
         return Type("list", ({"keys": key, "values": value, "items": Type("tuple", owner.args)}[name],))
     return UNKNOWN
+
+
+def part_of(owner: Type, key: object) -> Type:
+    """Give what a value holds under a key, a name or a number."""
+    if owner.kind == "record":
+        return next((field.type for field in owner.fields if field.name == key), UNKNOWN)
+    if owner.kind == "result" and isinstance(key, int | str):
+        return replace(owner, values=(*owner.values, key if isinstance(key, str) else ITEM))
+    if owner.kind == "dict" and owner.args:
+        return owner.args[1]
+    if owner.kind == "tuple" and isinstance(key, int) and 0 <= key < len(owner.args):
+        return owner.args[key]
+    return item_of(owner) if owner.kind in ("list", "str") and isinstance(key, int) else UNKNOWN
+
+
+def of_operation(operator: ast.operator, left: Type, right: Type) -> Type:
+    """Give what an arithmetic operation gives."""
+    if left == STR and isinstance(operator, ast.Mod):
+        return STR
+    kinds = {left.kind, right.kind}
+    if left.name or right.name:  # a date plus a duration is no text
+        return UNKNOWN
+    if kinds == {"str"} and isinstance(operator, ast.Add):
+        return STR
+    if not kinds <= {"int", "float"} or isinstance(operator, ast.Pow):
+        return UNKNOWN
+    return FLOAT if "float" in kinds or isinstance(operator, ast.Div) else INT
 
 
 def _number(value: Type) -> Type:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import text_of
+from graphbus_core.compiler.reading.annotations import read_type, text_of
 from graphbus_core.compiler.reading.bodies import Body
 from graphbus_core.compiler.reading.modules import External, Scope, Symbol, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument
-from graphbus_core.schema.types import Type
+from graphbus_core.schema.types import UNKNOWN, Type
 
 
 class View(msgspec.Struct, frozen=True):
@@ -82,3 +82,20 @@ def _local_text(expression: ast.expr | None, view: View) -> str | None:
 def local_value(expression: ast.expr | None, view: View) -> ast.expr | None:
     """Give what a local name that is bound once stands for, or the expression itself."""
     return view.source_of(expression)[0] if isinstance(expression, ast.Name) else expression
+
+
+def unless_changed(of: Type, name: str, view: View) -> Type:
+    """Give the type, unknown for a record of which a key is taken out by this name, or which has a name of type Any, too."""
+    if of.kind != "record":
+        return of
+    body = view.body
+    is_cut = any(each.name == name and isinstance(getattr(each.node, "ctx", None), ast.Del) for each in body.accesses)
+    is_cut |= any(isinstance(each.func, ast.Attribute) and is_name(each.func.value, name) for each in body.changes)
+    others = (other for other, values in body.bound.items() for value in values if value and is_name(value, name))
+    is_lost = any(read_type(body.annotations.get(other), view.scope).kind == "any" for other in others)
+    return UNKNOWN if is_cut or is_lost else of
+
+
+def is_name(expression: ast.expr, name: str) -> bool:
+    """True for this plain name."""
+    return isinstance(expression, ast.Name) and expression.id == name

@@ -16,7 +16,7 @@ from itertools import chain
 import msgspec
 
 from graphbus_core.compiler.rules.bodies import check_handlers
-from graphbus_core.compiler.rules.contracts import check_contracts, check_error_shapes, check_handoff
+from graphbus_core.compiler.rules.contracts import check_contracts, check_error_shapes, check_handoff, check_results
 from graphbus_core.compiler.rules.edges import (
     COVERED_ERRORS,
     check_agreement,
@@ -24,6 +24,7 @@ from graphbus_core.compiler.rules.edges import (
     check_reads,
     check_requests,
     check_topics,
+    check_types_of_topics,
 )
 from graphbus_core.compiler.rules.misuse import check_constructors, check_skipped
 from graphbus_core.compiler.rules.names import distance
@@ -59,6 +60,7 @@ _RULES = (
     Rule("GB004", "publishers disagree", "error", "The publishers of a topic send different payloads.", is_fixable=True),
     Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several.",
          is_fixable=True),
+    Rule("GB006", "one topic, two types", "error", "Topics of one name, or a pattern and a topic of it, are of different types."),
     Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared.",
          is_fixable=True, is_safe=True),
     Rule("GB011", "circular dependency", "error", "The dependencies of agents form a circle."),
@@ -70,8 +72,10 @@ _RULES = (
          is_fixable=True),
     Rule("GB104", "wrong kind of result", "error", "A method returns something that is no mapping, against its schema."),
     Rule("GB105", "result may be None", "error", "A path through a method returns None, against its schema."),
+    Rule("GB106", "schema contradicts signature", "error", "The input schema allows a value that the signature does not take."),
     Rule("GB110", "producer does not fit consumer", "error", "What one agent gives does not fit what another takes.",
          is_fixable=True),
+    Rule("GB111", "key that a result lacks", "error", "A key is read of a result or an answer that has no such key."),
     Rule("GB120", "error shapes differ", "info", "Agents report errors in different shapes."),
     Rule("GB201", "parameter without annotation", "info", "A parameter lacks the annotation that its schema implies.",
          is_fixable=True, is_safe=True),
@@ -141,8 +145,10 @@ _CHECKS: tuple[tuple[str, WiringRule], ...] = (
     ("GB003", check_reads),
     ("GB004", check_agreement),
     ("GB010 GB011", check_dependencies),
-    ("GB101 GB102 GB103 GB104 GB105 GB201 GB202", check_contracts),
+    ("GB006", check_types_of_topics),
+    ("GB101 GB102 GB103 GB104 GB105 GB106 GB201 GB202", check_contracts),
     ("GB110", check_handoff),
+    ("GB111", check_results),
     ("GB120", check_error_shapes),
     ("GB005", check_requests),
     ("GB310 GB311", check_handlers),

@@ -1,4 +1,4 @@
-"""GB101 to GB105, GB110, GB120, GB201, GB202: a method against its own contract, and contracts against each other."""
+"""GB101 to GB106, GB110, GB111, GB120, GB201, GB202: a method against its own contract, and contracts against each other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
+from graphbus_core.compiler.rules.results import entry_of
 from graphbus_core.compiler.rules.wiring import (
     Demand,
     Heard,
@@ -19,10 +20,10 @@ from graphbus_core.compiler.rules.wiring import (
     report,
 )
 from graphbus_core.errors import did_you_mean
-from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Parameter, Returned, SourceSpan
+from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.schema.compatibility import is_disjoint, why_not
-from graphbus_core.schema.types import Field, Schema, Type
+from graphbus_core.schema.types import ITEM, Field, Schema, Type
 
 # --- GB120: error shapes ------------------------------------------------------------------------
 
@@ -237,6 +238,45 @@ def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str
             yield f"{name} an unfit {each.name!r}: {reason}", "Pass what the input_schema declares.", f"{each.name} "
 
 
+# --- GB111: what is read of results -----------------------------------------------------------------
+
+
+def check_results(wiring: Wiring) -> Iterator[Finding]:
+    """Compare the keys that are read of results and answers with what the other end declares."""
+    for agent in wiring.asked:
+        asked = [(f"{each.agent}.{each.method}", each.span, each.reads) for each in agent.calls]
+        asked += [(each.topic, each.span, each.reads) for each in agent.publications if each.is_request]
+        for name, span, reads in asked:
+            if reads and owns(agent, span):
+                yield from _unknown_keys(agent.name, name, reads, wiring)
+
+
+def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wiring) -> Iterator[Finding]:
+    """What is returned though it is not declared can be read as well; what may be missing is meant if it is nearly a field."""
+    whole, method = wiring.results.given(name), wiring.results.method(name)
+    if method is None:
+        return
+    returned = {key for each in method.returned if each.shape for key in each.shape.names}
+    for read in {each.key: each for each in reversed(reads)}.values():
+        *path, key = read.key.replace(ITEM, f".{ITEM}").split(".")
+        given = whole
+        for part in path:
+            given = entry_of(given, part)
+        declared = [field.name for field in given.fields]
+        meant = near_match(key, declared)
+        if (
+            given.kind == "record"
+            and key not in {*declared, *([] if path else returned)}
+            and (meant or not read.is_optional)
+        ):
+            message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
+            hint = f"Did you mean {meant!r}?" if meant else f"What is there: {', '.join(declared) or 'nothing'}."
+            data = {"old": key, "new": meant} if meant else None
+            place = method.schema_span or method.span
+            related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
+            yield report("GB111", reader, read.span, message, hint, related=related, data=data, is_fixable=False)
+
+
 # --- results that are handed on without a word in the code ------------------------------------
 #
 # HelloService.generate_message gives {message: str}, PrinterService.print_message takes {msg: str}, and one depends on the
@@ -308,7 +348,7 @@ def _other_name(
     )
 
 
-# --- GB101 to GB105, GB201, GB202: a method against its own contract ----------------------------
+# --- GB101 to GB106, GB201, GB202: a method against its own contract ----------------------------
 
 _BY_NAME = frozenset({"positional", "keyword_only"})
 _NO_MAPPING = frozenset({"bool", "int", "float", "str", "bytes", "list", "tuple", "set"})
@@ -324,6 +364,7 @@ def check_contracts(wiring: Wiring) -> Iterator[Finding]:
                 contract = _Contract(agent, method, wiring.callers(agent.name, method.name))
                 if method.name not in handlers:
                     yield from contract.inputs()
+                    yield from contract.contradictions()
                     yield from contract.parameters_without_annotation()
                 yield from contract.results()
 
@@ -369,6 +410,24 @@ class _Contract:
                 message = f"{self._name} needs {parameter.name!r}, which its input_schema does not declare"
                 hint = f"Add {parameter.name!r} to the input_schema, or give the parameter a default."
                 yield self._finding("GB102", parameter.span, message, hint, data={"parameter": parameter.name})
+
+    def contradictions(self) -> Iterator[Finding]:
+        """Find fields that the schema allows to be what the signature does not."""
+        schema = self._method.input_schema or Schema()
+        for parameter in self._method.parameters:
+            field = schema.get(parameter.name)
+            if field is None or parameter.kind not in _BY_NAME:
+                continue
+            name, reason = f"{self._name} takes {field.name!r}", why_not(parameter.type, field.type)
+            if reason:
+                message = f"{name} as {parameter.type}, but its input_schema says {field.type}: {reason}"
+                yield self._finding(
+                    "GB106", parameter.span, message, "Make the schema and the annotation say the same."
+                )
+            if not (field.required or parameter.has_default):
+                message = f"{name} in any case, but its input_schema lets it be left out"
+                hint = f"Give {field.name!r} a default, or do not mark it as NotRequired in the schema."
+                yield self._finding("GB106", parameter.span, message, hint)
 
     def _field_without_parameter(self, field: Field, meant: Parameter | None) -> Finding:
         message = f"{self._name} cannot take {field.name!r}, which its input_schema declares"

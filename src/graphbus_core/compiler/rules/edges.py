@@ -1,4 +1,4 @@
-"""GB001 to GB005, GB010, GB011: topics with one end, payloads that do not fit, requests, and circles of dependencies."""
+"""GB001 to GB006, GB010, GB011: topics with one end, payloads that do not fit, requests, and circles of dependencies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,11 +15,11 @@ from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.compiler.rules.names import are_near_topics, is_slip_of_topic, near_match, near_topic
 from graphbus_core.compiler.rules.wiring import Demand, Evidence, Heard, Sent, Wiring, demands, owns, report
 from graphbus_core.errors import did_you_mean
-from graphbus_core.model.agent import KeyRead
+from graphbus_core.model.agent import KeyRead, SourceSpan
 from graphbus_core.model.findings import Finding, Related
-from graphbus_core.model.topics import is_topic, is_topic_or_pattern
+from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
 from graphbus_core.schema.compatibility import is_disjoint, why_not
-from graphbus_core.schema.types import UNKNOWN, Schema
+from graphbus_core.schema.types import UNKNOWN, Schema, Type
 
 COVERED_ERRORS = frozenset({"GBE211", "GBE212", "GBE214", "GBE215"})
 """What stops a build and is reported as a finding (GB010, GB011, GB310, GB001): a check must not say it twice."""
@@ -123,7 +124,9 @@ def check_agreement(wiring: Wiring) -> Iterator[Finding]:
 
 
 def _compared(other: _Known, model: _Known, needs: _Needs, wiring: Wiring) -> Iterator[Finding]:
-    found = [*_different_types(model, other), *_missing_keys(model, other, needs)] if other is not model else []
+    is_of_types = all(each.sent.publication.promised.kind != "unknown" for each in (model, other))  # GB006
+    is_same = other is model or is_of_types
+    found = [*_different_types(model, other), *_missing_keys(model, other, needs)] if not is_same else []
     if found and (model.is_declared or not _are_told_apart(model, other, wiring.evidence)):
         yield from found
 
@@ -260,6 +263,45 @@ def _is_label(value: ast.expr) -> bool:
     if isinstance(value, ast.Constant):
         return isinstance(value.value, str | bool)
     return isinstance(value, ast.Attribute | ast.Name) and ast.unparse(value).rpartition(".")[2].isupper()
+
+
+# --- GB006: one topic, two types ----------------------------------------------------------------
+
+
+class _Promise(NamedTuple):
+    """Where a `Topic` is used, and the type that it says."""
+
+    agent: str
+    topic: str
+    span: SourceSpan
+    type: Type
+
+
+def check_types_of_topics(wiring: Wiring) -> Iterator[Finding]:
+    """Find Topics of one name with different types, and Topics of patterns that do not take what is sent to one of theirs."""
+    promises = list({(each.topic, each.type): each for each in reversed([*_promises(wiring)])}.values())[::-1]
+    for number, each in enumerate(promises if any(wiring.asks_about(one.agent) for one in promises) else ()):
+        others = [one for one in promises[:number] if one.topic == each.topic]
+        others += [one for one in promises if one.topic != each.topic and matches(each.topic, one.topic)]
+        for other in others:
+            is_alike = other.topic == each.topic
+            reason = why_not(each.type, other.type) or (why_not(other.type, each.type) if is_alike else None)
+            if reason:
+                message = (
+                    f"The Topic {each.topic!r} is of {each.type} here, but {other.topic!r} is of {other.type}: {reason}"
+                )
+                hint = "Use one Topic object for one topic; the type of a pattern has what all its topics have."
+                related = [Related(other.agent, other.span, f"{other.agent} uses {other.topic!r} of {other.type}")]
+                yield report("GB006", each.agent, each.span, message, hint, related=related)
+
+
+def _promises(wiring: Wiring) -> Iterator[_Promise]:
+    for sent in wiring.sent:
+        if sent.topic and sent.publication.promised.kind != "unknown":
+            yield _Promise(sent.agent.name, sent.topic, sent.publication.span, sent.publication.promised)
+    for heard in wiring.heard:
+        if heard.topic and heard.subscription.promised.kind != "unknown":
+            yield _Promise(heard.agent.name, heard.topic, heard.subscription.span, heard.subscription.promised)
 
 
 # --- GB005: requests ----------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Returned
-from graphbus_core.model.topics import is_pattern, matches
-from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
+from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type, union
 
 _MOST_STEPS = 4
 """From the result of one method to that of another which it returns."""
@@ -31,18 +30,19 @@ class Results:
     def method(self, name: str) -> MethodSpec | None:
         """Give the method `"Agent.method"`, or the one that answers requests on a topic; None if there is not exactly one."""
         if name.startswith("/"):
-            answering = self._answering(name)
-            return answering[0] if len(answering) == 1 else None
+            answering = self.answering(name)
+            return self.method(".".join(answering[0])) if len(answering) == 1 else None
         agent, _, method = name.rpartition(".")
         return self._agents[agent].method(method) if agent in self._agents else None
 
-    def _answering(self, topic: str) -> list[MethodSpec]:
-        """Who listens to the topic by its name answers, and nobody else then."""
-        heard = self._handlers.get(topic) or [
-            each for pattern in self._handlers if is_pattern(pattern) and matches(pattern, topic)
-            for each in self._handlers[pattern]
-        ]  # fmt: skip
-        return [spec for name, method in heard if (spec := self._agents[name].method(method))]
+    def answering(self, topic: str) -> tuple[tuple[str, str], ...]:
+        """Give agent and method of those who answer requests: handlers of this very topic; beside others none with `-> None`."""
+        exact = self._handlers.get(topic, [])
+        return tuple(each for each in exact if len(exact) == 1 or self._may_answer(".".join(each)))
+
+    def _may_answer(self, name: str) -> bool:
+        spec = self.method(name)
+        return spec is None or not spec.has_return_annotation or spec.returns.kind != "null"
 
     @cached_property
     def _handlers(self) -> dict[str, list[tuple[str, str]]]:
@@ -74,8 +74,7 @@ class Results:
             return union(*args) if of.kind == "union" else replace(of, args=args, fields=fields)
         found = self.given(of.name, steps)
         for key in of.values:
-            entry = next((field.type for field in found.fields if field.name == key), UNKNOWN)
-            found = found.args[1] if found.kind == "dict" and found.args else entry
+            found = entry_of(found, str(key))
         return found
 
     def agent(self, agent: AgentDefinition) -> AgentDefinition:
@@ -121,6 +120,14 @@ class Results:
         further: Iterable[Field] = (each for of in rest for each in of.fields)
         is_open = any(of.kind != "record" for of in rest) or (schema.is_open and not schema.rest)
         return Schema(tuple(({each.name: each for each in further} | fields).values()), is_open)
+
+
+def entry_of(of: Type, key: str) -> Type:
+    """Give what is below a key, or `ITEM` for an item; unknown where that is not known."""
+    if key == ITEM:
+        return of.args[0] if of.kind in ("list", "set") and of.args else UNKNOWN
+    field = next((field.type for field in of.fields if field.name == key), UNKNOWN)
+    return of.args[1] if of.kind == "dict" and of.args else field
 
 
 def _has_result(of: Type) -> bool:

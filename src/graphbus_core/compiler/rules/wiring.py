@@ -198,9 +198,23 @@ class Wiring:
         for agent in self.agents.values():
             for each in agent.publications:
                 key = (each.span, each.is_declared, each.topic, each.prefix, each.payload)
-                if key not in found or owns(agent, each.span):
+                if (key not in found or owns(agent, each.span)) and not self._is_for_heirs(agent, each):
                     found[key] = Sent(agent, each)
         return tuple(found.values())
+
+    def _is_for_heirs(self, agent: AgentDefinition, sent: Publication) -> bool:
+        """True for a helper of a base class that publishes whatever topic it is given: its calls are read where its heirs are."""
+        is_helper = not sent.topic and not sent.prefix and sent.method and agent.name in self._bases
+        method = agent.method(sent.method) if is_helper else None
+        return (
+            method is not None
+            and not method.has_schema
+            and all(sent.method != each.method for each in agent.subscriptions)
+        )
+
+    @cached_property
+    def _bases(self) -> frozenset[str]:
+        return frozenset(base.rpartition(".")[2] for agent in self.agents.values() for base in agent.bases)
 
     @cached_property
     def heard(self) -> tuple[Heard, ...]:
@@ -284,8 +298,10 @@ class Wiring:
 
     def answering(self, topic: str) -> tuple[Heard, ...]:
         """Give who answers a request when the graph runs: handlers of the very topic; of several, those without `-> None`."""
-        exact = self._heard_at.get(topic, ())
-        return exact if len(exact) < 2 else tuple(filter(_returns_something, exact))
+        names = self.results.answering(topic)
+        return tuple(
+            each for each in self._heard_at.get(topic, ()) if (each.agent.name, each.subscription.method) in names
+        )
 
     def all_publishers(self, topic: str) -> tuple[Sent, ...] | None:
         """Give every publication that reaches `topic`, or None when there may be others."""
@@ -363,11 +379,6 @@ def _grouped(pairs: Iterable[tuple[str, _Found]]) -> dict[str, tuple[_Found, ...
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return {key: tuple(values) for key, values in groups.items()}
-
-
-def _returns_something(heard: Heard) -> bool:
-    method = heard.agent.method(heard.subscription.method)
-    return method is None or not method.has_return_annotation or method.returns.kind != "null"
 
 
 def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:
