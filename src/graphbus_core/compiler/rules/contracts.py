@@ -197,7 +197,7 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
             field = method.input_schema.get(old)
             if field and near.endswith(" "):
-                data = {"unfit": old, "type": str(field.type), "wanted": ""}
+                data = _unfit(field, call.arguments)
             elif field and not new:
                 data = _lacking(field, method.input_schema)
             yield report(
@@ -491,7 +491,7 @@ class _Contract:
             reason = _misfit(field.type, field.name, shape)
             if reason:
                 message = f"{self._name} returns {field.name!r} against its output_schema: {reason}"
-                data = {"unfit": field.name, "type": str(field.type), "wanted": ""}
+                data = _unfit(field, shape)
                 yield self._finding(
                     "GB103", span, message, "Return what is declared, or correct the schema.", data=data
                 )
@@ -530,6 +530,12 @@ class _Contract:
 def _lacking(field: Field, wanted: Schema) -> dict[str, str]:
     """What a fix needs to know to give a field that is left out."""
     return {"missing": field.name, "type": str(field.type), "wanted": " ".join(sorted(wanted.names))}
+
+
+def _unfit(field: Field, given: Schema) -> dict[str, str]:
+    """What a fix needs to know to give a value of the type that is wanted."""
+    found = given.get(field.name)
+    return {"unfit": field.name, "type": str(field.type), "given": str(found.type) if found else "", "wanted": ""}
 
 
 def _may_be_one(one: Field | None, other: Field | None) -> bool:
