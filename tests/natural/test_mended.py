@@ -15,6 +15,7 @@ SAID_OTHERWISE = {
     "cinema_topics: call by name of a bare @schema_method with another argument",
     "cinema_topics: typed call without the dependency",
     "clinic_structs: display where a Struct is declared",
+    "farm_constants: topic misspelled in the constant dict of a reader",
     "library_strings: argument of another type",
     "library_strings: no @depends_on at all",
     "library_strings: scenario 5.1 with ** of the call",
