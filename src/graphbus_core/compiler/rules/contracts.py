@@ -131,8 +131,16 @@ def _against_promise(heard: Heard) -> Iterator[Finding]:
     reason = why_not(wanted, promised) if promised.kind != "unknown" else None
     if reason:
         message = f"{heard.name} takes what the Topic {heard.topic!r} does not promise: {reason}"
-        hint = f"Annotate the parameter with {promised}, or correct the Topic."
-        yield report("GB110", heard.agent.name, heard.subscription.span, message, hint)
+        yield report("GB110", heard.agent.name, heard.subscription.span, message, _how_to_take(promised, heard))
+
+
+def _how_to_take(promised: Type, heard: Heard) -> str:
+    names = [parameter.name for parameter in heard.subscription.fields]
+    if not names:
+        return f"Annotate the parameter with {promised}, or correct the Topic."
+    if promised.kind == "record":
+        return f"The Topic has {', '.join(field.name for field in promised.fields)}."
+    return f"{names[0]!r} is taken for a field of the payload; name the parameter 'payload' to get all of it."
 
 
 def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool = True) -> str | None:
