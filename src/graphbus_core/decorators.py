@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from enum import Enum
     from uuid import UUID
 
-    Scalar = str | int | float | bytes | Decimal | date | time | timedelta | UUID | Enum | list[Any] | tuple[Any, ...]
+    _Scalar = str | int | float | bytes | Decimal | date | time | timedelta | UUID | Enum | list[Any] | tuple[Any, ...]
 
-    class Options(TypedDict, total=False):
+    class _Options(TypedDict, total=False):
         """What `@subscribe` takes besides topics."""
 
         retries: int
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
         timeout: float | None
         concurrency: int
 
-    Field = TypeVar("Field", bound=Scalar | None)
-    Hears = TypeVar("Hears", bound=Callable[[Any], object])
-    HearsEvent = TypeVar("HearsEvent", bound=Callable[[Any, Event], object])
-    HearsDict = TypeVar("HearsDict", bound=Callable[[Any, dict[str, Any]], object])
-    FirstField = TypeVar("FirstField", bound=Scalar | Mapping[str, object] | None)  # no Event
+    _Field = TypeVar("_Field", bound=_Scalar | None)
+    _Hears = TypeVar("_Hears", bound=Callable[[Any], object])
+    _HearsEvent = TypeVar("_HearsEvent", bound=Callable[[Any, Event], object])
+    _HearsDict = TypeVar("_HearsDict", bound=Callable[[Any, dict[str, Any]], object])
+    _FirstField = TypeVar("_FirstField", bound=_Scalar | Mapping[str, object] | None)  # no Event
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 Node = TypeVar("Node", bound=type)
@@ -113,13 +113,13 @@ class _Handles(Generic[_A]):
         def __call__(self, handler: Callable[[Any, _A], _Result], /) -> Callable[..., _Result]: ...
 
         @overload
-        def __call__(self, handler: Hears, /) -> Hears: ...
+        def __call__(self, handler: _Hears, /) -> _Hears: ...
 
         @overload
-        def __call__(self, handler: HearsEvent, /) -> HearsEvent: ...
+        def __call__(self, handler: _HearsEvent, /) -> _HearsEvent: ...
 
         @overload
-        def __call__(self, handler: HearsDict, /) -> HearsDict: ...
+        def __call__(self, handler: _HearsDict, /) -> _HearsDict: ...
 
         @overload
         def __call__(self, handler: Callable[[Any, Event, _A], _Result], /) -> Callable[..., _Result]: ...
@@ -128,48 +128,33 @@ class _Handles(Generic[_A]):
         def __call__(self, handler: Callable[[Any, Event, dict[str, Any]], _Result], /) -> Callable[..., _Result]: ...
 
         @overload
-        def __call__(self, handler: Callable[[Any, Field], _Result], /) -> Callable[..., _Result]: ...
+        def __call__(self, handler: Callable[[Any, _Field], _Result], /) -> Callable[..., _Result]: ...
 
         @overload
         def __call__(
-            self, handler: Callable[Concatenate[Any, FirstField, Any, _Rest], _Result], /
+            self, handler: Callable[Concatenate[Any, _FirstField, Any, _Rest], _Result], /
         ) -> Callable[..., _Result]: ...
 
         def __call__(self, handler: Any, /) -> Any: ...
 
 
 @overload
-def subscribe(
-    topic: Topic[_A],
-    /,
-    **options: Unpack[Options],
-) -> _Handles[_A]: ...
+def subscribe(topic: Topic[_A], /, **options: Unpack[_Options]) -> _Handles[_A]: ...
+
+
+@overload
+def subscribe(topic: Topic[_A], second: Topic[_B], /, **options: Unpack[_Options]) -> _Handles[_A | _B]: ...
 
 
 @overload
 def subscribe(
-    topic: Topic[_A],
-    second: Topic[_B],
-    /,
-    **options: Unpack[Options],
-) -> _Handles[_A | _B]: ...
-
-
-@overload
-def subscribe(
-    topic: Topic[_A],
-    second: Topic[_B],
-    third: Topic[_C],
-    /,
-    **options: Unpack[Options],
+    topic: Topic[_A], second: Topic[_B], third: Topic[_C], /, **options: Unpack[_Options]
 ) -> _Handles[_A | _B | _C]: ...
 
 
 @overload
 def subscribe(
-    topic: str | Topic[Any],
-    *more: str | Topic[Any],
-    **options: Unpack[Options],
+    topic: str | Topic[Any], *more: str | Topic[Any], **options: Unpack[_Options]
 ) -> Callable[[Decorated], Decorated]: ...
 
 

@@ -175,6 +175,19 @@ def test_a_new_project_has_its_pipeline_without_another_file(
     assert main(["ci", forge, "--check"]) == 0
 
 
+def test_a_wheel_that_git_would_leave_out_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Streams
+) -> None:
+    write_project(tmp_path, {"pyproject.toml": "", "agents/a.py": AGENT, ".gitignore": "*.whl\n"})
+    git(tmp_path, "init", "-q", "-b", "main")
+    monkeypatch.chdir(tmp_path)
+    assert main(["ci", "github"]) == 0
+    assert "`git add --force .github/graphbus/graphbus-" in capsys.readouterr().err
+    (tmp_path / ".gitignore").unlink()
+    assert main(["ci", "github"]) == 0
+    assert "git add --force" not in capsys.readouterr().err
+
+
 LISTED = """
     [project]
     name = "mail"

@@ -103,6 +103,19 @@ def test_what_cannot_be_known_is_said_and_is_no_fault(shop: Path, capsys: pytest
     assert (edge["topic"], edge["unknown"]) == ("/Stock/Changed", "what Stock publishes is not known")
 
 
+def test_what_cannot_be_known_is_shown_alone_and_all_edges_are_counted(
+    shop: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(shop, STOCK.replace('{"sku": sku, "left": 3}', "make(sku)"))
+    assert main(["contract", "agents/", "--unknown"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line[0] for line in shown if line] == ["?", "✓"]
+    assert shown[-1] == "✓ 5 edges: 4 proven, 1 unknown."
+    change(shop, STOCK.replace('"qty": int}', '"qty": int, "more": int}'))
+    assert main(["contract", "agents/", "--unknown"]) == 3
+    assert capsys.readouterr().out.startswith("✗ 5 edges: ")
+
+
 def test_artifacts_whose_sources_are_not_as_they_were_are_not_validated(
     shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

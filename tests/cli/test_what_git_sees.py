@@ -64,12 +64,15 @@ def test_a_file_that_a_user_has_changed_stays(text: str, project: Path) -> None:
     assert IGNORE.read_text() == text
 
 
-def test_a_clone_that_has_the_lock_alone_gets_it_with_the_first_build(project: Path) -> None:
-    write_project(project, {".graphbus/negotiation.lock": "{}\n"})
-    git(project, "add", "--force", "--all")
+@pytest.mark.parametrize("command", [["check"], ["build", "agents"], ["negotiate", "agents", "--model", "rules"]])
+def test_a_clone_that_has_the_lock_alone_gets_it_with_the_first_command(command: list[str], project: Path) -> None:
+    assert main(["negotiate", "agents", "--model", "rules"]) == 0
+    git(project, "add", "--all")
     git(project, "commit", "-q", "-m", "lock")
-    assert main(["build", "agents"]) == 0
-    assert seen(project) == []
+    git(project, "clean", "-q", "-dfx")
+    assert [path.name for path in (project / ".graphbus").iterdir()] == ["negotiation.lock"]
+    assert main(command) == 0
+    assert [line for line in seen(project) if not line.endswith(LOCK[3:])] == []
 
 
 def test_artifacts_in_another_folder_are_left_out_as_well(project: Path) -> None:

@@ -10,11 +10,13 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import distribution
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 import graphbus_core
+from graphbus_core.cli.ci import own_wheel
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +79,17 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages,) = (home / "env" / "lib").glob("python*/site-packages")
     copy_dependencies(packages)
     return python
+
+
+def test_the_wheel_that_a_pipeline_brings_along_holds_the_same(wheel: Path) -> None:
+    def read(source: Path | BytesIO) -> dict[str, bytes]:
+        with zipfile.ZipFile(source) as archive:
+            names = [
+                name for name in archive.namelist() if ".dist-info/" not in name or name.endswith("entry_points.txt")
+            ]
+            return {name: archive.read(name) for name in names}
+
+    assert read(BytesIO(own_wheel())) == read(wheel)
 
 
 def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(wheel: Path) -> None:

@@ -61,6 +61,7 @@ class MessageBus:
         mailbox: How many events may wait for one agent with async handlers before the delivery of others waits for it.
         known_topics: How many topics are kept compiled.
         admit: Asked once per topic: raises RunError for an unknown one, or gives the check of its payloads or None.
+        learn: Told of each Topic that something is published on; True if `admit` is to be asked about it again.
         middleware: What goes around every handler, outermost first.
         clock: Where it has its time from; one that was given is not closed with the bus.
         dispatcher: One thread of its own delivers, and a publish from outside only queues and gives a Receipt.
@@ -78,6 +79,7 @@ class MessageBus:
         mailbox: int = 1024,
         known_topics: int = 4096,
         admit: Admit | None = None,
+        learn: Callable[[Topic[Any]], bool] | None = None,
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
         dispatcher: bool = False,
@@ -104,6 +106,7 @@ class MessageBus:
             bell=self._bell,
             own_clock=used if clock is None else None,
         )
+        self._learn = learn
         self._dispatches = self._routes.dispatches
         self._queue, self._history = self._core.queue, self._core.history
         self._followed = self._core.receipts.followed
@@ -232,6 +235,8 @@ class MessageBus:
     def _open(self, topic: str | Topic[Any]) -> tuple[str, Dispatch]:
         """A Topic, or a topic that is published for the first time, or any topic of a bus that is closing."""
         name = name_of(topic)
+        if self._learn is not None and isinstance(topic, Topic) and self._learn(topic):
+            self._routes.let_go(name)
         known = self._dispatches.get(name)
         if known is not None:
             return name, known

@@ -117,7 +117,7 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
         files = generate_github(plan)
     else:
         files = generate_gitlab(plan, is_included=bool(plan.folder) or _has_own_pipeline(top))
-    files = {**files, **({plan.wheel: _own_wheel()} if plan.wheel else {})}
+    files = {**files, **({plan.wheel: own_wheel()} if plan.wheel else {})}
     states = shipping.write(Path(output or os.path.relpath(top)), files, wish)
     if wish.as_json:
         facts = {"forge": forge, "command": plan.command, "python": plan.python, "branch": plan.branch}
@@ -127,6 +127,10 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
             console.say("There is no git repository here: a forge reads these files from the top of one.")
         for line in _notes(forge, plan, is_included=plan.included in files):
             console.say(console.plain(line))
+        if plan.wheel and _git(top, "check-ignore", plan.wheel):
+            console.say(
+                f"An ignore file of the project keeps the wheel out: take it in with `git add --force {plan.wheel}`."
+            )
 
 
 def _plan(forge: Forge, given: Mapping[str, Any], root: Path, top: Path) -> PipelinePlan:
@@ -259,7 +263,7 @@ def _no_graphbus(path: str) -> DeployError:
     return DeployError("GBE736", path=path, wheel=f"wheels/{wheel.name_of('graphbus')}", file=shlex.quote(path))
 
 
-def _own_wheel() -> bytes:
+def own_wheel() -> bytes:
     """Pack the GraphBus that runs here.
 
     Raises:

@@ -79,18 +79,20 @@ class Edge(NamedTuple):
 
 
 class Validation(NamedTuple):
-    """All edges, and what the rules find besides them."""
+    """All edges, and what the rules find besides them; `hidden` ones are counted, and not shown."""
 
     edges: tuple[Edge, ...]
     others: tuple[Finding, ...] = ()
+    hidden: tuple[Edge, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """Count the edges of a verdict."""
-        return sum(edge.verdict == verdict for edge in self.edges)
+        return sum(edge.verdict == verdict for edge in (*self.edges, *self.hidden))
 
     def of(self, verdict: Verdict) -> Validation:
-        """Give the edges of a verdict alone."""
-        return Validation(tuple(edge for edge in self.edges if edge.verdict == verdict))
+        """Show the edges of a verdict alone."""
+        shown = tuple(edge for edge in self.edges if edge.verdict == verdict)
+        return Validation(shown, hidden=tuple(edge for edge in self.edges if edge.verdict != verdict))
 
     def within(self, paths: Collection[str] | None) -> Validation:
         """Give the edges with an end in one of these files; None: all."""
@@ -102,13 +104,13 @@ class Validation(NamedTuple):
     def summary(self) -> str:
         """`41 edges: 38 proven, 3 unknown`."""
         counts = [f"{self.count(verdict)} {verdict}" for verdict in VERDICTS if self.count(verdict)]
-        number = len(self.edges)
+        number = len(self.edges) + len(self.hidden)
         return f"{number} edge{'s' * (number != 1)}{': ' * bool(counts)}{', '.join(counts)}"
 
     @property
     def holds(self) -> bool:
         """True when no rule finds an error or warning."""
-        found = [*self.others, *(each for edge in self.edges for each in edge.findings)]
+        found = [*self.others, *(each for edge in (*self.edges, *self.hidden) for each in edge.findings)]
         return all(finding.severity == "info" for finding in found)
 
 

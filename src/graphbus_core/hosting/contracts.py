@@ -18,8 +18,9 @@ from graphbus_core.middleware import Handling, surround
 from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Validation
-from graphbus_core.model.topics import matches
+from graphbus_core.model.topics import Topic, matches
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
+from graphbus_core.schema.live import schema_of
 from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.schema.types import STR, Field, Schema, Type
 from graphbus_core.schema.validation import Gate, Problem, call_for, gate_for, payload_gate_for, problems_of, refusal
@@ -43,6 +44,16 @@ class Topics:
         self._schemas = dict(schemas)
         self._prefixes = None if prefixes is None else tuple(prefixes)
         self._validation = validation
+        self._learned: set[str] = set()
+
+    def learn(self, topic: Topic[Any]) -> bool:
+        """Take from a Topic what its payloads look like, unless an agent has declared it; True if that is new."""
+        name = topic.name
+        if name in self._learned or self._schemas.get(name) is not None:
+            return False
+        self._learned.add(name)
+        self._schemas[name] = schema_of(topic.payload)
+        return True
 
     def admit(self, topic: str) -> PayloadCheck | None:
         """Give the check of the topic's payloads; the bus asks once per topic.

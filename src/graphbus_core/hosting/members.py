@@ -98,7 +98,7 @@ def connect(
         RunError: GBE603, GBE605, GBE611, GBE656 or GBE657 for an agent that cannot be started.
     """
     topics, members = compose(agents, validation)
-    bus = MessageBus(on_error=on_error, admit=topics.admit, middleware=middleware)
+    bus = MessageBus(on_error=on_error, admit=topics.admit, learn=topics.learn, middleware=middleware)
     graph = LiveGraph(bus, members, state_path=str(state))
     graph.factory = factory
     graph.start()

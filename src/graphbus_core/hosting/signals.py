@@ -149,7 +149,7 @@ def noticing_signals() -> Iterator[None]:
     finally:
         is_over.set()
         waker.join()
-        signal.signal(signal.SIGURG, before)
+        signal.signal(signal.SIGURG, before or signal.SIG_DFL)  # None: a handler that Python knows nothing of
 
 
 def wait_for_signal() -> None:

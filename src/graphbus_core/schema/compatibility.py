@@ -69,7 +69,8 @@ def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
         return Fit("unknown", f"{wanted} is wanted, and what is given is not known", lacks_type=True)
     if given.kind == "union":
         is_narrowed = is_narrowed and given.name != EITHER
-        return _fit_of_choices([fit_of(wanted, part, is_narrowed=is_narrowed) for part in given.args], is_narrowed)
+        fit = _fit_of_choices([fit_of(wanted, part, is_narrowed=is_narrowed) for part in given.args], is_narrowed)
+        return _undecided(wanted, given) if fit.verdict == "unknown" and not fit.lacks_type else fit
     if given.kind in ("literal", "null"):
         values: tuple[Word, ...] = given.values if given.kind == "literal" else (None,)
         return _fit_of_choices([_fit_of_value(wanted, value) for value in values], is_narrowed)

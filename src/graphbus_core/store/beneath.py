@@ -98,14 +98,19 @@ class Folder:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent._handle)
             made = Folder(parent.open(name, os.O_RDONLY | os.O_DIRECTORY), self._shown(relative))
-        if name == _HOME:
-            made.ignore()
+            for each in (parent, made):  # a clone may have the first of them, with the lock in it
+                if os.path.basename(each.path) == _HOME:
+                    each.ignore()
         return made
 
     def ignore(self) -> None:
-        """Let git leave out what is in this folder, but for the lock; a `.gitignore` that is there stays as it is."""
-        with suppress(FileExistsError):
-            self.create(".gitignore", _IGNORED, is_flushed=False)
+        """Let git leave out what is in this folder, but for the lock; a `.gitignore` that is there stays as it is.
+
+        Where it cannot be written, as by a confined graph, nothing else depends on it.
+        """
+        with suppress(OSError):
+            if self.status(".gitignore") is None:
+                self.create(".gitignore", _IGNORED, is_flushed=False)
 
     def open(self, relative: str, flags: int, mode: int = 0o666) -> int:
         """Open what lies below this folder, and give its descriptor."""

@@ -107,7 +107,7 @@ def run_graph(
     time = FakeClock() if clock is None else clock
     if agents:
         topics, members = compose(agents, validation or "strict")
-        bus = RecordingBus(on_error=on_error, clock=time, admit=topics.admit, middleware=middleware)
+        bus = RecordingBus(on_error=on_error, clock=time, admit=topics.admit, learn=topics.learn, middleware=middleware)
         graph = RecordingGraph(bus, members, time, str(state))
         graph.factory = factory
         graph.start()

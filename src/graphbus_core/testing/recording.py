@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -212,7 +212,7 @@ class RecordingBus(Recorded, MessageBus):
     Args:
         on_error: `raise`: the first exception of a handler comes out of the publish that caused it.
         clock: Where the bus has its time from, e.g. a `FakeClock`.
-        admit: See `MessageBus`.
+        admit: See `MessageBus`; so is `learn`.
         middleware: What goes around every handler, outermost first.
         settings: The limits of `[tool.graphbus.runtime]`.
     """
@@ -223,6 +223,7 @@ class RecordingBus(Recorded, MessageBus):
         on_error: OnError = "raise",
         clock: Clock | None = None,
         admit: Admit | None = None,
+        learn: Callable[[Topic[Any]], bool] | None = None,
         middleware: Sequence[Middleware] = (),
         settings: RuntimeSettings = _DEFAULTS,
     ) -> None:
@@ -238,6 +239,7 @@ class RecordingBus(Recorded, MessageBus):
             on_error=on_error,
             clock=BusClock(clock, self.run) if isinstance(clock, FakeClock) else clock,
             admit=admit,
+            learn=learn,
             middleware=(self._recorder, *middleware),
         )
         self._sync.on_failure = self._recorder.note_timeout

@@ -46,6 +46,13 @@ STEP = '''
 LAST = '        self.total = event["total"]\n'
 
 
+def test_a_package_may_import_its_own_modules(tmp_path: Path) -> None:
+    write_project(tmp_path, {"agents/__init__.py": "from . import names\n", "agents/names.py": "RATE = 2\n"})
+    before = HEAD.replace("import json\n", "import json\n\nfrom . import names\n")
+    report = judged(tmp_path, "self.rate = names.RATE", before)
+    assert code_of(report) == "G5.unverified"
+
+
 def judged(tmp_path: Path, line: str, before: str = HEAD, powers: Powers | None = None) -> GateReport:
     """Let a change that adds a line climb; nothing is run, so that a change without fault ends at G5."""
     write_project(tmp_path, {"pyproject.toml": '[project]\nname = "shop"\n', "agents/orders.py": before})

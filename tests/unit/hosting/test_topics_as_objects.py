@@ -81,6 +81,28 @@ def test_publishes_takes_the_type_of_its_topic() -> None:
         graph.publish("/Order/Created", {"order_id": "1"})
 
 
+@pytest.mark.parametrize("start", [connect, run_graph])
+def test_what_is_published_on_a_topic_is_checked_though_no_agent_declares_it(start: Any) -> None:
+    class Till(GraphBusNode):
+        @schema_method
+        def sell(self, total: str) -> None:
+            self.publish(PAID, {"order_id": "1", "total": total})  # type: ignore[misc]
+
+    with start(Till) as graph:
+        graph.publish("/Order/Paid", {"anything": 1})
+        for _ in range(2):
+            with pytest.raises(RunError, match="total: expected float, got str 'two'"):
+                graph.call("Till", "sell", total="two")
+        with pytest.raises(RunError, match="order_id: expected str, got nothing"):
+            graph.publish("/Order/Paid", {"anything": 1})
+
+
+@pytest.mark.parametrize("validation", ["warn", "off"])
+def test_a_topic_is_looked_at_as_the_validation_says(validation: Any) -> None:
+    with connect(Desk, validation=validation) as graph:
+        graph.publish(Topic("/Order/Lost", Order), {"total": 1})  # type: ignore[misc]
+
+
 def test_a_bus_alone_takes_topics() -> None:
     heard: list[Event] = []
     with MessageBus() as bus:

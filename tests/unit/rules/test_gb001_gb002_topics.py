@@ -78,6 +78,31 @@ def run(graph):
     graph.publish("/Shop/Opened", {})
 """,
     },
+    "a start script that feeds the graph by the name of a topic": {
+        "topics.py": """
+from graphbus_core import Topic
+
+OPENED = "/Shop/Opened"
+CLOSED = Topic("/Shop/Closed", str)
+""",
+        "agents.py": """
+from topics import CLOSED, OPENED
+
+class Listener(GraphBusNode):
+    @subscribe(OPENED)
+    def on_open(self, event): ...
+
+    @subscribe(CLOSED)
+    def on_close(self, event): ...
+""",
+        "main.py": """
+import topics
+
+def run(graph):
+    graph.publish(topics.OPENED, {})
+    graph.publish(topic=topics.CLOSED, payload="until Monday")
+""",
+    },
     "a function that publishes for an agent": """
 def announce(node, topic, payload):
     node.publish(topic, payload)

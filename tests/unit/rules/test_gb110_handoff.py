@@ -304,3 +304,30 @@ class Third(GraphBusNode):
     text = CALLS_WRONG["another name"] + OTHER_CALLER.replace("{argument}", "quantity") + other
     findings = rules.check(read(tmp_path, {"agents.py": text, "main.py": main}), select=["GB110"])
     assert [each.is_fixable for each in findings if "as 'quantity'" in each.message] == [False, False]
+
+
+TAKEN_FROM_A_TOPIC = {
+    "the whole under a name of its own": ("list[str]", "names: list[str]", "'names' is taken for a field of the payload; "
+                                          "name the parameter 'payload' to get all of it."),
+    "a field that is not there": ("Sold", "names: list[str]", "The Topic has sku, qty."),
+    "another class": ("list[str]", "payload: Sold", "Annotate the parameter with list[str], or correct the Topic."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "parameter", "hint"), TAKEN_FROM_A_TOPIC.values(), ids=TAKEN_FROM_A_TOPIC)
+def test_a_handler_that_does_not_take_what_its_topic_holds_is_told_how(
+    tmp_path: Path, kind: str, parameter: str, hint: str
+) -> None:
+    text = f"""
+from typing import TypedDict
+from graphbus_core import Topic
+class Sold(TypedDict):
+    sku: str
+    qty: int
+SOLD = Topic("/Sold", {kind})
+class Listener(GraphBusNode):
+    @subscribe(SOLD)
+    def on_sold(self, {parameter}): ...
+"""
+    found = rules.check(read(tmp_path, text), select=["GB110"])
+    assert hint in [each.hint for each in found]

@@ -122,6 +122,11 @@ def test_of_what_may_be_narrowed_one_fitting_choice_is_enough(wanted: Type, give
     assert (why_not(wanted, given_type, is_narrowed=True) is None) is fits
 
 
+def test_of_what_may_be_narrowed_all_choices_are_named() -> None:
+    fit = fit_of(INT, union(BOOL, INT), is_narrowed=True)
+    assert (fit.verdict, fit.reason) == ("unknown", "int is wanted, bool | int is given")
+
+
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [

@@ -131,8 +131,16 @@ def _against_promise(heard: Heard) -> Iterator[Finding]:
     reason = why_not(wanted, promised) if promised.kind != "unknown" else None
     if reason:
         message = f"{heard.name} takes what the Topic {heard.topic!r} does not promise: {reason}"
-        hint = f"Annotate the parameter with {promised}, or correct the Topic."
-        yield report("GB110", heard.agent.name, heard.subscription.span, message, hint)
+        yield report("GB110", heard.agent.name, heard.subscription.span, message, _how_to_take(promised, heard))
+
+
+def _how_to_take(promised: Type, heard: Heard) -> str:
+    names = [parameter.name for parameter in heard.subscription.fields]
+    if not names:
+        return f"Annotate the parameter with {promised}, or correct the Topic."
+    if promised.kind == "record":
+        return f"The Topic has {', '.join(field.name for field in promised.fields)}."
+    return f"{names[0]!r} is taken for a field of the payload; name the parameter 'payload' to get all of it."
 
 
 def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool = True) -> str | None:
@@ -189,7 +197,7 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
             field = method.input_schema.get(old)
             if field and near.endswith(" "):
-                data = {"unfit": old, "type": str(field.type), "wanted": ""}
+                data = _unfit(field, call.arguments)
             elif field and not new:
                 data = _lacking(field, method.input_schema)
             yield report(
@@ -260,10 +268,10 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
         ):
             message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
             hint = f"Did you mean {meant!r}?" if meant else f"What is there: {', '.join(declared) or 'nothing'}."
-            data = {"old": key, "new": meant} if meant else None
+            data = {"old": key, "new": meant, "wanted": " ".join(declared)}
             place = method.schema_span or method.span
             related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
-            yield report("GB111", reader, read.span, message, hint, related=related, data=data, is_fixable=False)
+            yield report("GB111", reader, read.span, message, hint, related=related, data=data)
 
 
 # --- results that are handed on without a word in the code ------------------------------------
@@ -410,9 +418,9 @@ class _Contract:
             name, reason = f"{self._name} takes {field.name!r}", why_not(parameter.type, field.type)
             if reason:
                 message = f"{name} as {parameter.type}, but its input_schema says {field.type}: {reason}"
-                yield self._finding(
-                    "GB106", parameter.span, message, "Make the schema and the annotation say the same."
-                )
+                hint = "Make the schema and the annotation say the same."
+                data = {"parameter": field.name, "method": self._method.name}
+                yield self._finding("GB106", parameter.span, message, hint, data=data)
             if not (field.required or parameter.has_default):
                 message = f"{name} in any case, but its input_schema lets it be left out"
                 hint = f"Give {field.name!r} a default, or do not mark it as NotRequired in the schema."
@@ -480,7 +488,7 @@ class _Contract:
             reason = _misfit(field.type, field.name, shape)
             if reason:
                 message = f"{self._name} returns {field.name!r} against its output_schema: {reason}"
-                data = {"unfit": field.name, "type": str(field.type), "wanted": ""}
+                data = _unfit(field, shape)
                 yield self._finding(
                     "GB103", span, message, "Return what is declared, or correct the schema.", data=data
                 )
@@ -519,6 +527,12 @@ class _Contract:
 def _lacking(field: Field, wanted: Schema) -> dict[str, str]:
     """What a fix needs to know to give a field that is left out."""
     return {"missing": field.name, "type": str(field.type), "wanted": " ".join(sorted(wanted.names))}
+
+
+def _unfit(field: Field, given: Schema) -> dict[str, str]:
+    """What a fix needs to know to give a value of the type that is wanted."""
+    found = given.get(field.name)
+    return {"unfit": field.name, "type": str(field.type), "given": str(found.type) if found else "", "wanted": ""}
 
 
 def _may_be_one(one: Field | None, other: Field | None) -> bool:

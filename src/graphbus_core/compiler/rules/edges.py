@@ -173,7 +173,7 @@ def _different_types(model: _Known, other: _Known) -> Iterator[Finding]:
             )
             is_own = model.is_declared and model.sent.agent.name == other.sent.agent.name
             hint = "Send what is declared, or correct the declaration." if is_own else _ONE_TYPE
-            data = {"unfit": field.name, "type": str(field.type)}
+            data = {"unfit": field.name, "type": str(field.type), "given": str(given)}
             yield _disagreement(other, model, message, hint, data=data)
 
 

@@ -17,6 +17,7 @@ from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.bodies import defaulted
 from graphbus_core.compiler.rules.renames import (
     REFLECTING,
+    declare_as_annotated,
     giving_place,
     is_read,
     key_of,
@@ -24,6 +25,7 @@ from graphbus_core.compiler.rules.renames import (
     rename_entries,
     rename_handed_over,
     rename_key,
+    rename_key_of_result,
     rename_key_returned,
     rename_key_sent,
     rename_literal,
@@ -351,18 +353,21 @@ def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
 
 
 def _unwrap(finding: Finding, edits: TokenEdits) -> Remedy:
-    """Give a value of the type that is wanted: a number instead of its text, or a parameter as it is instead of `str(...)`."""
+    """Give a value of the type that is wanted: a number instead of its text, `total` instead of `str(total)` or `[total]`."""
     name, wanted = finding.data["unfit"], finding.data["type"]
     symbol = edits.at(place := giving_place(finding, edits.wiring)[0])
-    value = only(
-        [value for key, value in zip(*_given(symbol.expression_at(place)), strict=True) if key_of(key) == name]
-    )
-    inner = value.args[0] if isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords else None
-    if isinstance(value, ast.Constant) and wanted in ("int", "float") and _is_number(str(value.value), wanted):
+    pairs = zip(*_given(symbol.expression_at(place)), strict=True)
+    value = only([value for key, value in pairs if key_of(key) == name])
+    if isinstance(value, ast.Constant) and _is_number(str(value.value), wanted):
         symbol.replace(value, str(value.value))
-    elif isinstance(inner, ast.Name) and isinstance(value, ast.Call) and last_name(value.func) in _CONVERTING:
-        _refuse_unfit(inner.id, wanted, value, symbol.function)
-        symbol.replace(value, inner.id)
+    elif isinstance(value, ast.List) and finding.data["given"] == f"list[{wanted}]":
+        symbol.replace(value, symbol.text_of(only(value.elts)))
+    elif isinstance(value, ast.Call) and last_name(value.func) in _CONVERTING and not value.keywords:
+        inner = only(value.args)
+        parameter = parameter_of(symbol.function, inner.id if isinstance(inner, ast.Name) else "")
+        if parameter.annotation is None or ast.unparse(parameter.annotation) != wanted:
+            raise Refused("it may be of another type as well")
+        symbol.replace(value, symbol.text_of(inner))
     else:
         raise Refused("it is not known which value is meant")
     return Remedy(f"Give {name!r} as {wanted}{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
@@ -372,7 +377,8 @@ _CONVERTING = frozenset({"str", "int", "float", "bool", "repr", "list", "tuple"}
 
 
 def _is_number(text: str, wanted: str) -> bool:
-    return text.isdecimal() if wanted == "int" else text.replace(".", "", 1).isdecimal()
+    digits = text.replace(".", "", 1) if wanted == "float" else text
+    return wanted in ("int", "float") and digits.isascii() and digits.isdecimal()
 
 
 def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list[ast.expr]]:
@@ -416,7 +422,9 @@ MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB101": rename_to_field,
     "GB102": _declare_parameter,
     "GB103": rename_key_returned,
+    "GB106": declare_as_annotated,
     "GB110": rename_handed_over,
+    "GB111": rename_key_of_result,
     "GB201": _annotate_parameter,
     "GB202": _annotate_result,
     "GB210": _add_guard,

@@ -6,7 +6,7 @@ publication --topic--> subscription        agent --@depends_on--> agent        s
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -69,9 +69,11 @@ class Evidence(Protocol):
         """Path -> the agents whose class or a base of it is written there, for each file that a proposal may change."""
 
 
-def trees_with(words: Sequence[str], evidence: Evidence) -> Iterator[ast.Module | None]:
+def trees_with(
+    words: Sequence[str], evidence: Evidence, *, besides: Container[str] = ()
+) -> Iterator[ast.Module | None]:
     """Give the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
-    for module in evidence.index.files:
+    for module in (each for each in evidence.index.files if each.path not in besides):
         try:
             source = evidence.source(module.path)
             if all(word.encode() in source.data for word in words):
@@ -329,8 +331,20 @@ class Wiring:
         Only asked when an end of the topic is missing: it reads files once more.
         """
         if topic not in self._given:
-            self._given[topic] = frozenset(_calls_with(topic, self.evidence))
+            self._given[topic] = frozenset(_calls_with(topic, self))
         return self._given[topic]
+
+    @cached_property
+    def calls_in_scripts(self) -> Mapping[str, Iterable[str]]:
+        """Name -> the last name of everything that a file without agents calls with it, e.g. `graph.publish(OPENED)`."""
+        with_agents = {agent.path for agent in self.evidence.definitions}
+        return _grouped(
+            (last_name(value), last_name(node.func) or "?")
+            for tree in trees_with([], self.evidence, besides=with_agents)
+            for node in (ast.walk(tree) if tree else ())
+            if isinstance(node, ast.Call)
+            for value in _values_of(node)
+        )
 
     def callers(self, agent: str, method: str) -> tuple[str, ...]:
         """Name the agents that call a method with `self.call`, or may do so: a computed name may be any, an heir has it too."""
@@ -360,15 +374,33 @@ class Wiring:
         return tuple(sorted(tied - {agent}))
 
 
-def _calls_with(topic: str, evidence: Evidence) -> Iterator[str]:
-    for tree in trees_with([topic], evidence):
+def _calls_with(topic: str, wiring: Wiring) -> Iterator[str]:
+    for tree in trees_with([topic], wiring.evidence):
         for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.Call):
-                values = (*node.args, *(keyword.value for keyword in node.keywords))
-                if any(isinstance(value, ast.Constant) and value.value == topic for value in values):
-                    yield last_name(node.func) or "?"
+            if isinstance(node, ast.Call) and topic in map(_text_of, _values_of(node)):
+                called = last_name(node.func) or "?"
+                yield from {called} - {"Topic"}
+        for name in _names_of(topic, tree) if tree else ():
+            yield from wiring.calls_in_scripts.get(name, ())
         if tree is None:
             yield ""
+
+
+def _names_of(topic: str, tree: ast.Module) -> Iterator[str]:
+    """`OPENED` of `OPENED = "/Shop/Opened"` and of `OPENED = Topic("/Shop/Opened", Opened)`."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value:
+            values = _values_of(node.value) if isinstance(node.value, ast.Call) else (node.value,)
+            if topic in map(_text_of, values):
+                yield from filter(None, map(last_name, getattr(node, "targets", None) or [node.target]))  # type: ignore[union-attr]
+
+
+def _text_of(expression: ast.expr) -> object:
+    return expression.value if isinstance(expression, ast.Constant) else None
+
+
+def _values_of(call: ast.Call) -> tuple[ast.expr, ...]:
+    return (*call.args, *(keyword.value for keyword in call.keywords))
 
 
 _Found = TypeVar("_Found")

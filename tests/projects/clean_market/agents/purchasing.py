@@ -17,6 +17,9 @@ class PurchasingService(BaseService):
     def on_stock_low(self, event: dict[str, Any]) -> None:
         sku = event["sku"]
         missing = 10 - event["level"]
+        if missing < 1:
+            self.fail("the shelf is full")
+            return
         payload = {"sku": sku, "quantity": missing}
         self.publish("/Delivery/Arrived", payload)
         self.call("PricingService", "change_price", sku=sku, price=2.5)

@@ -213,7 +213,8 @@ class SourceFile:
     def imported(self, source: Import) -> Values:
         """Give what an import stands for."""
         module = self.project.module(source.module)
-        if module is not None:
+        is_own = module is self and bool(source.name)  # a package imports a module of its own: `from . import x`
+        if module is not None and not is_own:
             return module.exported(source.name) if source.name else (Value("module", home=module),)
         if source.name:
             inner = self.project.module(f"{source.module}.{source.name}")
