@@ -352,7 +352,7 @@ def declared_publication(decorator: Decorator, path: str, method: str, scope: Sc
     )
 
 
-def _promise(topic: ReadTopic, method: str, span: SourceSpan) -> Publication:
+def _promise(topic: ReadTopic, method: str, span: SourceSpan, *, is_request: bool = False) -> Publication:
     """What a `Topic` declares, where it is used."""
     payload, of = _parts_of(topic.type)
     at = topic.type_span
@@ -365,6 +365,7 @@ def _promise(topic: ReadTopic, method: str, span: SourceSpan) -> Publication:
         payload_span=at,
         is_declared=True,
         promised=topic.type,
+        is_request=is_request,
     )
 
 
@@ -412,7 +413,7 @@ def _publications(
         for source, home in _choices(place.topic, place.topic_view):
             found = read_topic(source, home.scope)
             if found.type_span is not None:
-                yield _promise(found, method.node.name, span)
+                yield _promise(found, method.node.name, span, is_request=is_request)
             for fields, of in _sent(call, place.payload, place.payload_view):
                 yield Publication(
                     topic=found.name,
