@@ -352,7 +352,7 @@ def declared_publication(decorator: Decorator, path: str, method: str, scope: Sc
     )
 
 
-def _promise(topic: ReadTopic, method: str, span: SourceSpan) -> Publication:
+def _promise(topic: ReadTopic, method: str, span: SourceSpan, *, is_request: bool = False) -> Publication:
     """What a `Topic` declares, where it is used."""
     payload, of = _parts_of(topic.type)
     at = topic.type_span
@@ -365,6 +365,7 @@ def _promise(topic: ReadTopic, method: str, span: SourceSpan) -> Publication:
         payload_span=at,
         is_declared=True,
         promised=topic.type,
+        is_request=is_request,
     )
 
 
@@ -412,8 +413,7 @@ def _publications(
         for source, home in _choices(place.topic, place.topic_view):
             found = read_topic(source, home.scope)
             if found.type_span is not None:
-                promise = _promise(found, method.node.name, span)
-                yield msgspec.structs.replace(promise, is_request=is_request)
+                yield _promise(found, method.node.name, span, is_request=is_request)
             for fields, of in _sent(call, place.payload, place.payload_view):
                 yield Publication(
                     topic=found.name,
@@ -505,7 +505,8 @@ def reads_of_results(method: Method, view: View) -> Mapping[str, list[KeyRead]]:
     Attributes count as optional: an object of a class may have more than its fields.
     """
     found: dict[str, list[KeyRead]] = {}
-    if any(name in ("call", "request", "agent") for name, _ in view.body.calls) or view.kept:
+    kept = (getattr(getattr(value, "func", None), "attr", "") for value, _ in view.kept.values())
+    if not {"call", "request", "agent"}.isdisjoint(name for name, _ in view.body.calls) or "agent" in kept:
         called = {id(each.func) for each in view.body.method_calls}
         reads = [*_key_reads(method.node.body, view, called)]
         coped = {(name, each.key) for name, each in reads if each.is_optional}
