@@ -15,7 +15,7 @@ class InventoryService(GraphBusNode):
 
     def on_start(self) -> None:
         """Begin the day with full shelves."""
-        self.stock = {"mug": 12, "poster": 40, "shirt": 5}
+        self.stock: dict[str, int] = {"mug": 12, "poster": 40, "shirt": 5}
 
     @schema_method(input_schema={"sku": str, "quantity": int}, output_schema={"reserved": bool, "in_stock": int})
     def reserve(self, sku: str, quantity: int) -> dict[str, bool | int]:

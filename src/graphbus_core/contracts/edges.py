@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from graphbus_core.compiler.rules.results import Results
+from graphbus_core.compiler.rules.results import Results, container_of
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.surface import Handler, Said, Surface
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Publication, SourceSpan
@@ -269,8 +269,9 @@ def _unknown_argument(call: Call, wanted: Schema) -> str:
 
 def _unknown_result(reads: Sequence[KeyRead], name: str, results: Results) -> str:
     """What is read of a result is known where the other end declares it."""
-    given = results.given(name) if any(not each.is_optional for each in reads) else NULL
-    return f"what {name} gives is not known" if given.kind in ("unknown", "any") else ""
+    whole = results.given(name) if reads else NULL
+    is_unknown = any(not each.is_optional and container_of(whole, each.key)[0].kind != "record" for each in reads)
+    return f"what {name} gives is not known" if is_unknown else ""
 
 
 def _dependencies(surface: Surface) -> Iterator[_Placed]:

@@ -372,7 +372,7 @@ def _returned(tmp_path: Path, body: str) -> list[str]:
         ("try: pass\nexcept ValueError: return 2\nelse: return 1", ["int", "int"]),
         ("with x: return 1", ["int"]),
         ("match x:\n    case 1: return 1\n    case _: return 2", ["int", "int"]),
-        ("match x:\n    case 1: return 1\n    case 2: return 2", ["int", "int"]),
+        ("match x:\n    case 1: return 1\n    case 2: return 2", ["int", "int", "?"]),
         ("match x:\n    case 1: return 1\n    case 2: pass", ["int", "None"]),
         ("self.fails()", []),
         ("self.works()", ["None"]),

@@ -97,6 +97,8 @@ DEFECTS: dict[str, Defect] = {
         ("mailer", "{address}:", "{adress}:"),
     ),
     "a field left out of a schema": (("mailer", '{"address": str, "subject": str}', '{"address": str}'),),
+    "a key of a result misspelled": (("orders", 'quote["total"]', 'quote["totla"]'),),
+    "a schema of another type": (("mailer", '"subject": str}', '"subject": dict}'),),
     "a list where one is wanted": (
         ("orders", "sku=sku, quantity=quantity, order", "sku=[sku], quantity=quantity, order"),
     ),
@@ -105,7 +107,6 @@ DEFECTS: dict[str, Defect] = {
     "a field and its parameter": (("mailer", '"subject": str}', '"headline": str}'),),
     "a value of another type": (("orders", '"quantity": quantity, "customer', '"quantity": str(quantity), "customer'),),
 }
-
 UNMENDED = {
     "a topic with a word left out",
     "an argument left out that is nowhere",

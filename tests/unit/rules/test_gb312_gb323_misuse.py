@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.compiler import rules
-from graphbus_core.model.config import Settings
+from graphbus_core.model.config import RuntimeSettings, Settings
 from tests.checking import Files, assert_marked, found, mended, only_finding, read, text_of
 
 MISUSE = (
@@ -58,6 +58,16 @@ DECORATORS = {
     "a list": """
         class A(GraphBusNode):
             @subscribe(["/A", "/B"])  #! GB313
+            def on_x(self, event): ...
+    """,
+    "options without a topic": """
+        class A(GraphBusNode):
+            @subscribe(retries=3)  #! GB312
+            def on_x(self, event): ...
+    """,
+    "a list by its keyword": """
+        class A(GraphBusNode):
+            @subscribe(topic=["/A", "/B"])  #! GB313
             def on_x(self, event): ...
     """,
     "a tuple": """
@@ -133,7 +143,7 @@ RIGHT_DECORATORS = {
             def on_x(self, event): ...
             @subscribe(*TOPICS)
             def on_y(self, event): ...
-            @subscribe(topic=A_TOPIC)
+            @subscribe(topic=A_TOPIC, retries=2)
             def on_z(self, event): ...
             @subscribe("/A")
             @subscribe("/B")
@@ -553,6 +563,28 @@ RIGHT_MADE: dict[str, Files] = {
                 with connect(A("db")): ...
         """,
     },
+    "made by a container": {
+        "agents.py": """
+            class A(GraphBusNode):
+                def __init__(self, db):
+                    self.db = db
+        """,
+        "main.py": """
+            from graphbus_core import connect
+            from agents import A
+            def main(container):
+                with connect(container.get(A)): ...
+        """,
+    },
+    "a base of another package with members of its own": """
+        from elsewhere import Machine
+        class A(Machine, GraphBusNode):
+            def __init__(self):
+                self.state["count"] = 0
+                self.publish("/X")
+            async def ask(self):
+                return self.request("/X")["n"]
+    """,
     "an abstract base with a parameter": """
         class BaseStore(GraphBusNode):
             def __init__(self, table):
@@ -896,6 +928,28 @@ RIGHT_SKIPPED: dict[str, Files] = {
 @pytest.mark.parametrize("files", [*SKIPPED.values(), *RIGHT_SKIPPED.values()], ids=[*SKIPPED, *RIGHT_SKIPPED])
 def test_agents_in_files_that_are_not_read_are_found(tmp_path: Path, files: Files) -> None:
     assert_marked(tmp_path, files, *MISUSE)
+
+
+def test_a_factory_makes_agents_with_arguments(tmp_path: Path) -> None:
+    text = """
+        class A(GraphBusNode):
+            def __init__(self, db):
+                self.db = db
+    """
+    assert_marked(tmp_path, text, *MISUSE, settings=Settings(runtime=RuntimeSettings(factory="wiring:make")))
+
+
+def test_a_constructor_that_several_agents_inherit_is_reported_once(tmp_path: Path) -> None:
+    text = """
+        class A(GraphBusNode):
+            def __init__(self, db):  #! GB315
+                self.db = db
+        class B(A): ...
+        class C(A): ...
+        @depends_on(A)
+        class D(GraphBusNode): ...
+    """
+    assert_marked(tmp_path, text, *MISUSE)
 
 
 def test_a_comment_silences_what_is_found_in_a_file_that_is_not_read(tmp_path: Path) -> None:

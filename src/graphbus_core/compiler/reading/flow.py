@@ -109,7 +109,8 @@ def _held(found: Type, *, is_display: bool = True) -> Type:
         return union(*(_held(each, is_display=is_display) for each in found.args))
     if found.kind == "record":
         return found if found.name else DICT
-    return _BARE.get(found.kind, found) if is_display else found
+    is_of_class = bool(found.args) and found.args[0].kind == "record" and bool(found.args[0].name)
+    return _BARE.get(found.kind, found) if is_display and not is_of_class else found
 
 
 # --- displays, operators, comprehensions ------------------------------------------------------
@@ -312,9 +313,11 @@ def _given_by(function: Symbol, view: View) -> Type:
     if _decorators_of(function, view) - TRANSPARENT - PROPERTIES:
         return UNKNOWN
     declared = read_type(node.returns, scope.in_signature(node))
-    if node.returns is not None and declared.kind not in ("unknown", "any", "dict"):
+    if node.returns is not None and declared.kind not in ("unknown", "any", "dict", "record"):
         return declared
     read = _read_given(function, scope, view)
+    if declared.kind == "record":  # what contradicts it is a finding where it is used
+        return read if read.kind == "record" and why_not(declared, read, is_narrowed=True) else declared
     is_better = read.kind == "record" or (read.kind == "union" and all(each.kind == "record" for each in read.args))
     return read if is_better or node.returns is None else declared
 

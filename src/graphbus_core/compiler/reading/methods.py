@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import read_schema, read_type
+from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, read_schema, read_type
 from graphbus_core.compiler.reading.bodies import Body, Function, is_stub, last_calls, reaches_end
 from graphbus_core.compiler.reading.flow import infer, read_fields
 from graphbus_core.compiler.reading.modules import (
@@ -238,8 +238,43 @@ def _returned(method: Method, view: View) -> Iterator[Returned]:
     body = method.node.body
     gives_values = any(node.value is not None for node in method.body.returns)
     # where other ways return a value, a last call that is not known is more likely one that raises than a forgotten return
-    if reaches_end(body) and not any(_may_not_return(call, view, in_doubt=gives_values) for call in last_calls(body)):
+    last = body[-1]
+    if isinstance(last, ast.Match) and not reaches_end(body):
+        missed = _misses_a_case(last, view)
+        if missed is not False:
+            yield Returned(span_of(path, last), NULL if missed else UNKNOWN)
+    if (
+        reaches_end(body)
+        and not _retries(last)
+        and not any(_may_not_return(call, view, in_doubt=gives_values) for call in last_calls(body))
+    ):
         yield Returned(span_of(path, body[-1]), NULL)
+
+
+def _misses_a_case(match: ast.Match, view: View) -> bool | None:
+    """Tell whether some value of the subject is in no case of a `match`; None where its type is not known."""
+    patterns = [each.pattern for each in match.cases if each.guard is None]
+    covered: set[object] = set()
+    for pattern in (part for each in patterns for part in (each.patterns if isinstance(each, ast.MatchOr) else [each])):
+        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
+            return False
+        if isinstance(pattern, ast.MatchSingleton):
+            covered.add(pattern.value)
+        elif isinstance(pattern, ast.MatchValue):
+            member = evaluate(ast.Attribute(pattern.value, "value", ast.Load()), view.scope)
+            covered.add(evaluate(pattern.value, view.scope) if member is NOT_CONSTANT else member)
+    subject = infer(match.subject, view)
+    if subject.kind == "literal" and NOT_CONSTANT not in covered:
+        return not covered.issuperset(subject.values)
+    return True if subject.kind in ("str", "int", "float") else None
+
+
+def _retries(last: ast.stmt) -> bool:
+    """`for …: try: return … except …: if last: raise`: whether the loop ever ends by itself is not known."""
+    attempt = last.body[-1] if isinstance(last, ast.For | ast.AsyncFor) else None
+    if not isinstance(attempt, ast.Try) or reaches_end([*attempt.body, *attempt.orelse]):
+        return False
+    return all(any(isinstance(each, ast.Raise) for each in ast.walk(handler)) for handler in attempt.handlers)
 
 
 def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Iterator[Returned]:

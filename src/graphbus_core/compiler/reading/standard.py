@@ -114,7 +114,7 @@ def of_method(owner: Type, name: str, *, is_plain: bool) -> Type:
 
 def part_of(owner: Type, key: object) -> Type:
     """Give what a value holds under a key, a name or a number."""
-    if owner.kind == "record":
+    if owner.kind == "record" or (owner.fields and isinstance(key, str)):
         return next((field.type for field in owner.fields if field.name == key), UNKNOWN)
     if owner.kind == "result" and isinstance(key, int | str):
         return replace(owner, values=(*owner.values, key if isinstance(key, str) else ITEM))

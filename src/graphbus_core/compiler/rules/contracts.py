@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
-from graphbus_core.compiler.rules.results import entry_of
+from graphbus_core.compiler.rules.results import container_of
 from graphbus_core.compiler.rules.wiring import (
     Demand,
     Heard,
@@ -23,7 +23,7 @@ from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
 from graphbus_core.schema.compatibility import is_disjoint, why_not
-from graphbus_core.schema.types import ITEM, Field, Schema, Type
+from graphbus_core.schema.types import Field, Schema, Type
 
 # --- GB120: error shapes ------------------------------------------------------------------------
 
@@ -258,23 +258,20 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
         return
     returned = {key for each in method.returned if each.shape for key in each.shape.names}
     for read in {each.key: each for each in reversed(reads)}.values():
-        *path, key = read.key.replace(ITEM, f".{ITEM}").split(".")
-        given = whole
-        for part in path:
-            given = entry_of(given, part)
+        given, key = container_of(whole, read.key)
         declared = [field.name for field in given.fields]
         meant = near_match(key, declared)
         if (
             given.kind == "record"
-            and key not in {*declared, *([] if path else returned)}
+            and key not in {*declared, *(returned if key == read.key else ())}
             and (meant or not read.is_optional)
         ):
             message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
             hint = f"Did you mean {meant!r}?" if meant else f"What is there: {', '.join(declared) or 'nothing'}."
-            data = {"old": key, "new": meant} if meant else None
+            data = {"old": key, "new": meant, "wanted": " ".join(declared)}
             place = method.schema_span or method.span
             related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
-            yield report("GB111", reader, read.span, message, hint, related=related, data=data, is_fixable=False)
+            yield report("GB111", reader, read.span, message, hint, related=related, data=data)
 
 
 # --- results that are handed on without a word in the code ------------------------------------
@@ -421,9 +418,9 @@ class _Contract:
             name, reason = f"{self._name} takes {field.name!r}", why_not(parameter.type, field.type)
             if reason:
                 message = f"{name} as {parameter.type}, but its input_schema says {field.type}: {reason}"
-                yield self._finding(
-                    "GB106", parameter.span, message, "Make the schema and the annotation say the same."
-                )
+                hint = "Make the schema and the annotation say the same."
+                data = {"parameter": field.name, "method": self._method.name}
+                yield self._finding("GB106", parameter.span, message, hint, data=data)
             if not (field.required or parameter.has_default):
                 message = f"{name} in any case, but its input_schema lets it be left out"
                 hint = f"Give {field.name!r} a default, or do not mark it as NotRequired in the schema."

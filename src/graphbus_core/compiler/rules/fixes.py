@@ -17,6 +17,7 @@ from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.bodies import defaulted
 from graphbus_core.compiler.rules.renames import (
     REFLECTING,
+    declare_as_annotated,
     giving_place,
     is_read,
     key_of,
@@ -24,6 +25,7 @@ from graphbus_core.compiler.rules.renames import (
     rename_entries,
     rename_handed_over,
     rename_key,
+    rename_key_of_result,
     rename_key_returned,
     rename_key_sent,
     rename_literal,
@@ -420,7 +422,9 @@ MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB101": rename_to_field,
     "GB102": _declare_parameter,
     "GB103": rename_key_returned,
+    "GB106": declare_as_annotated,
     "GB110": rename_handed_over,
+    "GB111": rename_key_of_result,
     "GB201": _annotate_parameter,
     "GB202": _annotate_result,
     "GB210": _add_guard,

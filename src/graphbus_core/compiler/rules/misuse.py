@@ -46,26 +46,28 @@ _Found = tuple[str, ClassSite, ast.expr | ast.stmt, str, str]
 
 
 class _Agent(NamedTuple):
-    """An agent class while its syntax tree is there; `chain` is the class and its bases, `every` all of its methods."""
+    """An agent class while its syntax tree is there.
+
+    Attributes:
+        every: All of its methods.
+        methods: Those of them that are not in a base which is an agent, and so checked for itself.
+        chain: The class and its bases.
+    """
 
     library: Library
     definition: AgentDefinition
     every: Methods
+    methods: Methods
     chain: Sequence[ClassSite]
-
-    @property
-    def methods(self) -> Iterator[tuple[ClassSite, Method]]:
-        """Its methods, without those of a base that is an agent and so checked for itself."""
-        return ((home, method) for home, method in self.every if self.has_to_check(home))
-
-    def has_to_check(self, home: ClassSite) -> bool:
-        """True for the class itself, and for a base that is no agent."""
-        is_agent = is_node_class(self.library, home) and not is_abstract(self.library, home)
-        return home.node is self.chain[0].node or not is_agent
 
     def bases_of(self, home: ClassSite) -> Sequence[ClassSite]:
         """Give the classes behind one in the order of lookup."""
         return self.chain[next(place for place, each in enumerate(self.chain, 1) if each.node is home.node) :]
+
+    @property
+    def is_known_whole(self) -> bool:
+        """False for a class with a base from elsewhere, which may have a constructor, a `request` and a `state` of its own."""
+        return family_of(self.library, self.chain[0]).external <= {NODE, "abc.ABC", "typing.Generic", "typing.Protocol"}
 
     def scope(self, home: ClassSite) -> Scope:
         """Where the decorators of the methods of a class stand."""
@@ -77,12 +79,19 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
     found = [*check_imports(file), *check_topics(file), *check_annotations(file)]
     for tree, definition, methods in file.agents:
         found += check_class(tree, definition, file.module.source, {each.node.name: each.body for _, each in methods})
-        agent = _Agent(file.library, definition, methods, class_chain(file.library, ClassSite(file.module, tree)))
+        others = {id(home.node) for home, _ in methods if home.node is not tree and _is_agent(home, file.library)}
+        own = tuple((home, method) for home, method in methods if id(home.node) not in others)
+        sites = class_chain(file.library, ClassSite(file.module, tree))
+        agent = _Agent(file.library, definition, methods, own, sites)
         for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
             span, data = span_of(home.module.path, node), {"call": ast.unparse(node)} if code == "GB314" else None
             severity: Severity = "warning" if code == "GB318" else "error"
             found.append(report(code, definition.name, span, message, hint, severity=severity, data=data))
     return tuple(found)
+
+
+def _is_agent(home: ClassSite, library: Library) -> bool:
+    return is_node_class(library, home) and not is_abstract(library, home)
 
 
 # --- GB312, GB313, GB317: decorators and topics ---------------------------------------------------
@@ -103,27 +112,23 @@ def _check_decorators(agent: _Agent) -> Iterator[_Found]:
 
 def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: str) -> Iterator[_Found]:
     """Find a decorator without a topic, and what is no topic: a display, also by its name, and a constant that is no text."""
-    call = decorator.call
-    if call is None or not (call.args or call.keywords):
-        message = f"@{name} in {home.node.name} is given no topic, and so replaces what it stands above by a function"
+    given = decorator.call.args if decorator.call else []
+    named = [each for each in decorator.call.keywords if each.arg in ("topic", None)] if decorator.call else []
+    topics = [*given, *(each.value for each in named if each.arg)]
+    if not (given or named):
+        message = f"@{name} in {home.node.name} is given no topic"
         yield "GB312", home, decorator.node, message, f'Write `@{name}("/Order/Created")`.'
-        return
-    for topic in call.args if decorator.name == _SUBSCRIBE else call.args[:1]:
-        named = topic.id if isinstance(topic, ast.Name) else ""
-        target = resolve(topic, agent.scope(home)) if named else None
-        is_known = isinstance(target, Symbol) and named not in target.module.bindings.rebound
+    for topic in topics if decorator.name == _SUBSCRIBE else topics[:1]:
+        constant = topic.id if isinstance(topic, ast.Name) else ""
+        target = resolve(topic, agent.scope(home)) if constant else None
+        is_known = isinstance(target, Symbol) and constant not in target.module.bindings.rebound
         value = target.node if is_known and isinstance(target, Symbol) else topic
         is_constant = isinstance(topic, ast.Constant) and not isinstance(topic.value, str)
         if is_constant or isinstance(value, ast.List | ast.Tuple | ast.Set):
             message = f"@{name} in {home.node.name} takes {ast.unparse(value)} where a topic belongs"
-            several = f"Write `@subscribe({f'*{named}' if named else 'A, B'})`."
-            yield (
-                "GB313",
-                home,
-                topic,
-                message,
-                several if decorator.name == _SUBSCRIBE else "Write one line for each topic.",
-            )
+            several = f"Write `@subscribe({f'*{constant}' if constant else 'A, B'})`."
+            hint = several if decorator.name == _SUBSCRIBE else "Write one line for each topic."
+            yield "GB313", home, topic, message, hint
 
 
 # --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
@@ -133,7 +138,7 @@ def _check_awaits(agent: _Agent) -> Iterator[_Found]:
     own = frozenset(method.node.name for _, method in agent.every)
     exposed = {spec.name for spec in agent.definition.methods if spec.has_schema}
     exposed |= {heard.method for heard in agent.definition.subscriptions}
-    for home, method in agent.methods:
+    for home, method in agent.methods if agent.is_known_whole else ():
         if isinstance(method.node, ast.AsyncFunctionDef) and method.body.calls:
             for node, message, hint in check_awaits(method, own, method.node.name in exposed):
                 yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint
@@ -145,7 +150,7 @@ _MAKING = frozenset({"__init__", "__post_init__"})
 def _check_making(agent: _Agent) -> Iterator[_Found]:
     """Find what an agent uses before it is connected, directly or by a method of its own."""
     methods = {method.node.name: method for _, method in agent.every}
-    for home, method in agent.methods:
+    for home, method in agent.methods if agent.is_known_whole else ():
         if method.node.name not in _MAKING:
             continue
         yield from _check_super(agent, home, method)
@@ -158,13 +163,8 @@ def _check_making(agent: _Agent) -> Iterator[_Found]:
             if used:
                 way = f"self.{name}, and by that self.{min(used)}," if helper else f"self.{name}"
                 message = f"{home.node.name}.{method.node.name} uses {way} before the agent is connected"
-                yield (
-                    "GB316",
-                    home,
-                    node,
-                    message,
-                    "Do it in `on_start`, which is called when all agents are connected.",
-                )
+                hint = "Do it in `on_start`, which is called when all agents are connected."
+                yield "GB316", home, node, message, hint
 
 
 def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
@@ -179,10 +179,8 @@ def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
 def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[_Found]:
     """Find `super().__init__(bus)` where the next constructor is that of GraphBusNode."""
     bases = agent.bases_of(home)
-    is_next = not any(
-        "__init__" in each.module.class_bindings(each.node).first or each.node.decorator_list for each in bases
-    )
-    if not is_next or family_of(agent.library, agent.chain[0]).external - {NODE, "abc.ABC"}:
+    names = {name for each in bases for name in each.module.class_bindings(each.node).first}
+    if "__init__" in names or any(each.node.decorator_list for each in bases):  # a dataclass makes its constructor
         return
     for node in own_nodes(method.node):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__":
@@ -192,6 +190,8 @@ def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[_Fo
                 yield "GB315", home, node, message, f"Write `super().__init__()`. {_NO_BUS}"
 
 
+_NAMING = frozenset({"connect", "agent", "depends_on", "isinstance", "issubclass", "super", "cast"})
+"""What takes a class and makes no object of it with arguments."""
 _NO_BUS = "An agent is given no bus: it publishes with `self.publish(...)`, from `on_start` on."
 _NO_ARGUMENTS = (
     "Set it up in `on_start`, give a default, or name a `factory` in [tool.graphbus.runtime] that makes the agents."
@@ -200,7 +200,7 @@ _NO_ARGUMENTS = (
 
 def check_constructors(wiring: Wiring) -> Iterator[Finding]:
     """Find agents that a graph cannot make, since it makes them without arguments."""
-    if getattr(wiring.evidence.config.settings.runtime, "factory", ""):
+    if wiring.evidence.config.settings.runtime.factory:
         return
     seen: set[SourceSpan] = set()
     for agent in wiring.asked:
@@ -215,10 +215,14 @@ def check_constructors(wiring: Wiring) -> Iterator[Finding]:
 
 
 def _is_made(name: str, wiring: Wiring) -> bool:
-    """True when code of the project may make the agent itself, with arguments."""
+    """True when code of the project may make the agent itself: calls it with arguments, or hands it to what may."""
     for tree in trees_with([name], wiring.evidence):
-        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
-        if tree is None or any(last_name(call.func) == name and (call.args or call.keywords) for call in calls):
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ():
+            given = [*call.args, *(each.value for each in call.keywords)]
+            called = last_name(call.func)
+            if (called == name and given) or (called not in _NAMING and name in map(last_name, given)):
+                return True
+        if tree is None:
             return True
     return False
 
@@ -229,16 +233,16 @@ def _is_made(name: str, wiring: Wiring) -> bool:
 def _check_overrides(agent: _Agent) -> Iterator[_Found]:
     for home, method in agent.methods if len(agent.chain) > 1 else ():
         name, kept = method.node.name, {decorator.name for decorator in method.effective}
-        below = (
-            (base, each) for base in agent.bases_of(home) for each in methods_of(base.node.body) if each.name == name
-        )
-        base, overridden = next(below, (home, method.node))
+        written = ((base, each) for base in agent.bases_of(home) for each in methods_of(base.node.body))
+        base, overridden = next((pair for pair in written if pair[1].name == name), (home, method.node))
         for decorator in read_decorators(overridden.decorator_list, agent.scope(base)) if base is not home else ():
             if decorator.name in (_SUBSCRIBE, _SCHEMA) and decorator.name not in kept:
                 loss = "hears nothing" if decorator.name == _SUBSCRIBE else "cannot be called over the bus"
                 message = f"{home.node.name}.{name} overrides {base.node.name}.{name} without its decorator, and {loss}"
-                written = f"Write `@{ast.unparse(decorator.node)}` above it as well"
-                yield "GB318", home, method.node, message, f"{written}; `{name} = None` says that this is meant."
+                hint = (
+                    f"Write `@{ast.unparse(decorator.node)}` above it as well; `{name} = None` says that this is meant."
+                )
+                yield "GB318", home, method.node, message, hint
 
 
 def _check_events(agent: _Agent) -> Iterator[_Found]:
@@ -269,9 +273,8 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
             bases = map(last_name, node.bases) if isinstance(node, ast.ClassDef) else ()
             if "GraphBusNode" in bases and isinstance(node, ast.ClassDef) and node.name not in wiring.agents:
                 message = f"{node.name} is in no graph: {path} is not read, since its name is that of a test or hidden"
-                yield report(
-                    "GB320", "", span_of(path, node), message, "Give the file another name.", severity="warning"
-                )
+                hint = "Give the file another name."
+                yield report("GB320", "", span_of(path, node), message, hint, severity="warning")
 
 
 _CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (

@@ -5,7 +5,13 @@ skuu / sku        orderId / order_id        qty / quantity        but not: min_p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+from graphbus_core.compiler.rules.wiring import Evidence
+from graphbus_core.errors import BuildError
+from graphbus_core.model.agent import SourceSpan
 
 _VOWELS = frozenset("aeiouy")
 
@@ -108,3 +114,55 @@ def _is_abbreviation(short: str, long: str) -> bool:
         return len(short) > 2
     letters = iter(long)
     return not _VOWELS & set(short[1:-1]) and all(letter in letters for letter in short)
+
+
+# --- which of two names is a slip ---------------------------------------------------------------
+
+_FORMS = (("s", 1), ("ed", 1), ("ed", 2), ("ing", 3))
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+def slip_of(names: tuple[str, str], evidence: Evidence, beyond: Collection[SourceSpan]) -> str | None:
+    """Give the one of two names whose only other word is written nowhere else in the project.
+
+    Args:
+        names: As they are written in literals, which do not count.
+        evidence: The project.
+        beyond: Methods that do not count, for one of the names is their own.
+
+    Returns:
+        The empty string when both words are written, or the names differ otherwise; None when neither is.
+    """
+    ours, theirs = map(_words, names)
+    different = [pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
+    if len(ours) != len(theirs) or len(different) != 1:
+        return ""
+    known = [_is_written(word, names, evidence, beyond) for word in different[0]]
+    if not any(known):
+        return None
+    return "" if all(known) else names[known[0]]
+
+
+def _words(text: str) -> list[str]:
+    return [word.lower() for word in _WORDS.findall(text)]
+
+
+def _stems(word: str) -> set[str]:
+    """Give a word and what it may be a form of: `update` of `updated`."""
+    return {word, *(word[:-drop] for ending, drop in _FORMS if word.endswith(ending) and len(word) - drop > 2)}
+
+
+def _is_written(word: str, names: Iterable[str], evidence: Evidence, beyond: Collection[SourceSpan]) -> bool:
+    """Tell whether a word is used otherwise than in the literals of two names, and beyond some methods."""
+    for file in evidence.index.files:
+        with suppress(BuildError):  # a file that cannot be read is no evidence
+            source = evidence.source(file.path)
+            text = source.text
+            for span in beyond:
+                text = text.replace(source.span_bytes(span).decode(), "") if span.path == file.path else text
+            for name in names:
+                text = text.replace(f'"{name}"', "").replace(f"'{name}'", "")
+            found = [stem for stem in _stems(word) if stem in text.lower()]
+            if not set(found).isdisjoint(_words(text) if found else ()):
+                return True
+    return False

@@ -9,67 +9,29 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from itertools import chain
 
 from graphbus_core.compiler.reading.syntax import type_parameters
+from graphbus_core.compiler.rules.names import slip_of
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
 from graphbus_core.compiler.rules.wiring import Evidence, Heard, Sent, Wiring, last_name, trees_with
-from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import (
     EVENT_NAMES,
     PAYLOAD_NAMES,
     AgentDefinition,
     Call,
     MethodSpec,
+    Publication,
     SourceSpan,
 )
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
+from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.types import UNKNOWN
 
 _Entry = tuple[Symbol, ast.Constant | ast.keyword]
 
 # --- which of two names is the wrong one --------------------------------------------------------
-
-_FORMS = (("s", 1), ("ed", 1), ("ed", 2), ("ing", 3))
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-
-
-def _slip(names: tuple[str, str], evidence: Evidence, beyond: Collection[SourceSpan]) -> str:
-    """Give the one of two names whose only other word is written nowhere else in the project; empty: none is."""
-    ours, theirs = map(_words, names)
-    different = [pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
-    if len(ours) != len(theirs) or len(different) != 1:
-        return ""
-    known = [_is_written(word, names, evidence, beyond) for word in different[0]]
-    if not any(known) and is_topic_or_pattern(names[0]):  # a key is called as the one who sends it calls it; nobody owns a topic
-        raise Refused("either name may be the slip")
-    return names[known[0]] if any(known) and not all(known) else ""
-
-
-def _words(text: str) -> list[str]:
-    return [word.lower() for word in _WORDS.findall(text)]
-
-
-def _stems(word: str) -> set[str]:
-    """Give a word and what it may be a form of: `update` of `updated`."""
-    return {word, *(word[:-drop] for ending, drop in _FORMS if word.endswith(ending) and len(word) - drop > 2)}
-
-
-def _is_written(word: str, names: Iterable[str], evidence: Evidence, beyond: Collection[SourceSpan]) -> bool:
-    """Tell whether a word is used otherwise than in the literals of two names, and beyond some methods."""
-    for file in evidence.index.files:
-        with suppress(BuildError):  # a file that cannot be read is no evidence
-            source = evidence.source(file.path)
-            text = source.text
-            for span in beyond:
-                text = text.replace(source.span_bytes(span).decode(), "") if span.path == file.path else text
-            for name in names:
-                text = text.replace(f'"{name}"', "").replace(f"'{name}'", "")
-            found = [stem for stem in _stems(word) if stem in text.lower()]
-            if not set(found).isdisjoint(_words(text) if found else ()):
-                return True
-    return False
 
 
 def _is_giver_wrong(
@@ -80,8 +42,11 @@ def _is_giver_wrong(
     beyond: Collection[SourceSpan] = (),
 ) -> bool:
     """Decide between the name that is given and the one that is taken; methods `beyond` have it as their own name."""
-    slip = _slip(names, evidence, beyond)
-    if not slip and len(takers) > 1 < len(givers):
+    slip = slip_of(names, evidence, beyond)
+    is_open = slip is None and is_topic_or_pattern(
+        names[0]
+    )  # a key is called as its sender calls it; nobody owns a topic
+    if is_open or (not slip and len(takers) > 1 < len(givers)):
         raise Refused("either name may be meant")
     return slip == names[0] if slip else len(takers) > 1
 
@@ -151,11 +116,38 @@ def said_by_reader(finding: Finding, edits: TokenEdits) -> str:
     """Give the key that is sent and that a reader calls what it reads: `total = event["sum"]`; else the empty string."""
     heard = _handler(finding, edits.wiring)
     keys = frozenset().union(*map(_sent_keys, _reaching(heard, edits.wiring))) - _asked(heard)
+    return _said(finding, keys, edits)
+
+
+def _said(finding: Finding, keys: Collection[str], edits: TokenEdits) -> str:
     symbol = edits.at(finding.span)
     for name, value in _assigned(symbol.node):
         if name in keys and isinstance(value, ast.Subscript) and value.slice in symbol.nodes_at(finding.span):
             return name
     return ""
+
+
+def rename_key_of_result(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB111: read the key that the other end declares, wherever the agent reads the other one of this result."""
+    old = finding.data["old"]
+    new = finding.data["new"] or _said(finding, finding.data["wanted"].split(), edits)
+    agent = edits.wiring.agents[finding.agent]
+    sources: list[Call | Publication] = [*agent.calls, *agent.publications]
+    read = [(_source(each), read) for each in sources for read in each.reads]
+    mine = only([pair for pair in read if pair[1].span == finding.span][:1])
+    for source, each in read:
+        if new and (source, each.key) == (mine[0], mine[1].key):
+            symbol = edits.at(each.span)
+            node = symbol.expression_at(each.span)
+            if isinstance(node, ast.Attribute) and node.attr == old:
+                symbol.replace_attribute(node, new)
+            else:
+                symbol.replace_text(_literal(node, old), old, new)
+    return Remedy(f"Read {new!r} instead of {old!r}{edits.where}", "align_schema")
+
+
+def _source(given: Call | Publication) -> tuple[str, ...]:
+    return (given.agent, given.method) if isinstance(given, Call) else (given.topic,)
 
 
 def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
@@ -559,6 +551,26 @@ def _arguments(function: Function) -> list[ast.arg]:
 def parameter_of(function: Function, name: str) -> ast.arg:
     """Give the parameter of a name."""
     return only([argument for argument in _arguments(function) if argument.arg == name])
+
+
+def declare_as_annotated(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB106: let the schema say what the signature says, and what some agent gives."""
+    name, method = finding.data["parameter"], edits.wiring.agents[finding.agent].method(finding.data["method"])
+    symbol = edits.at(finding.span)
+    display = schema_display(symbol.function)
+    annotation = parameter_of(symbol.function, name).annotation
+    calls = _calls(finding.agent, symbol.function.name, edits)
+    given = [field.type for _, call in calls if (field := call.arguments.get(name))]
+    wanted = next((each.type for each in method.parameters if each.name == name), UNKNOWN) if method else UNKNOWN
+    if annotation is None or isinstance(annotation, ast.Constant) or not given:
+        raise Refused("nothing tells which one is right")
+    if any(each.kind in ("unknown", "any", "result") or why_not(wanted, each) for each in given):
+        raise Refused("not every call fits the signature")
+    pairs = zip(display.keys, display.values, strict=True)
+    value = only([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
+    symbol.replace(value, symbol.text_of(annotation))
+    neighbours = edits.wiring.neighbours(finding.agent)
+    return Remedy(f"Declare {name!r} of {symbol.target} as it is annotated", "align_schema", neighbours)
 
 
 def schema_display(function: Function) -> ast.Dict:

@@ -59,10 +59,18 @@ class Results:
             return UNKNOWN
         if spec.output_schema is not None and spec.output_schema.fields:
             return UNKNOWN if spec.output_schema.is_open else Type("record", fields=spec.output_schema.fields)
-        if spec.has_return_annotation:
+        if spec.has_return_annotation and spec.returns.kind not in ("unknown", "any", "dict"):
             return spec.returns
         shapes = [self.settled(each.type, steps + 1) for each in spec.returned]
-        return union(*shapes) if shapes else UNKNOWN
+        if not shapes or any(each.kind != "record" for each in shapes):
+            return spec.returns if spec.has_return_annotation else union(*shapes) if shapes else UNKNOWN
+        fields: dict[str, Field] = {}
+        for each in (field for shape in shapes for field in shape.fields):
+            known = fields.get(each.name, each)
+            fields[each.name] = Field(
+                each.name, union(known.type, each.type), all(each.name in _names(of) for of in shapes)
+            )
+        return Type("record", fields=tuple(fields.values()))
 
     def settled(self, of: Type, steps: int = 0) -> Type:
         """Give the type with all results in it replaced."""
@@ -74,7 +82,7 @@ class Results:
             return union(*args) if of.kind == "union" else replace(of, args=args, fields=fields)
         found = self.given(of.name, steps)
         for key in of.values:
-            found = entry_of(found, str(key))
+            found = _entry_of(found, str(key))
         return found
 
     def agent(self, agent: AgentDefinition) -> AgentDefinition:
@@ -122,7 +130,19 @@ class Results:
         return Schema(tuple(({each.name: each for each in further} | fields).values()), is_open)
 
 
-def entry_of(of: Type, key: str) -> Type:
+def _names(of: Type) -> frozenset[str]:
+    return frozenset(field.name for field in of.fields if field.required)
+
+
+def container_of(of: Type, path: str) -> tuple[Type, str]:
+    """Give what holds the last key of a path such as `bookings[].text`, and that key."""
+    *parts, key = path.replace(ITEM, f".{ITEM}").split(".")
+    for part in parts:
+        of = _entry_of(of, part)
+    return of, key
+
+
+def _entry_of(of: Type, key: str) -> Type:
     """Give what is below a key, or `ITEM` for an item; unknown where that is not known."""
     if key == ITEM:
         return of.args[0] if of.kind in ("list", "set") and of.args else UNKNOWN
