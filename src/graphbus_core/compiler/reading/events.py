@@ -412,7 +412,8 @@ def _publications(
         for source, home in _choices(place.topic, place.topic_view):
             found = read_topic(source, home.scope)
             if found.type_span is not None:
-                yield _promise(found, method.node.name, span)
+                promise = _promise(found, method.node.name, span)
+                yield msgspec.structs.replace(promise, is_request=is_request)
             for fields, of in _sent(call, place.payload, place.payload_view):
                 yield Publication(
                     topic=found.name,
