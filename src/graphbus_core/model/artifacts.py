@@ -22,7 +22,7 @@ class ProjectInfo(NamedTuple):
     description: str = ""
 
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 EdgeKind = Literal["depends_on", "topic", "call"]
 

@@ -37,7 +37,12 @@ def _to_2(manifest: Mapping[str, Any], learned: Learned) -> dict[str, Any]:
     return {**manifest, "schema_version": 2, "imports": learned.imports, "third_party": learned.third_party}
 
 
-_STEPS: Mapping[int, Callable[[Mapping[str, Any], Learned], dict[str, Any]]] = {1: _to_2}
+def _to_3(manifest: Mapping[str, Any], _learned: Learned) -> dict[str, Any]:
+    """Let agents say what types their topics have and what is read of results; who does not say it, has none."""
+    return {**manifest, "schema_version": 3}
+
+
+_STEPS: Mapping[int, Callable[[Mapping[str, Any], Learned], dict[str, Any]]] = {1: _to_2, 2: _to_3}
 """Format -> what makes the manifest of the next one."""
 _UNSAID = frozenset({"imports", "third_party"})
 """What the manifest of format 1 does not say: without `Learned` it is empty, which means nothing."""
@@ -78,7 +83,7 @@ def load_any(folder: Path) -> tuple[BuildArtifacts, int, frozenset[str]]:
     if version >= SCHEMA_VERSION:
         return load(folder), version, frozenset()
     manifest, _ = _upgraded(folder, version, Learned())
-    return load_parts(folder, manifest), version, _UNSAID
+    return load_parts(folder, manifest), version, _UNSAID if version == 1 else frozenset()
 
 
 def migrate(folder: Path, learn: Callable[[BuildArtifacts], Learned], *, dry_run: bool = False) -> Migrated:
@@ -95,9 +100,9 @@ def migrate(folder: Path, learn: Callable[[BuildArtifacts], Learned], *, dry_run
     """
     with _alone(folder, dry_run=dry_run) as opened:
         artifacts, version, unsaid = load_any(folder)
-        if not unsaid:
+        if version == SCHEMA_VERSION:
             return Migrated(version, version, {}, Learned())
-        learned = learn(artifacts)
+        learned = learn(artifacts) if unsaid else Learned()
         before, (_, after) = read_file(str(folder / MANIFEST)), _upgraded(folder, version, learned)
         if opened:
             opened.put(MANIFEST, after)

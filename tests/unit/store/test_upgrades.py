@@ -57,7 +57,11 @@ def test_a_frozen_sample_is_refused_as_it_is_and_loads_after_a_migration(tmp_pat
     assert caught.value.code == "GBE503"
     assert "graphbus migrate" in caught.value.hint
     done = migrate(folder)
-    assert (done.before, done.after, sorted(done.changed)) == (1, SCHEMA_VERSION, ["manifest.json"])
+    assert (f"format_{done.before}", done.after, sorted(done.changed)) == (
+        sample.partition("/")[0],
+        SCHEMA_VERSION,
+        ["manifest.json"],
+    )
     assert store.find_problems(folder) == ()
     after = contents(folder)
     assert {name for name in after if after[name] != before[name]} == {"manifest.json"}

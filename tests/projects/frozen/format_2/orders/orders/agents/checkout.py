@@ -1,0 +1,21 @@
+"""Checkout: from an order to an accepted order."""
+
+from __future__ import annotations
+
+from graphbus_core import GraphBusNode, publishes, subscribe
+from orders.messages import Accepted, Order
+
+
+class Checkout(GraphBusNode):
+    """Takes orders of the web shop."""
+
+    SYSTEM_PROMPT = """
+    I take orders, ask for their price and pass them on. I decide nothing about prices or payment.
+    """
+
+    @subscribe("/Order/Placed")
+    @publishes("/Order/Accepted", Accepted)
+    def on_order_placed(self, order: Order) -> None:
+        """Ask for the price, and accept the order."""
+        quote = self.request("/Price/Asked", {"lines": order["lines"]}, timeout_s=1.0)
+        self.publish("/Order/Accepted", {"order_id": order["order_id"], "card": order["card"], "total": quote["total"]})
