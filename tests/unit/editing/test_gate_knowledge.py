@@ -117,7 +117,7 @@ LOST = [
     (SENT, "self.publish(NEWS + tail, news)"),
     (SENT, "self.publish(getattr(self, tail), news)"),
     (SENT, "self.publish({'a': NEWS}[tail], news)"),
-    (SENT, "for topic in [NEWS]:\n                self.publish(topic, news)"),
+    (SENT, "for topic in [str(NEWS)]:\n                self.publish(topic, news)"),
     (SENT, "publish = self.publish\n            publish(tail, news)\n            self.publish(tail, news)"),
     # declarations
     (DECLARED, '@publishes("/News/Counted")'),
