@@ -11,8 +11,9 @@ import msgspec
 from graphbus_core.errors import Place, RunError
 from graphbus_core.model.agent import Annotation, HandlerParameter, HandlerShape, ParameterKind, decide
 from graphbus_core.model.messages import Event
-from graphbus_core.schema.live import Unresolved, annotation_of
+from graphbus_core.schema.live import Unresolved, annotation_of, type_of
 from graphbus_core.schema.objects import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making
+from graphbus_core.schema.types import UNKNOWN, Type
 from graphbus_core.schema.validation import Problem, refusal
 from graphbus_core.schema.values import clipped
 
@@ -66,7 +67,8 @@ def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler
     if shape == "topic_payload":
         return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async, _answers(function))
     if shape is None or not any(isinstance(each.annotation, Unresolved) for each in parameters):
-        shape = decide([HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters])
+        given = [HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters]
+        shape = decide(given, _promised_to(handler))
     if shape == "invalid":
         raise _invalid(handler, f"({', '.join(each.name for each in parameters)}) fits no row of the table")
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))
@@ -130,6 +132,14 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
     if code.co_flags & _KEYWORD_REST:
         found.append(_Parameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
     return found
+
+
+def _promised_to(handler: Handler) -> list[Type]:
+    """What the topics of `@subscribe` say of their payloads; unknown for those that are texts."""
+    heard = getattr(handler, "__graphbus_subscriptions__", ())
+    if not isinstance(heard, tuple):
+        return []
+    return [UNKNOWN if each.payload is None else type_of(each.payload) for each in heard]
 
 
 def _classify(annotation: object) -> Annotation:

@@ -258,10 +258,16 @@ class HandlerParameter(msgspec.Struct, frozen=True):
     annotation: Annotation = "none"
 
 
-def decide(parameters: Sequence[HandlerParameter]) -> HandlerShape:
+_WITH_FIELDS = frozenset({"record", "dict", "any", "unknown", "result"})
+
+
+def decide(parameters: Sequence[HandlerParameter], promised: Sequence[Type] = ()) -> HandlerShape:
     """Say what a handler with these parameters is called with.
 
     An annotation counts more than a name; defaults do not count. Fields are passed by keyword, all else by position.
+
+    Args:
+        promised: The type of the payloads for each topic that it hears; unknown for a topic that is a text.
     """
     if any(parameter.kind == "var_positional" for parameter in parameters):
         return "invalid"
@@ -269,6 +275,8 @@ def decide(parameters: Sequence[HandlerParameter]) -> HandlerShape:
         return "nothing"
     if all(parameter.kind in ("positional", "positional_only") for parameter in parameters):
         whole = _decide_by_position(parameters)
+        if whole is None and len(parameters) == 1 and promised and not any(map(_may_have_fields, promised)):
+            whole = "payload" if parameters[0].annotation == "none" else "typed"
         if whole:
             return whole
     return "invalid" if any(parameter.kind == "positional_only" for parameter in parameters) else "fields"
@@ -288,6 +296,10 @@ def _decide_one(parameter: HandlerParameter) -> HandlerShape | None:
     if _is_event(parameter):
         return "event"
     return "payload" if _is_payload(parameter) else None
+
+
+def _may_have_fields(payload: Type) -> bool:
+    return payload.kind in _WITH_FIELDS or (payload.kind == "union" and any(map(_may_have_fields, payload.args)))
 
 
 def _is_event(parameter: HandlerParameter) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, TypedDict
 
 import pytest
 
+from graphbus_core.bus.signatures import bind
 from graphbus_core.model.agent import AgentDefinition
 from tests.reading import read_files
 
@@ -79,6 +81,36 @@ def test_a_topic_is_read_by_whatever_constant_name(tmp_path: Path, written: str,
 def test_several_topics_are_several_subscriptions(tmp_path: Path) -> None:
     text = "class A(GraphBusNode):\n    @subscribe(CREATED, '/Order/Paid')\n    def on_t(self, event): ...\n"
     assert [each.topic for each in agent(tmp_path, text).subscriptions] == ["/Order/Created", "/Order/Paid"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "parameters", "shape"),
+    [
+        ("MANY", "orders: list[Order]", "typed"),
+        ("MANY", "orders: 'list[Order]' = ()", "typed"),
+        ("MANY", "orders", "payload"),
+        ("MANY", "event", "event"),
+        ("MANY", "*, orders: list[Order]", "fields"),
+        ("MANY", "orders: list[Order], more", "fields"),
+        ("MANY, COUNT", "what: list[Order] | int", "typed"),
+        ("MANY, '/Order/Late'", "orders: list[Order]", "fields"),
+        ("MANY, CREATED", "total", "fields"),
+        ("Topic('/Either', Order | int)", "total: float", "fields"),
+        ("Topic('/Table', dict[str, int])", "mugs: int", "fields"),
+        ("'/Order/Many'", "orders: list[Order]", "fields"),
+    ],
+)
+def test_one_parameter_takes_all_of_a_payload_without_fields(
+    tmp_path: Path, topics: str, parameters: str, shape: str
+) -> None:
+    text = "MANY = Topic('/Order/Many', list[Order])\nCOUNT = Topic('/Order/Count', int)\n"
+    text += f"class A(GraphBusNode):\n    @subscribe({topics})\n    def on_t(self, {parameters}): ...\n"
+    found = agent(tmp_path, text)
+    assert {each.shape for each in found.subscriptions} == {shape}
+
+    live: dict[str, Any] = {"Order": TypedDict("Order", {"order_id": str, "total": float})}
+    exec("from graphbus_core import *\nCREATED = Topic('/Order/Created', Order)\n" + text, live)
+    assert bind(live["A"]().on_t).shape == shape
 
 
 def test_subscriptions_in_a_list_may_be_topics(tmp_path: Path) -> None:

@@ -66,6 +66,36 @@ def test_a_handler_hears_several_topics_and_names_and_topics_mix() -> None:
         ]
 
 
+MANY = Topic("/Quote/Many", list[Quote])
+LEFT = Topic("/Stock/Left", int)
+
+
+class Pile(GraphBusNode):
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    @subscribe(MANY)
+    def on_many(self, quotes: list[Quote]) -> None:
+        self.heard.append(quotes)
+
+    @subscribe(LEFT)
+    def on_left(self, left: int) -> None:
+        self.heard.append(left)
+
+
+def test_one_parameter_of_any_name_gets_all_of_a_payload_that_has_no_fields() -> None:
+    with run_graph(Pile) as graph:
+        graph.publish(MANY, [{"sku": "mug", "amount": 2.0}])
+        graph.publish(LEFT, 3)
+        assert graph.node("Pile").heard == [[Quote("mug", 2.0)], 3]  # type: ignore[attr-defined]
+
+
+def test_a_payload_without_fields_is_compared_with_the_annotation() -> None:
+    with connect(Pile) as graph, pytest.raises(RunError, match="amount") as refused:
+        graph.publish(MANY, [{"sku": "mug", "amount": "two"}])
+    assert refused.value.code == "GBE650"
+
+
 def test_a_topic_says_what_its_payloads_look_like() -> None:
     with connect(Desk) as graph, pytest.raises(RunError, match="total: expected float") as refused:
         graph.publish("/Order/Created", {"order_id": "1", "total": "2"})

@@ -307,8 +307,8 @@ class Third(GraphBusNode):
 
 
 TAKEN_FROM_A_TOPIC = {
-    "the whole under a name of its own": ("list[str]", "names: list[str]", "'names' is taken for a field of the payload; "
-                                          "name the parameter 'payload' to get all of it."),
+    "fields of what has none": ("list[str]", "name: str, more: str", "'name' is taken for a field of the payload; "
+                                "take one parameter 'payload' to get all of it."),
     "a field that is not there": ("Sold", "names: list[str]", "The Topic has sku, qty."),
     "another class": ("list[str]", "payload: Sold", "Annotate the parameter with list[str], or correct the Topic."),
 }  # fmt: skip
@@ -331,3 +331,19 @@ class Listener(GraphBusNode):
 """
     found = rules.check(read(tmp_path, text), select=["GB110"])
     assert hint in [each.hint for each in found]
+
+
+def test_a_handler_may_take_a_whole_list_under_any_name(tmp_path: Path) -> None:
+    text = """
+from graphbus_core import Topic
+SOLD = Topic("/Sold", list[str])
+class Shop(GraphBusNode):
+    def sell(self):
+        self.publish(SOLD, ["mug"])
+class Listener(GraphBusNode):
+    @subscribe(SOLD)
+    def on_sold(self, names: {kind}): ...
+"""
+    assert rules.check(read(tmp_path, text.replace("{kind}", "list[str]")), select=["GB110"]) == ()
+    found = rules.check(read(tmp_path, text.replace("{kind}", "int")), select=["GB110"])
+    assert any("takes what the Topic" in each.message for each in found)

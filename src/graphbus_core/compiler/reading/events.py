@@ -181,12 +181,13 @@ def read_subscriptions(
     decorators = [decorator for decorator in method.effective if decorator.name == _SUBSCRIBE and decorator.call]
     if not decorators:
         return
-    shape = _shape(method, parameters, scope.in_signature(method.node))
-    for decorator in decorators:
-        for topic in _topics_of(decorator):
-            span = span_of(method.module.path, decorator.node if topic is None else topic)
-            heard = make_subscription(method, parameters, view, span=span, topic=read_topic(topic, scope), shape=shape)
-            yield _with_policy(heard, decorator, scope)
+    topics = [(each, topic, read_topic(topic, scope)) for each in decorators for topic in _topics_of(each)]
+    promised = [topic.type for _, _, topic in topics]
+    shape = _shape(method, parameters, scope.in_signature(method.node), promised)
+    for decorator, written_topic, topic in topics:
+        span = span_of(method.module.path, decorator.node if written_topic is None else written_topic)
+        heard = make_subscription(method, parameters, view, span=span, topic=topic, shape=shape)
+        yield _with_policy(heard, decorator, scope)
 
 
 def _topics_of(decorator: Decorator) -> Sequence[ast.expr | None]:
@@ -230,14 +231,14 @@ def make_subscription(
     )
 
 
-def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope) -> HandlerShape:
+def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope, promised: Sequence[Type]) -> HandlerShape:
     given: list[HandlerParameter] = []
     kind = ""
     for parameter, (_, annotation) in zip(parameters, annotated_arguments(method), strict=True):
         kind = annotation_kind(annotation, scope, parameter.type)
         known: Annotation = kind if kind in ("none", "event", "mapping", "typed") else "other"  # type: ignore[assignment]
         given.append(HandlerParameter(parameter.name, parameter.kind, known))
-    shape = decide(given)
+    shape = decide(given, promised)
     is_foreign = len(given) == 1 and kind == "other" and parameters[0].type.kind == "unknown"
     if is_foreign and shape in ("event", "payload", "fields") and given[0].kind != "keyword_only":
         return "typed"  # a class of another package: probably a model, in any case no field of that name

@@ -140,7 +140,7 @@ def _how_to_take(promised: Type, heard: Heard) -> str:
         return f"Annotate the parameter with {promised}, or correct the Topic."
     if promised.kind == "record":
         return f"The Topic has {', '.join(field.name for field in promised.fields)}."
-    return f"{names[0]!r} is taken for a field of the payload; name the parameter 'payload' to get all of it."
+    return f"{names[0]!r} is taken for a field of the payload; take one parameter 'payload' to get all of it."
 
 
 def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool = True) -> str | None:
