@@ -83,7 +83,7 @@ BASES: dict[str, Base] = {
         src="Deduplicator",
         file="news/agents/deduplicator.py",
         body="        known = self._find(article)\n",
-        top="from news.articles import Article\n",
+        top="from news.articles import ACCEPTED, DUPLICATE, FETCHED, Article\n",
         names=("FeedReader", "Deduplicator", "Classifier", "DigestWriter", "EditorInChief"),
     ),
     "chat": Base(
