@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
+
+import pytest
 
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
@@ -56,3 +59,110 @@ def test_an_edge_is_broken_exactly_when_a_check_finds_something_at_it(tmp_path: 
 
 def placed(finding: Finding) -> tuple[object, ...]:
     return finding.span, *finding.key
+
+
+_WARD = """
+    from dataclasses import dataclass
+    from graphbus_core import Event, GraphBusNode, depends_on, schema_method, subscribe
+
+    @dataclass
+    class Patient:
+        name: str
+        phone: str | None = None
+
+    class Desk(GraphBusNode):
+        patients: list[Patient]
+
+        @schema_method({}, {})
+        def admit(self) -> dict[str, str]:
+            self.publish("/Patient/Admitted", {"patient": Patient("Ada"), "notes": [{"text": "calm"}], "ward": "eyes"})
+            return {}
+
+        @schema_method({"number": int}, {"phone": str})
+        def phone(self, number: int) -> dict[str, str]:
+            return {"phone": self.patients[number].phone}
+
+        @schema_method({"number": int}, {"name": str})
+        def name_of(self, number: int) -> dict[str, str]:
+            return {"name": self.patients[number].name}
+
+        @schema_method
+        def find(self, number: int) -> Patient:
+            return self.patients[number]
+"""
+
+
+def _verdict_of_handler(tmp_path: Path, parameters: str, *lines: str) -> str:
+    body = "".join(f"\n            {line}" for line in lines)
+    beds = f"""
+    class Beds(GraphBusNode):
+        @subscribe("/Patient/*")
+        def on_admitted(self, {parameters}) -> None:{body}
+    """
+    edges = validated(read(tmp_path, {"agents/ward.py": dedent(_WARD) + dedent(beds)})).edges
+    return next(each.verdict for each in edges if each.target == "Beds.on_admitted")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'self.log(event["patient"]["name"])',
+        'self.log(event["patient"].name)',
+        'patient = event["patient"]; self.log(patient["name"])',
+        'self.log(event["ward"].upper(), self.use(event["ward"]))',
+        'if event["ward"] == "eyes": self.log(event["patient"]["name"])',
+        'for note in event["notes"]: self.log(note["text"])',
+        'self.log([note["text"] for note in event["notes"]])',
+        'if "reason" in event: self.log(event["reason"])',
+    ],
+)
+def test_what_is_there_below_a_key_is_proven(tmp_path: Path, line: str) -> None:
+    assert _verdict_of_handler(tmp_path, "event: Event", line) == "proven"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'self.log(event["patient"]["surname"])',
+        'self.log(event.payload["patient"]["surname"])',
+        'self.log(event["patient"].surname)',
+        'patient = event["patient"]; self.log(patient["surname"])',
+        'self.log(event["ward"]["name"])',
+        'self.use(event["patient"])',
+        'self.log((event.get("patient") or {})["surname"])',
+        'for note in event["notes"]: self.log(note["words"])',
+        'self.log([note["words"] for note in event["notes"]])',
+        'for key, value in event["patient"].items(): self.log(value["surname"])',
+        'for note in event["notes"]: self.use(note)',
+        'if event["ward"] == "eyes": self.log(event["device"])',
+    ],
+)
+def test_what_may_not_be_there_is_unknown(tmp_path: Path, line: str) -> None:
+    assert _verdict_of_handler(tmp_path, "event: Event", line) == "unknown"
+
+
+def test_what_is_read_of_a_parameter_without_fields_is_unknown(tmp_path: Path) -> None:
+    assert _verdict_of_handler(tmp_path, "patient: dict, ward: str", 'self.log(patient["surname"])') == "unknown"
+    assert _verdict_of_handler(tmp_path, "patient: dict, ward: str", "self.log(ward)") == "proven"
+
+
+def test_attributes_are_known_where_they_are_declared(tmp_path: Path) -> None:
+    caller = """
+    @depends_on(Desk)
+    class Board(GraphBusNode):
+        @schema_method({}, {})
+        def show(self) -> dict[str, str]:
+            self.log(self.agent(Desk).find(1).ATTRIBUTE)
+            return {}
+    """
+
+    def verdicts(attribute: str) -> dict[str, str]:
+        source = dedent(_WARD) + dedent(caller.replace("ATTRIBUTE", attribute))
+        return {
+            each.target: each.verdict for each in validated(read(tmp_path, {"agents/ward.py": source})).edges if each
+        }
+
+    assert verdicts("name")["Desk.find"] == "proven"
+    assert verdicts("surname")["Desk.find"] == "unknown"
+    assert verdicts("name")["Desk.phone"] == "unknown"
+    assert verdicts("name")["Desk.name_of"] == "proven"

@@ -150,6 +150,8 @@ BOTH = '{"sku": sku, "count": count}'
 DISAGREE = {
     "types": two(BOTH, '{"sku": sku, "count": str(count)}', mark="GB004"),
     "names": two(BOTH, '{"sku": sku, "cuont": count}', mark="GB004"),
+    "free text is no label": two('{"text": "hello", "value": 1}', '{"text": "bye", "value": "x"}', mark="GB004"),
+    "a sentence is no label": two('{"why": "it rains", "value": 1}', '{"why": "it snows", "value": ""}', mark="GB004"),
     "a key that is needed": two(BOTH, '{"sku": sku}', READS_COUNT, mark="GB004"),
     "a key that a parameter needs": two(BOTH, '{"sku": sku}', "def on_change(self, sku, count): ...", mark="GB004"),
     "against the declaration": """

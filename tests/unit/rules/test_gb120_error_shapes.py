@@ -44,6 +44,8 @@ DIFFER = {
     "one of three": usual("Orders") + odd("Stock", MARKED) + usual("Payments"),
     "one of four, without status": usual("A") + usual("B") + usual("C")
     + service("D", '{"errors": str}', '{"errors": ""}', '{"errors": "no"}', MARKED),
+    "the error as a text": usual("A") + usual("B") + usual("C")
+    + service("D", '{"error_text": str}', '{"error_text": ""}', '{"error_text": "no"}', MARKED),
     "two of five are one finding": usual("A") + odd("B", MARKED) + usual("C") + odd("D") + usual("E"),
 }  # fmt: skip
 

@@ -28,7 +28,20 @@ from graphbus_core.schema.types import Field, Schema, Type
 # --- GB120: error shapes ------------------------------------------------------------------------
 
 _STATUS_KEYS = frozenset({"status", "success", "succeeded", "ok", "is_ok", "is_success"})
-_ERROR_KEYS = frozenset({"error", "errors", "err", "error_message", "error_msg", "err_msg", "errmsg"})
+_ERROR_KEYS = frozenset(
+    {
+        "error",
+        "errors",
+        "err",
+        "error_message",
+        "error_msg",
+        "error_text",
+        "error_detail",
+        "err_msg",
+        "err_text",
+        "errmsg",
+    }
+)
 _FEWEST_AGENTS = 3
 
 

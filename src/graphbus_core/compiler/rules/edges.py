@@ -254,14 +254,23 @@ def _labels(known: _Known, evidence: Evidence) -> dict[str, str] | None:
     for node in ast.walk(parse(evidence.source(span.path).text)):
         if isinstance(node, ast.Dict) and (node.lineno, node.col_offset) == (span.line, span.column):
             pairs = zip(node.keys, node.values, strict=True)
-            return {ast.unparse(key): ast.unparse(value) for key, value in pairs if key and _is_label(value)}
+            labels = ((ast.unparse(key), value) for key, value in pairs if key and _is_label(value))
+            return {key: ast.unparse(value) for key, value in labels if key.strip("'") not in _FREE_TEXT}
     return None
 
 
+_FREE_TEXT = frozenset(
+    {"body", "comment", "content", "description", "greeting", "message", "msg", "note", "text", "title"}
+)
+"""Keys whose values are written for people, who do not tell payloads apart by them."""
+
+
 def _is_label(value: ast.expr) -> bool:
-    """A text, a truth value, or a name that stands for one: `ADDED`, `Kind.ADDED`."""
+    """One word, a truth value, or a name that stands for one: `ADDED`, `Kind.ADDED`."""
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return len(value.value.split()) == 1
     if isinstance(value, ast.Constant):
-        return isinstance(value.value, str | bool)
+        return isinstance(value.value, bool)
     return isinstance(value, ast.Attribute | ast.Name) and ast.unparse(value).rpartition(".")[2].isupper()
 
 
