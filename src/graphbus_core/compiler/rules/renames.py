@@ -112,31 +112,15 @@ def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 # --- keys of payloads ---------------------------------------------------------------------------
 
 
-def said_by_reader(finding: Finding, edits: TokenEdits) -> str:
-    """Give the key that is sent and that a reader calls what it reads: `total = event["sum"]`; else the empty string."""
-    heard = _handler(finding, edits.wiring)
-    keys = frozenset().union(*map(_sent_keys, _reaching(heard, edits.wiring))) - _asked(heard)
-    return _said(finding, keys, edits)
-
-
-def _said(finding: Finding, keys: Collection[str], edits: TokenEdits) -> str:
-    symbol = edits.at(finding.span)
-    for name, value in _assigned(symbol.node):
-        if name in keys and isinstance(value, ast.Subscript) and value.slice in symbol.nodes_at(finding.span):
-            return name
-    return ""
-
-
 def rename_key_of_result(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB111: read the key that the other end declares, wherever the agent reads the other one of this result."""
-    old = finding.data["old"]
-    new = finding.data["new"] or _said(finding, finding.data["wanted"].split(), edits)
+    old, new = finding.data["old"], finding.data["new"]
     agent = edits.wiring.agents[finding.agent]
     sources: list[Call | Publication] = [*agent.calls, *agent.publications]
     read = [(_source(each), read) for each in sources for read in each.reads]
     mine = only([pair for pair in read if pair[1].span == finding.span][:1])
     for source, each in read:
-        if new and (source, each.key) == (mine[0], mine[1].key):
+        if (source, each.key) == (mine[0], mine[1].key):
             symbol = edits.at(each.span)
             node = symbol.expression_at(each.span)
             if isinstance(node, ast.Attribute) and node.attr == old:
@@ -152,8 +136,7 @@ def _source(given: Call | Publication) -> tuple[str, ...]:
 
 def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB003, GB110: one name for what is sent and what handlers read or take as a parameter."""
-    said = said_by_reader(finding, edits) if "missing" in finding.data else ""
-    old, new = finding.data.get("old", "") or finding.data["missing"], finding.data.get("new", said)
+    old, new = finding.data["old"], finding.data["new"]
     wiring = edits.wiring
     heard = _handler(finding, wiring)
     reaching = _reaching(heard, wiring)
@@ -162,7 +145,7 @@ def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     hearers = _hearers(sent, wiring)
     asking = [each for each in hearers if old in _asked(each) and not _is_sent(old, each, odd, wiring)]
     is_declared = any(each.publication.is_declared for each in sent)
-    is_settled = bool(said) or is_declared or any(new in _asked(each) for each in hearers)
+    is_settled = is_declared or any(new in _asked(each) for each in hearers)
     senders, askers = {each.agent.name for each in sent}, {each.agent.name for each in asking}
     own = [field.span for each in asking for field in each.subscription.fields if field.name == old]
     beyond = [edits.at(span).span for span in own]
@@ -229,38 +212,17 @@ def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
 
 def _handler(finding: Finding, wiring: Wiring) -> Heard:
     """Give the handler that a finding is about, with one of its topics."""
-    return only(_handlers(finding, wiring)[:1])
-
-
-def _handlers(finding: Finding, wiring: Wiring) -> list[Heard]:
     mine = [(heard, heard.subscription) for heard in wiring.heard if heard.agent.name == finding.agent]
     spans = [
         (heard, (own.span, *(read.span for read in own.reads), *(each.span for each in own.fields)))
         for heard, own in mine
     ]
-    return [heard for heard, places in spans if finding.span in places]
-
-
-def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozenset[str]]:
-    """Give where something is missing, and what is wanted there under its own name.
-
-    That is at the finding, or where the only event is sent that reaches its handler.
-    """
-    if "wanted" in finding.data:
-        return finding.span, frozenset(finding.data["wanted"].split())
-    heard = _handlers(finding, wiring)
-    sent = only(_reaching(heard[0], wiring)) if heard else _publication(finding, wiring)
-    known = [*map(_asked, wiring.hearers(sent.topic)), *map(_declared_keys, wiring.publishers(sent.topic))]
-    return sent.publication.payload_span or finding.span, frozenset().union(*known)
+    return only([heard for heard, places in spans if finding.span in places][:1])
 
 
 def _publication(finding: Finding, wiring: Wiring) -> Sent:
     found = (each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
     return only(list(found)[:1])
-
-
-def _declared_keys(sent: Sent) -> frozenset[str]:
-    return _sent_keys(sent) if sent.publication.is_declared else frozenset()
 
 
 def _hearers(sent: Iterable[Sent], wiring: Wiring) -> list[Heard]:
@@ -323,11 +285,6 @@ def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
 _SHOWING = frozenset({"log", "print", "debug", "info", "warning", "error"})
 
 
-def key_of(node: ast.Constant | ast.keyword) -> str:
-    """Give the key of an entry."""
-    return str(node.arg if isinstance(node, ast.keyword) else node.value)
-
-
 def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
     """Give these entries another key."""
     found = list(entries)
@@ -341,21 +298,17 @@ def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
 
 
 def _entries(expression: ast.expr, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
-    """Give where a mapping gets a key: in a display, in `dict(...)`, in a local name or in a method that makes it."""
+    """Give where a mapping gets a key: in a display, in `dict(...)`, or in a local name."""
     if isinstance(expression, ast.Dict):
         for key, value in zip(expression.keys, expression.values, strict=True):
             if key is None:
                 yield from _entries(value, symbol, edits, name)
             elif isinstance(key, ast.Constant) and key.value == name:
                 yield symbol, key
-    elif isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
-        yield from _entries(expression.left, symbol, edits, name)
-        yield from _entries(expression.right, symbol, edits, name)
     elif isinstance(expression, ast.Name):
         yield from _local_entries(expression.id, symbol, edits, name)
     elif isinstance(expression, ast.Call):
-        is_dict = isinstance(expression.func, ast.Name) and expression.func.id == "dict"
-        yield from (_keywords if is_dict else _made_entries)(expression, symbol, edits, name)
+        yield from _keywords(expression, symbol, edits, name) if last_name(expression.func) == "dict" else ()
 
 
 def _keywords(call: ast.Call, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
@@ -384,20 +337,6 @@ def _local_entries(local: str, symbol: Symbol, edits: TokenEdits, name: str) -> 
     yield from (
         (symbol, each.slice) for each in stored if isinstance(each.slice, ast.Constant) and each.slice.value == name
     )
-
-
-def _made_entries(call: ast.Call, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
-    """Follow a call of a function or an own method that nothing else in the project calls."""
-    made = last_name(call.func)
-    is_own = isinstance(call.func, ast.Attribute) and isinstance(symbol.owner, ast.ClassDef)
-    body = symbol.owner.body if is_own and isinstance(symbol.owner, ast.ClassDef) else symbol.tree.body
-    function = only([node for node in body if isinstance(node, Function) and node.name == made])
-    if len(list(calls_of(made, edits.evidence))) != 1:
-        raise Refused("others call it as well")
-    home = edits.at(SourceSpan(symbol.path, function.lineno, function.col_offset, 0, 0))
-    for node in ast.walk(function):
-        if isinstance(node, ast.Return) and node.value:
-            yield from _entries(node.value, home, edits, name)
 
 
 # --- parameters and arguments -------------------------------------------------------------------
