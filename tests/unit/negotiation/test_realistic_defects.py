@@ -108,6 +108,7 @@ DEFECTS: dict[str, Defect] = {
     "a value of another type": (("orders", '"quantity": quantity, "customer', '"quantity": str(quantity), "customer'),),
 }
 UNMENDED = {
+    "a schema of another type",
     "a value of another type",
     "a read key that is named otherwise",
     "a key left out against a declaration",

@@ -412,8 +412,7 @@ class _Contract:
             if reason:
                 message = f"{name} as {parameter.type}, but its input_schema says {field.type}: {reason}"
                 hint = "Make the schema and the annotation say the same."
-                data = {"parameter": field.name, "method": self._method.name}
-                yield self._finding("GB106", parameter.span, message, hint, data=data)
+                yield self._finding("GB106", parameter.span, message, hint)
             if not (field.required or parameter.has_default):
                 message = f"{name} in any case, but its input_schema lets it be left out"
                 hint = f"Give {field.name!r} a default, or do not mark it as NotRequired in the schema."

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
+from graphbus_core.compiler.graph import components
 from graphbus_core.compiler.reading.modules import Bindings
 from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.bodies import defaulted
 from graphbus_core.compiler.rules.renames import (
     REFLECTING,
-    declare_as_annotated,
     parameter_of,
     rename_handed_over,
     rename_key,
@@ -33,7 +33,6 @@ from graphbus_core.compiler.rules.renames import (
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
 from graphbus_core.compiler.rules.wiring import Evidence, last_name
 from graphbus_core.errors import BuildError
-from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 
@@ -263,7 +262,9 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     agents = edits.wiring.agents
     agent = agents[finding.agent]
     is_meant = not old and any(each.name not in agents for each in agent.dependencies)
-    if is_meant or agent.name in _needed_by(new, agents):
+    needs = {name: {each.name for each in one.dependencies} & agents.keys() for name, one in agents.items()}
+    needs[agent.name] |= {new}
+    if is_meant or any({agent.name, new} <= {*group} for group in components(needs)):
         raise Refused("the dependencies would form a circle, or another one is misnamed")
     misnamed = [each.span for each in agent.dependencies if each.name == old]
     for span in (*misnamed, *(call.span for call in agent.calls if old and call.agent == old)):
@@ -272,16 +273,6 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     is_decorated = _depend(new, edits.at(agent.name_span), edits) if is_missing else True
     title = f"Name {new!r} instead of {old!r}{edits.where}" if old else f"Declare that {agent.name} depends on {new}"
     return Remedy(title, "declare_dependency" if is_decorated else NEW_DEPENDS_ON, (new,), is_safe=True)
-
-
-def _needed_by(name: str, agents: Mapping[str, AgentDefinition]) -> set[str]:
-    """Give an agent and all that it depends on, directly or by others."""
-    found, fresh = set[str](), {name}
-    while fresh:
-        found |= fresh
-        needed = {each.name for one in fresh if one in agents for each in agents[one].dependencies}
-        fresh = needed - found
-    return found
 
 
 def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
@@ -309,7 +300,6 @@ MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB101": rename_to_field,
     "GB102": _declare_parameter,
     "GB103": rename_key_returned,
-    "GB106": declare_as_annotated,
     "GB110": rename_handed_over,
     "GB111": rename_key_of_result,
     "GB201": _annotate_parameter,

@@ -26,8 +26,6 @@ from graphbus_core.model.agent import (
 )
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
-from graphbus_core.schema.compatibility import why_not
-from graphbus_core.schema.types import UNKNOWN
 
 _Entry = tuple[Symbol, ast.Constant | ast.keyword]
 
@@ -282,8 +280,6 @@ def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
 
 # --- entries of dict displays -------------------------------------------------------------------
 
-_SHOWING = frozenset({"log", "print", "debug", "info", "warning", "error"})
-
 
 def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
     """Give these entries another key."""
@@ -327,9 +323,7 @@ def _local_entries(local: str, symbol: Symbol, edits: TokenEdits, name: str) -> 
     ]
     stores = [node.targets[0] for node in nodes if isinstance(node, ast.Assign)]
     stored = [each for each in stores if isinstance(each, ast.Subscript) and each.value in uses]
-    shown = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) in _SHOWING]
-    rest = set(uses) - {each.value for each in stored} - {each for call in shown for each in call.args}
-    if len(rest) > 1:
+    if len(uses) - len(stored) > 1:
         raise Refused("the mapping is used for more than this")
     yield from _entries(
         only([value for bound, value in _assigned(symbol.function) if bound == local]), symbol, edits, name
@@ -431,11 +425,8 @@ def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, Me
 
 def rename_parameter(symbol: Symbol, old: str, new: str, evidence: Evidence) -> None:
     """Rename a parameter that no call may pass by name, and every use of it in the body."""
-    known = {(call.span.line, call.span.column) for agent in evidence.definitions for call in agent.calls
-             if not call.has_unknown and old not in call.arguments.names}  # fmt: skip
     for call in calls_of(symbol.function.name, evidence):
-        by_name = {keyword.arg for keyword in call.keywords} if call else {old}
-        if old in by_name or (None in by_name and call and (call.lineno, call.col_offset) not in known):
+        if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
             raise Refused("the parameter may be passed by name")
     taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
     for node in (inner for statement in symbol.function.body for inner in ast.walk(statement)):
@@ -490,26 +481,6 @@ def _arguments(function: Function) -> list[ast.arg]:
 def parameter_of(function: Function, name: str) -> ast.arg:
     """Give the parameter of a name."""
     return only([argument for argument in _arguments(function) if argument.arg == name])
-
-
-def declare_as_annotated(finding: Finding, edits: TokenEdits) -> Remedy:
-    """GB106: let the schema say what the signature says, and what some agent gives."""
-    name, method = finding.data["parameter"], edits.wiring.agents[finding.agent].method(finding.data["method"])
-    symbol = edits.at(finding.span)
-    display = schema_display(symbol.function)
-    annotation = parameter_of(symbol.function, name).annotation
-    calls = _calls(finding.agent, symbol.function.name, edits)
-    given = [field.type for _, call in calls if (field := call.arguments.get(name))]
-    wanted = next((each.type for each in method.parameters if each.name == name), UNKNOWN) if method else UNKNOWN
-    if annotation is None or isinstance(annotation, ast.Constant) or not given:
-        raise Refused("nothing tells which one is right")
-    if any(each.kind in ("unknown", "any", "result") or why_not(wanted, each) for each in given):
-        raise Refused("not every call fits the signature")
-    pairs = zip(display.keys, display.values, strict=True)
-    value = only([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
-    symbol.replace(value, symbol.text_of(annotation))
-    neighbours = edits.wiring.neighbours(finding.agent)
-    return Remedy(f"Declare {name!r} of {symbol.target} as it is annotated", "align_schema", neighbours)
 
 
 def schema_display(function: Function) -> ast.Dict:
