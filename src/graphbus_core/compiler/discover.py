@@ -30,7 +30,7 @@ class ModuleIndex(NamedTuple):
         import_roots: The folders below the root that must be on `sys.path`, `"."` or `"src"` as a rule.
         roots: What was asked for, relative to the root.
         errors: Files and links that could not be followed.
-        skipped: Files that their name, or that of a hidden folder, leaves out: tests as a rule.
+        skipped: Files that their name leaves out: those of tests.
     """
 
     root: str
@@ -97,8 +97,8 @@ class _Walk:
         name = entry.name
         is_source = name.endswith(".py")
         if name.startswith("."):
-            self._skip_hidden(entry)
-        elif entry.is_symlink():
+            return
+        if entry.is_symlink():
             self._link(entry, is_source)
         elif is_source:
             if name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py"):
@@ -109,15 +109,6 @@ class _Walk:
             is_environment = os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
             if not is_environment and name not in SKIPPED_FOLDERS:
                 self._folder(entry.path)
-
-    def _skip_hidden(self, folder: os.DirEntry[str]) -> None:
-        """Note the modules right in a hidden folder; copies that editors keep have names that no module has."""
-        try:
-            names = sorted(os.listdir(folder.path)) if folder.is_dir(follow_symlinks=False) else []
-        except OSError:
-            return
-        modules = [name for name in names if name.endswith(".py") and name[:-3].isidentifier()]
-        self.skipped += [self.relative(os.path.join(folder.path, name)) for name in modules]
 
     def _link(self, entry: os.DirEntry[str], is_source: bool) -> None:
         """Follow a link to a file or folder of the project; each is read once, at its real place."""

@@ -108,6 +108,17 @@ DEFECTS: dict[str, Defect] = {
     "a value of another type": (("orders", '"quantity": quantity, "customer', '"quantity": str(quantity), "customer'),),
 }
 UNMENDED = {
+    "a schema of another type",
+    "a value of another type",
+    "a read key that is named otherwise",
+    "a key left out against a declaration",
+    "a key renamed where it is sent",
+    "a local name left out",
+    "a key left out that handlers need",
+    "an argument left out",
+    "an argument of another type",
+    "a list where one is wanted",
+    "a key misspelled in a helper method",
     "a topic with a word left out",
     "an argument left out that is nowhere",
     "a method renamed",
@@ -115,7 +126,7 @@ UNMENDED = {
     "a result as text",
     "a topic misspelled where nothing else has its words",
 }
-"""What was meant is for a person to say."""
+"""What was meant is for a person to say, or the place is not one that the rules follow."""
 
 
 class Outcome(NamedTuple):

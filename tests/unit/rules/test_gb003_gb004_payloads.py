@@ -235,7 +235,7 @@ def test_a_key_that_is_sent_is_not_renamed_on_a_guess(tmp_path: Path, text: str)
 
 MADE = {
     "by dict": 'self.publish("/Stock/Changed", dict(sku="a", cuont=1))',
-    "by a local name": 'payload = {"sku": "a", "cuont": 1}; self.log(payload); self.publish("/Stock/Changed", payload)',
+    "by a local name": 'payload = {"sku": "a", "cuont": 1}; self.publish("/Stock/Changed", payload)',
 }
 
 

@@ -240,16 +240,6 @@ def test_the_callee_is_renamed_when_several_agents_agree_on_another_name(tmp_pat
     assert {text_of(apply_fix(before, fix)) for fix in fixes} == {expected}
 
 
-@pytest.mark.parametrize(("parameter", "is_fixable"), [("qty: int", True), ("qty: str", False), ("qty", False)])
-def test_an_argument_that_is_left_out_is_passed_when_it_is_at_hand(
-    tmp_path: Path, parameter: str, is_fixable: bool
-) -> None:
-    before = read(tmp_path, CALLS_WRONG["a missing argument"].replace("count: int", parameter, 1))
-    assert only_finding(before, "GB110").is_fixable == is_fixable
-    if is_fixable:
-        assert text_of(mended(before, "GB110")) == text_of(before).replace("sku=sku)", "sku=sku, qty=qty)")
-
-
 def test_a_handler_is_not_renamed_to_what_means_the_whole_payload(tmp_path: Path) -> None:
     text = """
 class Stock(GraphBusNode):

@@ -16,7 +16,6 @@ _READING = frozenset(
 _OF_COROUTINES = ("send", "close", "throw", "cr_", "__")
 _BINDING = (ast.Attribute, ast.Subscript)
 """These bind closer than `await`."""
-_PARTS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _OPERATIONS = (
     *(ast.Expr, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Compare, ast.FormattedValue, ast.For, ast.comprehension),
     *(ast.If, ast.While, ast.Assert, ast.AugAssign, ast.Match),
@@ -69,28 +68,19 @@ class _Uses:
         owner = self._body.bound_once(owner.id) if isinstance(owner, ast.Name) else owner
         return self.is_own(call, _ASKING) or self.is_own(owner, frozenset({"agent"}))
 
-    def is_read(self, node: ast.AST | None, *, is_part: bool = False) -> bool:
-        """True when a value is surely taken for the answer, or dropped; in doubt it is awaited at another place.
-
-        Args:
-            node: An expression.
-            is_part: What is asked about is an element of its value.
-        """
-        above = self.above.get(node) if node else None
-        if isinstance(above, ast.Starred | ast.keyword):
-            return (not is_part and getattr(above, "arg", None) is None) or self.is_read(above, is_part=is_part)
-        if isinstance(above, _PARTS):
-            pairs = zip(above.keys, above.values, strict=True) if isinstance(above, ast.Dict) else ()
-            is_spread = any(value is node and key is None for key, value in pairs)
-            return (not is_part and is_spread) or self.is_read(above, is_part=True)
+    def is_read(self, node: ast.AST) -> bool:
+        """True when the value of an expression is surely taken for the answer, or dropped; in doubt it is awaited elsewhere."""
+        above = self.above.get(node)
         if isinstance(above, ast.Call):
-            is_builtin = getattr(above.func, "id", "") in _READING - {*self._body.bound} and not is_part
+            is_builtin = getattr(above.func, "id", "") in _READING - {*self._body.bound}
             return above.func is not node and (is_builtin or self.is_asked(above) or self.is_own(above, _SAYING))
+        if isinstance(above, ast.Dict):
+            return isinstance(self.above.get(above), ast.Return | ast.Call) and self.is_read(above)
         if isinstance(above, ast.Return):
             return self._is_exposed
-        return not is_part and above is not None and self._is_operand(node, above)
+        return above is not None and self._is_operand(node, above)
 
-    def _is_operand(self, node: ast.AST | None, above: ast.AST) -> bool:
+    def _is_operand(self, node: ast.AST, above: ast.AST) -> bool:
         if isinstance(above, ast.Attribute):
             return not above.attr.startswith(_OF_COROUTINES)
         if isinstance(above, ast.BoolOp | ast.IfExp):
@@ -100,7 +90,7 @@ class _Uses:
             return all(self._is_target_read(target, node) for target in targets)
         return isinstance(above, _OPERATIONS)
 
-    def _is_target_read(self, target: ast.expr, value: ast.AST | None) -> bool:
+    def _is_target_read(self, target: ast.expr, value: ast.AST) -> bool:
         """The same for what is assigned: all uses of a name that is assigned once, and what is unpacked."""
         if not isinstance(target, ast.Name):
             return isinstance(target, ast.Tuple | ast.List)

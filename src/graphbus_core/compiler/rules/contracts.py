@@ -178,9 +178,7 @@ def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
                 f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
                 guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
                 related=map(described, sent or ()),
-                data={"old": demand.name, "new": meant}
-                if meant
-                else {"missing": demand.name, "type": str(demand.type)},
+                data={"old": demand.name, "new": meant} if meant else None,
             )
 
 
@@ -208,11 +206,6 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
         for message, hint, near in _arguments(call, name, method.input_schema):
             old, _, new = near.partition(" ")
             data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
-            field = method.input_schema.get(old)
-            if field and near.endswith(" "):
-                data = _unfit(field, call.arguments)
-            elif field and not new:
-                data = _lacking(field, method.input_schema)
             yield report(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
             )
@@ -281,7 +274,7 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
         ):
             message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
             hint = f"Did you mean {meant!r}?" if meant else f"What is there: {', '.join(declared) or 'nothing'}."
-            data = {"old": key, "new": meant, "wanted": " ".join(declared)}
+            data = {"old": key, "new": meant} if meant else None
             place = method.schema_span or method.span
             related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
             yield report("GB111", reader, read.span, message, hint, related=related, data=data)
@@ -432,8 +425,7 @@ class _Contract:
             if reason:
                 message = f"{name} as {parameter.type}, but its input_schema says {field.type}: {reason}"
                 hint = "Make the schema and the annotation say the same."
-                data = {"parameter": field.name, "method": self._method.name}
-                yield self._finding("GB106", parameter.span, message, hint, data=data)
+                yield self._finding("GB106", parameter.span, message, hint)
             if not (field.required or parameter.has_default):
                 message = f"{name} in any case, but its input_schema lets it be left out"
                 hint = f"Give {field.name!r} a default, or do not mark it as NotRequired in the schema."
@@ -501,21 +493,14 @@ class _Contract:
             reason = _misfit(field.type, field.name, shape)
             if reason:
                 message = f"{self._name} returns {field.name!r} against its output_schema: {reason}"
-                data = _unfit(field, shape)
-                yield self._finding(
-                    "GB103", span, message, "Return what is declared, or correct the schema.", data=data
-                )
+                yield self._finding("GB103", span, message, "Return what is declared, or correct the schema.")
 
     def _missing_key(self, name: str, meant: str, span: SourceSpan) -> Finding:
         """Callers may read either name: which one has to change is for people to say, then."""
-        schema = self._method.output_schema
-        field = schema.get(name) if schema else None
-        if not meant and schema and field:
+        if not meant:
             message = f"{self._name} returns no {name!r}, which its output_schema declares"
             hint = f"Return {name!r} as well, or mark it as NotRequired in the schema."
-            return self._finding(
-                "GB103", span, message, hint, data={**_lacking(field, schema), "method": self._method.name}
-            )
+            return self._finding("GB103", span, message, hint)
         message = f"{self._name} returns {meant!r} where its output_schema declares {name!r}"
         hint = f"Rename {meant!r} to {name!r}."
         if self._callers:
@@ -535,17 +520,6 @@ class _Contract:
     ) -> Finding:
         related = self._schema_place
         return report(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
-
-
-def _lacking(field: Field, wanted: Schema) -> dict[str, str]:
-    """What a fix needs to know to give a field that is left out."""
-    return {"missing": field.name, "type": str(field.type), "wanted": " ".join(sorted(wanted.names))}
-
-
-def _unfit(field: Field, given: Schema) -> dict[str, str]:
-    """What a fix needs to know to give a value of the type that is wanted."""
-    found = given.get(field.name)
-    return {"unfit": field.name, "type": str(field.type), "given": str(found.type) if found else "", "wanted": ""}
 
 
 def _may_be_one(one: Field | None, other: Field | None) -> bool:

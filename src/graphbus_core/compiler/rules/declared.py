@@ -13,16 +13,15 @@ from graphbus_core.compiler.reading.modules import External, Module, Scope, Symb
 from graphbus_core.compiler.reading.syntax import call_argument, children_of, parse_expression, span_of
 from graphbus_core.compiler.rules.wiring import last_name, report
 from graphbus_core.errors import did_you_mean
-from graphbus_core.model.findings import Finding, Severity
+from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
 
 _LIKE = "Topics look like `/Order/Created`; `*` stands for one segment, `**` at the end for one or more."
 _NO_TYPE = 'Give a class: `Topic("/Order/Created", Order)`.'
-_COMPUTED = "What it publishes and hears is not checked: write a constant."
 
 
 def check_topics(file: ReadFile) -> Iterator[Finding]:
-    """Find each `Topic(...)` whose name or type cannot be; one whose name is computed is a note."""
+    """Find each `Topic(...)` whose name or type cannot be."""
     scope = Scope(file.library, file.module)
     homes = {"graphbus_core", "graphbus_core.Topic", "graphbus_core.model.topics.Topic"}
     for node in ast.walk(file.module.tree) if homes.intersection(file.imports) else ():
@@ -30,8 +29,7 @@ def check_topics(file: ReadFile) -> Iterator[Finding]:
         generic = function.value if isinstance(function, ast.Subscript) else function
         is_topic = generic is not None and resolve_through(generic, scope) == External("graphbus_core.Topic")
         for place, message, hint in _wrong_parts(node, scope) if is_topic and isinstance(node, ast.Call) else ():
-            severity: Severity = "info" if hint == _COMPUTED else "error"
-            yield report("GB322", "", span_of(file.module.path, place), message, hint, severity=severity)
+            yield report("GB322", "", span_of(file.module.path, place), message, hint)
 
 
 def _wrong_parts(made: ast.Call, scope: Scope) -> Iterator[tuple[ast.expr, str, str]]:
@@ -40,9 +38,8 @@ def _wrong_parts(made: ast.Call, scope: Scope) -> Iterator[tuple[ast.expr, str, 
         return
     name, payload = call_argument(made, 0, "name"), call_argument(made, 1, "payload")
     text = text_of(name, scope)
-    if text is None and not (name is None or isinstance(name, ast.Constant)):
-        yield name, "the name of this Topic is computed", _COMPUTED
-    elif not is_topic_or_pattern(text):
+    is_computed = text is None and not (name is None or isinstance(name, ast.Constant))
+    if not (is_computed or is_topic_or_pattern(text)):
         yield name or made, f"{text!r} is no topic" if text else f"{ast.unparse(made)} has no name", _LIKE
     if payload is None or _is_value(payload, scope):
         yield payload or made, f"{ast.unparse(made)} is not given the type of its payloads", _NO_TYPE

@@ -173,8 +173,7 @@ def _different_types(model: _Known, other: _Known) -> Iterator[Finding]:
             )
             is_own = model.is_declared and model.sent.agent.name == other.sent.agent.name
             hint = "Send what is declared, or correct the declaration." if is_own else _ONE_TYPE
-            data = {"unfit": field.name, "type": str(field.type), "given": str(given)}
-            yield _disagreement(other, model, message, hint, data=data)
+            yield _disagreement(other, model, message, hint)
 
 
 def _missing_keys(model: _Known, other: _Known, needs: _Needs) -> Iterator[Finding]:
@@ -217,8 +216,7 @@ def _left_out(full: _Known, lacking: _Known, renamed: set[str], needs: _Needs) -
             message = f"sends no {field.name!r} to {lacking.sent.topic!r}, but {full.says(lacking)} it"
             message += f" and {need[0].name} needs it" if need else ""
             hint = f"Send {field.name!r} as well, or let the handlers do without."
-            data = {"missing": field.name, "type": str(field.type)}
-            yield _disagreement(lacking, full, message, hint, need=need, data=data)
+            yield _disagreement(lacking, full, message, hint, need=need)
 
 
 def _disagreement(
@@ -394,7 +392,7 @@ def _unsent_key(heard: Heard, read: KeyRead, sent: tuple[Sent, ...], known: froz
         f"{heard.name} reads {read.key!r}, {lacks}",
         guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
         related=[described(each) for each in sent],
-        data=_named(read.key, meant) or {"missing": read.key, "type": str(UNKNOWN)},
+        data=_named(read.key, meant),
     )
 
 

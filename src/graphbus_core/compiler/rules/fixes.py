@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
+from graphbus_core.compiler.graph import components
 from graphbus_core.compiler.reading.modules import Bindings
 from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.bodies import defaulted
 from graphbus_core.compiler.rules.renames import (
     REFLECTING,
-    declare_as_annotated,
-    giving_place,
-    is_read,
-    key_of,
     parameter_of,
-    rename_entries,
     rename_handed_over,
     rename_key,
     rename_key_of_result,
@@ -32,13 +28,11 @@ from graphbus_core.compiler.rules.renames import (
     rename_requested,
     rename_to_field,
     rename_topic,
-    said_by_reader,
     schema_display,
 )
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
 from graphbus_core.compiler.rules.wiring import Evidence, last_name
 from graphbus_core.errors import BuildError
-from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 
@@ -56,7 +50,7 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
     edits = TokenEdits(evidence, is_narrow=is_narrow)
     first, *others = findings
     try:
-        remedy = _mender(first, edits)(first, edits)
+        remedy = MENDERS[first.code](first, edits)
         more = [MENDERS[finding.code](finding, edits) for finding in others]
         changes = edits.changes()
     except (Refused, BuildError):  # a file that cannot be read may hold anything
@@ -69,13 +63,6 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
         is_safe=all(each.is_safe for each in (remedy, *more)),
         affects=tuple(sorted(names - {"", first.agent})),
     )
-
-
-def _mender(finding: Finding, edits: TokenEdits) -> Callable[[Finding, TokenEdits], Remedy]:
-    if "unfit" in finding.data:
-        return _unwrap
-    is_missing = "missing" in finding.data and not (finding.code == "GB003" and said_by_reader(finding, edits))
-    return _give_as_well if is_missing else MENDERS[finding.code]
 
 
 def _owners(changes: Iterable[CodeChange], evidence: Evidence) -> set[str]:
@@ -247,23 +234,6 @@ def _catch_exceptions_only(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(f"Let {symbol.target} catch exceptions only", "narrow_except")
 
 
-def _await_answer(finding: Finding, edits: TokenEdits) -> Remedy:
-    """GB314: write `await`, or take it away; a generator expression with `await` would be another kind of generator."""
-    symbol = edits.at(finding.span)
-    call = symbol.expression_at(finding.span)
-    above = [node for node in ast.walk(symbol.node) if call in ast.iter_child_nodes(node)]
-    around = (node for node in ast.walk(symbol.node) if isinstance(node, ast.GeneratorExp | ast.JoinedStr))
-    if any(node is call for each in around for node in ast.walk(each)):
-        raise Refused("it stands in a generator expression, or in a text where its place is not known")
-    waiting, text = only(above), symbol.text_of(call)
-    if isinstance(waiting, ast.Await):
-        symbol.replace(waiting, text)
-        return Remedy(f"Do not await what gives nothing in {symbol.target}", "await_answer")
-    needs_brackets = isinstance(waiting, ast.Attribute | ast.Subscript)
-    symbol.replace(call, f"(await {text})" if needs_brackets else f"await {text}")
-    return Remedy(f"Await the answer in {symbol.target}", "await_answer")
-
-
 def _add_guard(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB210: refuse arguments of another type than the schema declares."""
     symbol = edits.at(finding.span)
@@ -292,7 +262,9 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     agents = edits.wiring.agents
     agent = agents[finding.agent]
     is_meant = not old and any(each.name not in agents for each in agent.dependencies)
-    if is_meant or agent.name in _needed_by(new, agents):
+    needs = {name: {each.name for each in one.dependencies} & agents.keys() for name, one in agents.items()}
+    needs[agent.name] |= {new}
+    if is_meant or any({agent.name, new} <= {*group} for group in components(needs)):
         raise Refused("the dependencies would form a circle, or another one is misnamed")
     misnamed = [each.span for each in agent.dependencies if each.name == old]
     for span in (*misnamed, *(call.span for call in agent.calls if old and call.agent == old)):
@@ -301,16 +273,6 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     is_decorated = _depend(new, edits.at(agent.name_span), edits) if is_missing else True
     title = f"Name {new!r} instead of {old!r}{edits.where}" if old else f"Declare that {agent.name} depends on {new}"
     return Remedy(title, "declare_dependency" if is_decorated else NEW_DEPENDS_ON, (new,), is_safe=True)
-
-
-def _needed_by(name: str, agents: Mapping[str, AgentDefinition]) -> set[str]:
-    """Give an agent and all that it depends on, directly or by others."""
-    found, fresh = set[str](), {name}
-    while fresh:
-        found |= fresh
-        needed = {each.name for one in fresh if one in agents for each in agents[one].dependencies}
-        fresh = needed - found
-    return found
 
 
 def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
@@ -329,90 +291,6 @@ def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
     return False
 
 
-def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
-    """Send or pass what is wanted and stands there: under another name, or as a parameter or local name of this very name."""
-    name, (span, wanted) = finding.data["missing"], giving_place(finding, edits.wiring)
-    symbol = edits.at(span)
-    given = symbol.expression_at(span)
-    keys, values = _given(given)
-    odd = [(key, value) for key, value in zip(keys, values, strict=True) if key_of(key) not in wanted]
-    same = [key for key, value in odd if any(name in _named(node) for node in ast.walk(value))]
-    if same:
-        old = key_of(only(same))
-        if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.evidence):
-            raise Refused("something may read the other key")
-        rename_entries([(symbol, only(same))], old, name)
-        return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")
-    if finding.code == "GB103" or (odd and "wanted" in finding.data):
-        raise Refused("another key may be meant, or another value")
-    _refuse_unfit(name, finding.data["type"], given, symbol.function)
-    quote = symbol.text_of(keys[-1])[-1] if isinstance(keys[-1], ast.expr) else ""
-    entry = f"{quote}{name}{quote}: {name}" if quote else f"{name}={name}"
-    symbol.insert_behind(values[-1], f", {entry}")
-    return Remedy(f"Give {name!r} as well{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
-
-
-def _unwrap(finding: Finding, edits: TokenEdits) -> Remedy:
-    """Give a value of the type that is wanted: a number instead of its text, `total` instead of `str(total)` or `[total]`."""
-    name, wanted = finding.data["unfit"], finding.data["type"]
-    symbol = edits.at(place := giving_place(finding, edits.wiring)[0])
-    pairs = zip(*_given(symbol.expression_at(place)), strict=True)
-    value = only([value for key, value in pairs if key_of(key) == name])
-    if isinstance(value, ast.Constant) and _is_number(str(value.value), wanted):
-        symbol.replace(value, str(value.value))
-    elif isinstance(value, ast.List) and finding.data["given"] == f"list[{wanted}]":
-        symbol.replace(value, symbol.text_of(only(value.elts)))
-    elif isinstance(value, ast.Call) and last_name(value.func) in _CONVERTING and not value.keywords:
-        inner = only(value.args)
-        parameter = parameter_of(symbol.function, inner.id if isinstance(inner, ast.Name) else "")
-        if parameter.annotation is None or ast.unparse(parameter.annotation) != wanted:
-            raise Refused("it may be of another type as well")
-        symbol.replace(value, symbol.text_of(inner))
-    else:
-        raise Refused("it is not known which value is meant")
-    return Remedy(f"Give {name!r} as {wanted}{edits.where}", "align_schema", edits.wiring.neighbours(finding.agent))
-
-
-_CONVERTING = frozenset({"str", "int", "float", "bool", "repr", "list", "tuple"})
-
-
-def _is_number(text: str, wanted: str) -> bool:
-    digits = text.replace(".", "", 1) if wanted == "float" else text
-    return wanted in ("int", "float") and digits.isascii() and digits.isdecimal()
-
-
-def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list[ast.expr]]:
-    """Give the keys and values of a display, or the arguments of a call, that are all written there."""
-    keys: list[ast.Constant | ast.keyword] = []
-    if isinstance(expression, ast.Dict):
-        keys += [key for key in expression.keys if isinstance(key, ast.Constant)]
-        values = expression.values
-    elif isinstance(expression, ast.Call):
-        keys += [keyword for keyword in expression.keywords if keyword.arg]
-        values = [keyword.value for keyword in expression.keywords]
-    if not keys or len(keys) != len(values):
-        raise Refused("it is not known where to write it")
-    return keys, values
-
-
-def _named(node: ast.AST) -> tuple[object, ...]:
-    """Give the names that a value has where it comes from: `total`, `order.total` and `order["total"]`."""
-    return getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "value", None)
-
-
-def _refuse_unfit(name: str, wanted: str, given: ast.expr, function: Function) -> None:
-    """Give up unless a parameter of this type, or a local name that is bound once and before, bears the name."""
-    stored = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
-    stored = [each for each in stored if not isinstance(each.ctx, ast.Load)]
-    before = [each for each in function.body if (each.end_lineno or 0) < given.lineno]
-    targets = [each.targets[0] for each in before if isinstance(each, ast.Assign)]
-    if stored and only(stored) not in targets:
-        raise Refused("it may not be bound")
-    annotation = None if stored else parameter_of(function, name).annotation
-    if not stored and wanted not in ("?", annotation and ast.unparse(annotation)):
-        raise Refused("it may be of another type")
-
-
 MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB001": rename_topic,
     "GB003": rename_key,
@@ -422,7 +300,6 @@ MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB101": rename_to_field,
     "GB102": _declare_parameter,
     "GB103": rename_key_returned,
-    "GB106": declare_as_annotated,
     "GB110": rename_handed_over,
     "GB111": rename_key_of_result,
     "GB201": _annotate_parameter,
@@ -430,5 +307,4 @@ MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
     "GB210": _add_guard,
     "GB301": _make_default_in_body,
     "GB302": _catch_exceptions_only,
-    "GB314": _await_answer,
 }

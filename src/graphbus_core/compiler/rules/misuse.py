@@ -84,9 +84,9 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
         sites = class_chain(file.library, ClassSite(file.module, tree))
         agent = _Agent(file.library, definition, methods, own, sites)
         for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
-            span, data = span_of(home.module.path, node), {"call": ast.unparse(node)} if code == "GB314" else None
+            span = span_of(home.module.path, node)
             severity: Severity = "warning" if code == "GB318" else "error"
-            found.append(report(code, definition.name, span, message, hint, severity=severity, data=data))
+            found.append(report(code, definition.name, span, message, hint, severity=severity))
     return tuple(found)
 
 
@@ -153,7 +153,6 @@ def _check_making(agent: _Agent) -> Iterator[_Found]:
     for home, method in agent.methods if agent.is_known_whole else ():
         if method.node.name not in _MAKING:
             continue
-        yield from _check_super(agent, home, method)
         owned = {name for _, each in agent.every for name in (each.node.name, *each.body.written)}
         owned |= {name for each in agent.chain for name in each.module.class_bindings(each.node).first}
         wanted = {"publish", "request", "call", "state"} - owned
@@ -174,20 +173,6 @@ def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
         is_own = isinstance(taken, ast.Attribute) and getattr(taken.value, "id", "") == method.body.self_name != ""
         if is_own and isinstance(taken, ast.Attribute) and (taken is not node or taken.attr == "state"):
             yield taken, taken.attr
-
-
-def _check_super(agent: _Agent, home: ClassSite, method: Method) -> Iterator[_Found]:
-    """Find `super().__init__(bus)` where the next constructor is that of GraphBusNode."""
-    bases = agent.bases_of(home)
-    names = {name for each in bases for name in each.module.class_bindings(each.node).first}
-    if "__init__" in names or any(each.node.decorator_list for each in bases):  # a dataclass makes its constructor
-        return
-    for node in own_nodes(method.node):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "super().__init__":
-            plain = [each for each in node.args if not isinstance(each, ast.Starred)]
-            if plain or any(keyword.arg for keyword in node.keywords):
-                message = f"{home.node.name}.__init__ gives arguments to GraphBusNode, which takes none"
-                yield "GB315", home, node, message, f"Write `super().__init__()`. {_NO_BUS}"
 
 
 _NAMING = frozenset({"connect", "agent", "depends_on", "isinstance", "issubclass", "super", "cast"})
@@ -272,7 +257,7 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
         for node in tree.body if tree else ():
             bases = map(last_name, node.bases) if isinstance(node, ast.ClassDef) else ()
             if "GraphBusNode" in bases and isinstance(node, ast.ClassDef) and node.name not in wiring.agents:
-                message = f"{node.name} is in no graph: {path} is not read, since its name is that of a test or hidden"
+                message = f"{node.name} is in no graph: {path} is not read, since its name is that of a test"
                 hint = "Give the file another name."
                 yield report("GB320", "", span_of(path, node), message, hint, severity="warning")
 

@@ -26,8 +26,6 @@ from graphbus_core.model.agent import (
 )
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
-from graphbus_core.schema.compatibility import why_not
-from graphbus_core.schema.types import UNKNOWN
 
 _Entry = tuple[Symbol, ast.Constant | ast.keyword]
 
@@ -112,31 +110,15 @@ def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 # --- keys of payloads ---------------------------------------------------------------------------
 
 
-def said_by_reader(finding: Finding, edits: TokenEdits) -> str:
-    """Give the key that is sent and that a reader calls what it reads: `total = event["sum"]`; else the empty string."""
-    heard = _handler(finding, edits.wiring)
-    keys = frozenset().union(*map(_sent_keys, _reaching(heard, edits.wiring))) - _asked(heard)
-    return _said(finding, keys, edits)
-
-
-def _said(finding: Finding, keys: Collection[str], edits: TokenEdits) -> str:
-    symbol = edits.at(finding.span)
-    for name, value in _assigned(symbol.node):
-        if name in keys and isinstance(value, ast.Subscript) and value.slice in symbol.nodes_at(finding.span):
-            return name
-    return ""
-
-
 def rename_key_of_result(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB111: read the key that the other end declares, wherever the agent reads the other one of this result."""
-    old = finding.data["old"]
-    new = finding.data["new"] or _said(finding, finding.data["wanted"].split(), edits)
+    old, new = finding.data["old"], finding.data["new"]
     agent = edits.wiring.agents[finding.agent]
     sources: list[Call | Publication] = [*agent.calls, *agent.publications]
     read = [(_source(each), read) for each in sources for read in each.reads]
     mine = only([pair for pair in read if pair[1].span == finding.span][:1])
     for source, each in read:
-        if new and (source, each.key) == (mine[0], mine[1].key):
+        if (source, each.key) == (mine[0], mine[1].key):
             symbol = edits.at(each.span)
             node = symbol.expression_at(each.span)
             if isinstance(node, ast.Attribute) and node.attr == old:
@@ -152,8 +134,7 @@ def _source(given: Call | Publication) -> tuple[str, ...]:
 
 def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB003, GB110: one name for what is sent and what handlers read or take as a parameter."""
-    said = said_by_reader(finding, edits) if "missing" in finding.data else ""
-    old, new = finding.data.get("old", "") or finding.data["missing"], finding.data.get("new", said)
+    old, new = finding.data["old"], finding.data["new"]
     wiring = edits.wiring
     heard = _handler(finding, wiring)
     reaching = _reaching(heard, wiring)
@@ -162,7 +143,7 @@ def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     hearers = _hearers(sent, wiring)
     asking = [each for each in hearers if old in _asked(each) and not _is_sent(old, each, odd, wiring)]
     is_declared = any(each.publication.is_declared for each in sent)
-    is_settled = bool(said) or is_declared or any(new in _asked(each) for each in hearers)
+    is_settled = is_declared or any(new in _asked(each) for each in hearers)
     senders, askers = {each.agent.name for each in sent}, {each.agent.name for each in asking}
     own = [field.span for each in asking for field in each.subscription.fields if field.name == old]
     beyond = [edits.at(span).span for span in own]
@@ -229,38 +210,17 @@ def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
 
 def _handler(finding: Finding, wiring: Wiring) -> Heard:
     """Give the handler that a finding is about, with one of its topics."""
-    return only(_handlers(finding, wiring)[:1])
-
-
-def _handlers(finding: Finding, wiring: Wiring) -> list[Heard]:
     mine = [(heard, heard.subscription) for heard in wiring.heard if heard.agent.name == finding.agent]
     spans = [
         (heard, (own.span, *(read.span for read in own.reads), *(each.span for each in own.fields)))
         for heard, own in mine
     ]
-    return [heard for heard, places in spans if finding.span in places]
-
-
-def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozenset[str]]:
-    """Give where something is missing, and what is wanted there under its own name.
-
-    That is at the finding, or where the only event is sent that reaches its handler.
-    """
-    if "wanted" in finding.data:
-        return finding.span, frozenset(finding.data["wanted"].split())
-    heard = _handlers(finding, wiring)
-    sent = only(_reaching(heard[0], wiring)) if heard else _publication(finding, wiring)
-    known = [*map(_asked, wiring.hearers(sent.topic)), *map(_declared_keys, wiring.publishers(sent.topic))]
-    return sent.publication.payload_span or finding.span, frozenset().union(*known)
+    return only([heard for heard, places in spans if finding.span in places][:1])
 
 
 def _publication(finding: Finding, wiring: Wiring) -> Sent:
     found = (each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
     return only(list(found)[:1])
-
-
-def _declared_keys(sent: Sent) -> frozenset[str]:
-    return _sent_keys(sent) if sent.publication.is_declared else frozenset()
 
 
 def _hearers(sent: Iterable[Sent], wiring: Wiring) -> list[Heard]:
@@ -320,13 +280,6 @@ def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
 
 # --- entries of dict displays -------------------------------------------------------------------
 
-_SHOWING = frozenset({"log", "print", "debug", "info", "warning", "error"})
-
-
-def key_of(node: ast.Constant | ast.keyword) -> str:
-    """Give the key of an entry."""
-    return str(node.arg if isinstance(node, ast.keyword) else node.value)
-
 
 def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
     """Give these entries another key."""
@@ -341,21 +294,17 @@ def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
 
 
 def _entries(expression: ast.expr, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
-    """Give where a mapping gets a key: in a display, in `dict(...)`, in a local name or in a method that makes it."""
+    """Give where a mapping gets a key: in a display, in `dict(...)`, or in a local name."""
     if isinstance(expression, ast.Dict):
         for key, value in zip(expression.keys, expression.values, strict=True):
             if key is None:
                 yield from _entries(value, symbol, edits, name)
             elif isinstance(key, ast.Constant) and key.value == name:
                 yield symbol, key
-    elif isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
-        yield from _entries(expression.left, symbol, edits, name)
-        yield from _entries(expression.right, symbol, edits, name)
     elif isinstance(expression, ast.Name):
         yield from _local_entries(expression.id, symbol, edits, name)
     elif isinstance(expression, ast.Call):
-        is_dict = isinstance(expression.func, ast.Name) and expression.func.id == "dict"
-        yield from (_keywords if is_dict else _made_entries)(expression, symbol, edits, name)
+        yield from _keywords(expression, symbol, edits, name) if last_name(expression.func) == "dict" else ()
 
 
 def _keywords(call: ast.Call, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
@@ -374,9 +323,7 @@ def _local_entries(local: str, symbol: Symbol, edits: TokenEdits, name: str) -> 
     ]
     stores = [node.targets[0] for node in nodes if isinstance(node, ast.Assign)]
     stored = [each for each in stores if isinstance(each, ast.Subscript) and each.value in uses]
-    shown = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) in _SHOWING]
-    rest = set(uses) - {each.value for each in stored} - {each for call in shown for each in call.args}
-    if len(rest) > 1:
+    if len(uses) - len(stored) > 1:
         raise Refused("the mapping is used for more than this")
     yield from _entries(
         only([value for bound, value in _assigned(symbol.function) if bound == local]), symbol, edits, name
@@ -384,20 +331,6 @@ def _local_entries(local: str, symbol: Symbol, edits: TokenEdits, name: str) -> 
     yield from (
         (symbol, each.slice) for each in stored if isinstance(each.slice, ast.Constant) and each.slice.value == name
     )
-
-
-def _made_entries(call: ast.Call, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
-    """Follow a call of a function or an own method that nothing else in the project calls."""
-    made = last_name(call.func)
-    is_own = isinstance(call.func, ast.Attribute) and isinstance(symbol.owner, ast.ClassDef)
-    body = symbol.owner.body if is_own and isinstance(symbol.owner, ast.ClassDef) else symbol.tree.body
-    function = only([node for node in body if isinstance(node, Function) and node.name == made])
-    if len(list(calls_of(made, edits.evidence))) != 1:
-        raise Refused("others call it as well")
-    home = edits.at(SourceSpan(symbol.path, function.lineno, function.col_offset, 0, 0))
-    for node in ast.walk(function):
-        if isinstance(node, ast.Return) and node.value:
-            yield from _entries(node.value, home, edits, name)
 
 
 # --- parameters and arguments -------------------------------------------------------------------
@@ -492,11 +425,8 @@ def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, Me
 
 def rename_parameter(symbol: Symbol, old: str, new: str, evidence: Evidence) -> None:
     """Rename a parameter that no call may pass by name, and every use of it in the body."""
-    known = {(call.span.line, call.span.column) for agent in evidence.definitions for call in agent.calls
-             if not call.has_unknown and old not in call.arguments.names}  # fmt: skip
     for call in calls_of(symbol.function.name, evidence):
-        by_name = {keyword.arg for keyword in call.keywords} if call else {old}
-        if old in by_name or (None in by_name and call and (call.lineno, call.col_offset) not in known):
+        if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
             raise Refused("the parameter may be passed by name")
     taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
     for node in (inner for statement in symbol.function.body for inner in ast.walk(statement)):
@@ -551,26 +481,6 @@ def _arguments(function: Function) -> list[ast.arg]:
 def parameter_of(function: Function, name: str) -> ast.arg:
     """Give the parameter of a name."""
     return only([argument for argument in _arguments(function) if argument.arg == name])
-
-
-def declare_as_annotated(finding: Finding, edits: TokenEdits) -> Remedy:
-    """GB106: let the schema say what the signature says, and what some agent gives."""
-    name, method = finding.data["parameter"], edits.wiring.agents[finding.agent].method(finding.data["method"])
-    symbol = edits.at(finding.span)
-    display = schema_display(symbol.function)
-    annotation = parameter_of(symbol.function, name).annotation
-    calls = _calls(finding.agent, symbol.function.name, edits)
-    given = [field.type for _, call in calls if (field := call.arguments.get(name))]
-    wanted = next((each.type for each in method.parameters if each.name == name), UNKNOWN) if method else UNKNOWN
-    if annotation is None or isinstance(annotation, ast.Constant) or not given:
-        raise Refused("nothing tells which one is right")
-    if any(each.kind in ("unknown", "any", "result") or why_not(wanted, each) for each in given):
-        raise Refused("not every call fits the signature")
-    pairs = zip(display.keys, display.values, strict=True)
-    value = only([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
-    symbol.replace(value, symbol.text_of(annotation))
-    neighbours = edits.wiring.neighbours(finding.agent)
-    return Remedy(f"Declare {name!r} of {symbol.target} as it is annotated", "align_schema", neighbours)
 
 
 def schema_display(function: Function) -> ast.Dict:
