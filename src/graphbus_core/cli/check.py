@@ -105,6 +105,9 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
     write(mended)
     report = _report(mended, wanted, only)
     _show(report, wanted)
+    unknown = report.edges.count("unknown")
+    if wanted.strict and unknown:
+        console.say(f"--strict wants every edge proven: `graphbus contract --unknown` says why {unknown} cannot be.")
     return _FAILED if _fails(report, wanted) and not wanted.exit_zero else 0
 
 

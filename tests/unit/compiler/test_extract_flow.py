@@ -191,7 +191,6 @@ class A(GraphBusNode):
     ("statement", "arguments", "reads"),
     [
         ("self.agent(Pricing).quote('mug', qty=2)", "{0: str, qty: int}", []),
-        ("self.agent('Pricing').quote(sku=sku)", "{sku: str}", []),
         ("pricing.quote(sku=sku)", "{sku: str}", []),
         ("self._pricing.quote(sku=sku)", "{sku: str}", []),
         ("found = self.call('Pricing', 'quote', sku=sku); found['a']; found.get('b')", "{sku: str}", [("a", False), ("b", True)]),
@@ -208,6 +207,12 @@ def test_calls_of_another_agent_in_every_spelling(
     (call,) = read_agent(tmp_path, CALLS % statement).calls
     assert (call.agent, call.method, str(call.arguments), call.has_unknown) == ("Pricing", "quote", arguments, False)
     assert [(each.key, each.is_optional) for each in call.reads] == reads
+
+
+def test_a_name_in_the_place_of_a_class_is_no_call_that_is_known(tmp_path: Path) -> None:
+    """A running graph refuses it, so it must not be called proven."""
+    (call,) = read_agent(tmp_path, CALLS % "self.agent('Pricing').quote(sku=sku)").calls
+    assert (call.agent, call.method) == ("", "quote")
 
 
 BARE = """

@@ -25,7 +25,7 @@ FROZEN: dict[int, dict[str, str]] = {
     },
     3: {
         "graph.json": "30ed10d1ca88607151a526cb76d971988e030285cf7ff7c461384bcba02b14b5",
-        "agents.json": "2dbdb1dd0a89bd148ff044b70d1b9d2f2b8c5f6694ee2c3506bc3f28211b7492",
+        "agents.json": "9b4370e225d53b37608ba9085f0a8d9438bb22ea765cbca2dc7aa95701410299",
         "topics.json": "51c839e57c13f0ef88f59cadd8e5873fdb4031ec0e08d77a0fac82f592c54fab",
         "negotiations.json": "5de88017a50028ae51c2a5c7d007a115fd7da2aa6b7ef77d75e71a5fd69cbb08",
         "modified_files.json": "15f30fe2ddbf38277595c610f90028fc53d52abadd271c2b1d381a2c27c9bb3b",

@@ -62,16 +62,15 @@ def called_method(call: ast.Call, view: View) -> tuple[str, str] | None:
     maker = proxy.func if isinstance(proxy, ast.Call) else None
     if not isinstance(maker, ast.Attribute) or maker.attr != "agent" or not home.is_self(maker.value):
         return None
-    return _agent_name(call_argument(proxy, 0, "agent"), home), call.func.attr  # type: ignore[arg-type]
+    return _class_name(call_argument(proxy, 0, "kind"), home), call.func.attr  # type: ignore[arg-type]
 
 
-def _agent_name(expression: ast.expr | None, view: View) -> str:
-    """The name of an agent that is named by a text or a class; empty when it is computed."""
-    text = _local_text(expression, view)
-    target = resolve_through(expression, view.scope) if text is None and expression is not None else None
+def _class_name(expression: ast.expr | None, view: View) -> str:
+    """The name of an agent that is given as a class; empty for anything else, which a running graph refuses."""
+    target = resolve_through(expression, view.scope) if expression is not None else None
     if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
         return target.node.name
-    return target.dotted.rpartition(".")[2] if isinstance(target, External) else text or ""
+    return target.dotted.rpartition(".")[2] if isinstance(target, External) else ""
 
 
 def _local_text(expression: ast.expr | None, view: View) -> str | None:
