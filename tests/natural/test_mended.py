@@ -14,11 +14,13 @@ CORRECT, DEFECTS = correct_projects(), defects()
 SAID_OTHERWISE = {
     "cinema_topics: call by name of a bare @schema_method with another argument",
     "cinema_topics: typed call without the dependency",
+    "clinic_structs: display where a Struct is declared",
     "farm_constants: topic misspelled in the constant dict of a reader",
     "library_strings: no @depends_on at all",
     "library_strings: scenario 5.1 with depends_on alone",
     "library_strings: scenario 5.1 with the class as dependency",
     "library_strings: shared default",
+    "plant_generic: text publisher of a Topic with another key",
     "post_flow: bare except",
     "shop_typeddict: topic misspelled in a constant",
     "warehouse_dataclass: missing dependency of an agent with a mixin",
