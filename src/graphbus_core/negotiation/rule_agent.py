@@ -230,7 +230,7 @@ def _is_proposed_by_another(finding: Finding, fix: Fix, view: View) -> bool:
 
 
 def _pair(finding: Finding) -> tuple[str, str]:
-    return finding.data.get("old", ""), finding.data.get("new", "")
+    return finding.data.get("old") or finding.data.get("missing", ""), finding.data.get("new", "")
 
 
 def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecord]) -> bool:

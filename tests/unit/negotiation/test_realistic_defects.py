@@ -112,7 +112,6 @@ UNMENDED = {
     "a value of another type",
     "a read key that is named otherwise",
     "a key left out against a declaration",
-    "a key renamed where it is sent",
     "a local name left out",
     "a key left out that handlers need",
     "an argument left out",

@@ -178,7 +178,7 @@ def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
                 f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
                 guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
                 related=map(described, sent or ()),
-                data={"old": demand.name, "new": meant} if meant else None,
+                data={"old": demand.name, "new": meant} if meant else {"missing": demand.name},
             )
 
 
@@ -206,6 +206,8 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
         for message, hint, near in _arguments(call, name, method.input_schema):
             old, _, new = near.partition(" ")
             data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
+            if not new and old in method.input_schema.names and not near.endswith(" "):
+                data = _lacking(old, method.input_schema)
             yield report(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
             )
@@ -500,7 +502,8 @@ class _Contract:
         if not meant:
             message = f"{self._name} returns no {name!r}, which its output_schema declares"
             hint = f"Return {name!r} as well, or mark it as NotRequired in the schema."
-            return self._finding("GB103", span, message, hint)
+            data = {**_lacking(name, self._method.output_schema or Schema()), "method": self._method.name}
+            return self._finding("GB103", span, message, hint, data=data)
         message = f"{self._name} returns {meant!r} where its output_schema declares {name!r}"
         hint = f"Rename {meant!r} to {name!r}."
         if self._callers:
@@ -520,6 +523,11 @@ class _Contract:
     ) -> Finding:
         related = self._schema_place
         return report(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
+
+
+def _lacking(name: str, wanted: Schema) -> dict[str, str]:
+    """What a fix needs to know to give a field that is left out."""
+    return {"missing": name, "wanted": " ".join(sorted(wanted.names))}
 
 
 def _may_be_one(one: Field | None, other: Field | None) -> bool:

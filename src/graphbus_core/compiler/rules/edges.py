@@ -216,7 +216,7 @@ def _left_out(full: _Known, lacking: _Known, renamed: set[str], needs: _Needs) -
             message = f"sends no {field.name!r} to {lacking.sent.topic!r}, but {full.says(lacking)} it"
             message += f" and {need[0].name} needs it" if need else ""
             hint = f"Send {field.name!r} as well, or let the handlers do without."
-            yield _disagreement(lacking, full, message, hint, need=need)
+            yield _disagreement(lacking, full, message, hint, need=need, data={"missing": field.name})
 
 
 def _disagreement(
@@ -392,7 +392,7 @@ def _unsent_key(heard: Heard, read: KeyRead, sent: tuple[Sent, ...], known: froz
         f"{heard.name} reads {read.key!r}, {lacks}",
         guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
         related=[described(each) for each in sent],
-        data=_named(read.key, meant),
+        data=_named(read.key, meant) or {"missing": read.key},
     )
 
 

@@ -18,7 +18,11 @@ from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.bodies import defaulted
 from graphbus_core.compiler.rules.renames import (
     REFLECTING,
+    giving_place,
+    is_read,
+    key_of,
     parameter_of,
+    rename_entries,
     rename_handed_over,
     rename_key,
     rename_key_of_result,
@@ -50,7 +54,8 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
     edits = TokenEdits(evidence, is_narrow=is_narrow)
     first, *others = findings
     try:
-        remedy = MENDERS[first.code](first, edits)
+        mender = _give_as_well if "missing" in first.data else MENDERS[first.code]
+        remedy = mender(first, edits)
         more = [MENDERS[finding.code](finding, edits) for finding in others]
         changes = edits.changes()
     except (Refused, BuildError):  # a file that cannot be read may hold anything
@@ -289,6 +294,40 @@ def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
     edits.add_import(symbol, "graphbus_core", "depends_on")
     symbol.insert_line_above(f"@depends_on({written})")
     return False
+
+
+def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB003, GB004, GB103, GB110: send, pass or return what is wanted and stands there under another name."""
+    name, (span, wanted) = finding.data["missing"], giving_place(finding, edits.wiring)
+    symbol = edits.at(span)
+    given = symbol.expression_at(span)
+    keys, values = _given(given)
+    odd = [(key, value) for key, value in zip(keys, values, strict=True) if key_of(key) not in wanted]
+    same = [key for key, value in odd if any(name in _named(node) for node in ast.walk(value))]
+    old = key_of(only(same))
+    if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.evidence):
+        raise Refused("something may read the other key")
+    rename_entries([(symbol, only(same))], old, name)
+    return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")
+
+
+def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list[ast.expr]]:
+    """Give the keys and values of a display, or the arguments of a call, that are all written there."""
+    keys: list[ast.Constant | ast.keyword] = []
+    if isinstance(expression, ast.Dict):
+        keys += [key for key in expression.keys if isinstance(key, ast.Constant)]
+        values = expression.values
+    elif isinstance(expression, ast.Call):
+        keys += [keyword for keyword in expression.keywords if keyword.arg]
+        values = [keyword.value for keyword in expression.keywords]
+    if not keys or len(keys) != len(values):
+        raise Refused("it is not known where to write it")
+    return keys, values
+
+
+def _named(node: ast.AST) -> tuple[object, ...]:
+    """Give the names that a value has where it comes from: `total`, `order.total` and `order["total"]`."""
+    return getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "value", None)
 
 
 MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {

@@ -210,17 +210,38 @@ def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
 
 def _handler(finding: Finding, wiring: Wiring) -> Heard:
     """Give the handler that a finding is about, with one of its topics."""
+    return only(_handlers(finding, wiring)[:1])
+
+
+def _handlers(finding: Finding, wiring: Wiring) -> list[Heard]:
     mine = [(heard, heard.subscription) for heard in wiring.heard if heard.agent.name == finding.agent]
     spans = [
         (heard, (own.span, *(read.span for read in own.reads), *(each.span for each in own.fields)))
         for heard, own in mine
     ]
-    return only([heard for heard, places in spans if finding.span in places][:1])
+    return [heard for heard, places in spans if finding.span in places]
+
+
+def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozenset[str]]:
+    """Give where something is missing, and what is wanted there under its own name.
+
+    That is at the finding, or where the only event is sent that reaches its handler.
+    """
+    if "wanted" in finding.data:
+        return finding.span, frozenset(finding.data["wanted"].split())
+    heard = _handlers(finding, wiring)
+    sent = only(_reaching(heard[0], wiring)) if heard else _publication(finding, wiring)
+    known = [*map(_asked, wiring.hearers(sent.topic)), *map(_declared_keys, wiring.publishers(sent.topic))]
+    return sent.publication.payload_span or finding.span, frozenset().union(*known)
 
 
 def _publication(finding: Finding, wiring: Wiring) -> Sent:
     found = (each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
     return only(list(found)[:1])
+
+
+def _declared_keys(sent: Sent) -> frozenset[str]:
+    return _sent_keys(sent) if sent.publication.is_declared else frozenset()
 
 
 def _hearers(sent: Iterable[Sent], wiring: Wiring) -> list[Heard]:
@@ -279,6 +300,11 @@ def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
 
 
 # --- entries of dict displays -------------------------------------------------------------------
+
+
+def key_of(node: ast.Constant | ast.keyword) -> str:
+    """Give the key of an entry."""
+    return str(node.arg if isinstance(node, ast.keyword) else node.value)
 
 
 def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
