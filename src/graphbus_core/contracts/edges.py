@@ -22,10 +22,10 @@ from msgspec.structs import replace
 from graphbus_core.compiler.rules.results import Results, container_of
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts.surface import Handler, Said, Surface
-from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Publication, SourceSpan
+from graphbus_core.model.agent import BELOW_UNKNOWN, AgentDefinition, Call, KeyRead, MethodSpec, Publication, SourceSpan
 from graphbus_core.model.findings import Finding
 from graphbus_core.schema.compatibility import fit_of
-from graphbus_core.schema.types import NULL, UNKNOWN, Schema, Type
+from graphbus_core.schema.types import NULL, UNKNOWN, Schema, Type, is_vague
 
 _EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
 Verdict = Literal["proven", "unknown", "broken"]
@@ -271,11 +271,12 @@ def _unknown_result(reads: Sequence[KeyRead], name: str, results: Results) -> st
     """What is read of a result is known where the other end declares it."""
     whole = results.given(name) if reads else NULL
     for each in reads:
-        container, key = container_of(whole, each.key)
-        if container.kind != "record":
-            return f"what {name} gives is not known"
-        if each.is_optional and key not in {field.name for field in container.fields}:  # as an attribute, perhaps
-            return f"whether what {name} gives has {each.key!r} is not known"
+        if not each.is_optional or each.is_guarded:
+            container, key = container_of(whole, each.key)
+            if container.kind != "record":
+                return f"what {name} gives is not known"
+            if each.is_guarded and key not in {field.name for field in container.fields}:
+                return f"whether what {name} gives has {each.key!r} is not known"
     return ""
 
 
@@ -310,13 +311,7 @@ class _Topics:
             hearers = self._surface.hearers(topic) if said[0].publication.topic else ()
             reached.update((each.name, each.subscription.topic) for each in hearers)
             for hearer in hearers:
-                yield _event(
-                    source,
-                    topic,
-                    said,
-                    hearer,
-                    _doubt(said, hearer) or self._unsent(hearer) or self._unknown_answer(said),
-                )
+                yield _event(source, topic, said, hearer, self._doubt(said, hearer) or self._unknown_answer(said))
             if not hearers or self._wiring.is_external(topic):
                 yield self._open_end(source, topic, said)
         for hearer in self._surface.handlers:
@@ -324,15 +319,18 @@ class _Topics:
             if (hearer.name, heard) not in reached or self._wiring.is_external(heard):
                 yield self._open_start(hearer)
 
+    def _doubt(self, said: Sequence[Said], hearer: Handler) -> str:
+        return _doubt(said, hearer) or _doubt_below(said, hearer) or self._unsent(hearer)
+
     def _unsent(self, hearer: Handler) -> str:
         """What is read behind a guard, and sent by nobody: whether the guard ever lets it pass is not known."""
-        optional = [each.key for each in hearer.subscription.reads if each.is_optional]
-        if not optional or hearer.subscription.declared is not None:
+        guarded = [each.key for each in hearer.subscription.reads if each.is_guarded]
+        if not guarded or hearer.subscription.declared is not None:
             return ""
         topics = {each.topic for each in hearer.agent.subscriptions if each.method == hearer.subscription.method}
         said = [each.publication.payload for topic in topics for each in self._surface.speakers(topic)]
         sent = {field.name for payload in said if payload for field in payload.fields}
-        unsent = next((key for key in optional if key not in sent), "")
+        unsent = next((key for key in guarded if key not in sent), "")
         return f"{hearer.name} may read {unsent!r}, which no publisher is known to send" if unsent else ""
 
     def _unknown_answer(self, said: Sequence[Said]) -> str:
@@ -386,6 +384,36 @@ def _doubt(said: Sequence[Said], hearer: Handler | None = None) -> str:
         if given.kind == "unknown" or not (is_promised or fit_of(wanted, given).verdict == "fits"):
             return _why(agent.name, publication, wanted, given)
     return "" if sent else f"where {said[0].agent.name} publishes it is not known"
+
+
+def _doubt_below(said: Sequence[Said], hearer: Handler) -> str:
+    """Why it is not known whether the values have all that a handler reads of them."""
+    heard, declared = hearer.subscription, [each.publication.given for each in said if each.publication.is_declared]
+    fields = {each.name: each.type for each in heard.declared.fields} if heard.declared else {}
+    below = {each.key: each.below for each in heard.reads if each.below}
+    if heard.shape == "fields" and not heard.reads_all_known:
+        below = {name: (f"{name}.{BELOW_UNKNOWN}",) for name in fields}
+    below = {key: paths for key, paths in below.items() if is_vague(fields.get(key, UNKNOWN))}
+    for given in (_sent(each.publication) for each in said if below and not each.publication.is_declared):
+        known = [given, *(each for each in declared if _fits(each, given))]
+        for key, paths in below.items():
+            if not all(any(_has(of, key, path) for of in known) for path in paths):
+                return f"whether all is there that {hearer.name} reads of {key!r} is not known"
+    return ""
+
+
+def _has(given: Type, of: str, path: str) -> bool:
+    container, key = container_of(given, path)
+    if key == BELOW_UNKNOWN:
+        return _is_flat(container) or of not in {field.name for field in given.fields}
+    return container.kind == "record" and any(field.name == key and field.required for field in container.fields)
+
+
+def _is_flat(of: Type) -> bool:
+    """True for a value, or a list of values, that no key leads into."""
+    if of.kind in ("list", "set", "tuple", "union"):
+        return bool(of.args) and all(map(_is_flat, of.args))
+    return of.kind in ("str", "int", "float", "bool", "bytes", "null", "literal")
 
 
 def _sent(publication: Publication) -> Type:

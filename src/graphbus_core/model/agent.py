@@ -83,12 +83,24 @@ class MethodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
     doc: str = ""
 
 
+BELOW_UNKNOWN = "?"
+"""A value is used in a way that may read anything of it."""
+
+
 class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A handler reads a key of its payload; `is_optional` when it copes with its absence (`.get`, `in`, try/except KeyError)."""
+    """A handler reads a key of its payload.
+
+    Attributes:
+        is_optional: It copes with its absence (`.get`, `in`, try/except KeyError), or may do so.
+        is_guarded: It may only be so: the key is read behind a condition on the payload, or is an attribute of an object.
+        below: What is read of the value, such as `patient.name` or `lines[].sku`; `lines[].?` for a use that is not understood.
+    """
 
     key: str
     span: SourceSpan
     is_optional: bool = False
+    is_guarded: bool = False
+    below: tuple[str, ...] = ()
 
 
 HandlerShape = Literal["nothing", "event", "payload", "typed", "event_payload", "topic_payload", "fields", "invalid"]

@@ -168,6 +168,13 @@ TEXTS["decimal", "Decimal"] = union(TEXTS["decimal", "Decimal"], FLOAT)
 """Module and name of a class -> its type; by name, so that who has none of them does not import them."""
 
 
+def is_vague(of: Type) -> bool:
+    """True for a type that does not say what is in its values: `dict`, `list[Any]`, nothing at all."""
+    if of.kind in ("list", "set", "tuple", "dict", "union"):
+        return not of.args or any(map(is_vague, of.args))
+    return of.kind in ("unknown", "any")
+
+
 def left_open(of: Type) -> Type:
     """The type with nothing said of such texts: pydantic makes dates of numbers and of texts in other forms, too."""
     if of.kind == "str" and of.name:

@@ -106,12 +106,34 @@ def _verdict_of_handler(tmp_path: Path, parameters: str, *lines: str) -> str:
 @pytest.mark.parametrize(
     "line",
     [
+        'self.log(event["patient"]["name"])',
+        'self.log(event["patient"].name)',
+        'patient = event["patient"]; self.log(patient["name"])',
+        'self.log(event["ward"].upper(), self.use(event["ward"]))',
+        'if event["ward"] == "eyes": self.log(event["patient"]["name"])',
+        'for note in event["notes"]: self.log(note["text"])',
+        'self.log([note["text"] for note in event["notes"]])',
+        'if "reason" in event: self.log(event["reason"])',
+    ],
+)
+def test_what_is_there_below_a_key_is_proven(tmp_path: Path, line: str) -> None:
+    assert _verdict_of_handler(tmp_path, "event: Event", line) == "proven"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         'self.log(event["patient"]["surname"])',
         'self.log(event.payload["patient"]["surname"])',
         'self.log(event["patient"].surname)',
         'patient = event["patient"]; self.log(patient["surname"])',
+        'self.log(event["ward"]["name"])',
+        'self.use(event["patient"])',
+        'self.log((event.get("patient") or {})["surname"])',
         'for note in event["notes"]: self.log(note["words"])',
         'self.log([note["words"] for note in event["notes"]])',
+        'for key, value in event["patient"].items(): self.log(value["surname"])',
+        'for note in event["notes"]: self.use(note)',
         'if event["ward"] == "eyes": self.log(event["device"])',
     ],
 )
@@ -119,9 +141,9 @@ def test_what_may_not_be_there_is_unknown(tmp_path: Path, line: str) -> None:
     assert _verdict_of_handler(tmp_path, "event: Event", line) == "unknown"
 
 
-@pytest.mark.parametrize("line", ['self.log(event["ward"].upper())', 'for note in event["notes"]: self.log(note)'])
-def test_a_handler_that_reads_the_first_level_alone_is_proven(tmp_path: Path, line: str) -> None:
-    assert _verdict_of_handler(tmp_path, "event: Event", line) == "proven"
+def test_what_is_read_of_a_parameter_without_fields_is_unknown(tmp_path: Path) -> None:
+    assert _verdict_of_handler(tmp_path, "patient: dict, ward: str", 'self.log(patient["surname"])') == "unknown"
+    assert _verdict_of_handler(tmp_path, "patient: dict, ward: str", "self.log(ward)") == "proven"
 
 
 def test_attributes_are_known_where_they_are_declared(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import evaluate, text_of
+from graphbus_core.compiler.reading.below import reads_of_results
 from graphbus_core.compiler.reading.bodies import ANY_NAME, Body
 from graphbus_core.compiler.reading.events import (
     PUBLISHES,
@@ -19,7 +20,6 @@ from graphbus_core.compiler.reading.events import (
     read_calls,
     read_publications,
     read_subscriptions,
-    reads_of_results,
 )
 from graphbus_core.compiler.reading.methods import (
     Decorator,

@@ -16,8 +16,9 @@ from graphbus_core.compiler.reading.annotations import (
     text_of,
     written,
 )
+from graphbus_core.compiler.reading.below import COMPREHENSIONS, PAYLOAD, keyed, paths_below, reads_more
 from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root, reaches_end
-from graphbus_core.compiler.reading.flow import function_view, infer, inside, read_fields, variants
+from graphbus_core.compiler.reading.flow import function_view, infer, read_fields, variants
 from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments
 from graphbus_core.compiler.reading.modules import FUNCTIONS, Scope, Symbol, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, children_of, nodes_below, span_of
@@ -35,7 +36,7 @@ from graphbus_core.model.agent import (
     Subscription,
     decide,
 )
-from graphbus_core.schema.types import ITEM, UNKNOWN, Field, Schema, Type
+from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
 
 class _Guards:
@@ -92,7 +93,7 @@ class _Guards:
             return expression.id in self._names
         if isinstance(expression, ast.Attribute) and expression.attr in EVENT_FIELDS:
             return False
-        container, key = _keyed(expression)
+        container, key = keyed(expression)
         root = container_root(container) if container is not None else None
         if isinstance(key, ast.Constant) and root is not None and root[0] in self._payload:
             return False
@@ -126,8 +127,7 @@ class _Guards:
 
 _BODY_FIELDS = ("body", "orelse", "finalbody")
 _ASSIGNING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr, ast.For, ast.AsyncFor, ast.comprehension)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-_DECIDING = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Assert, *_COMPREHENSIONS)
+_DECIDING = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Assert, *COMPREHENSIONS)
 """Without any of these nothing in a function depends on what its payload is like."""
 
 
@@ -144,7 +144,7 @@ def _decisions(node: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.stmt | as
             guards = [case.guard] if case.guard else []
             yield node.subject, [*guards, *case.body]
             yield from ((guard, case.body) for guard in guards)
-    elif isinstance(node, _COMPREHENSIONS):
+    elif isinstance(node, COMPREHENSIONS):
         parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         yield from ((test, parts) for generator in node.generators for test in generator.ifs)
 
@@ -154,17 +154,6 @@ def _stored(node: ast.AST) -> set[str]:
     targets = getattr(node, "targets", None) or [node.target]  # type: ignore[attr-defined]
     below = (each for target in targets for each in ast.walk(target))
     return {each.id for each in below if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-
-
-def _keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
-    """The container and the key of `x[key]`, `x.get(key)` and `key in x`."""
-    if isinstance(node, ast.Subscript):
-        return node.value, node.slice
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
-        return node.func.value, node.args[0]
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn):
-        return node.comparators[0], node.left
-    return None, None
 
 
 _MOST_HOPS = 2
@@ -252,7 +241,9 @@ def _reads(
     shape: HandlerShape, parameters: tuple[Parameter, ...], function: Function, view: View
 ) -> tuple[tuple[KeyRead, ...], bool]:
     """Give every key of the payload that a handler touches, and whether these surely are all."""
-    if shape in ("nothing", "fields"):
+    if shape == "fields":
+        return (), not reads_more(parameters, function, view)
+    if shape == "nothing":
         return (), True
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
@@ -268,41 +259,34 @@ def _keys(event: str, payload: str, function: Function, view: View) -> tuple[tup
     lost = {name for name in aliases if body.bound_once(name) is None}
     names = ({event, payload} | aliases) - lost - {""}
     lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
-    keyed = [
+    touched = [
         (access, evaluate(access.key, view.scope))
         for access in body.accesses
         if (access.name == event if access.is_payload else access.name in names)
     ]
-    known = [(access, key) for access, key in keyed if isinstance(key, str) and access.how != "write"]
+    known = [(access, key) for access, key in touched if isinstance(key, str) and access.how != "write"]
     guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
     passed = [*_passed_on(event, names, view)]
     guards = _Guards(function, names) if passed or any(key not in guarded for _, key in known) else None
-    reads = [
-        KeyRead(
-            key,
-            span_of(view.scope.module.path, access.key),
-            key in guarded or bool(guards and guards.covers(access.node)),
-        )
-        for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset))
-    ]
-    is_whole = not lost and len(known) == len(keyed) and body.shown.isdisjoint(names)
-    is_whole = is_whole and not (known and _reads_below(function, names, view))
+    below = paths_below(function, dict.fromkeys(names, PAYLOAD), view) if known else {}
+    reads = []
+    for access, key in sorted(known, key=lambda item: (item[0].key.lineno, item[0].key.col_offset)):
+        is_guarded = key not in guarded and bool(guards and guards.covers(access.node))
+        place = span_of(view.scope.module.path, access.key)
+        paths = tuple(below.pop(key, ()))
+        reads.append(KeyRead(key, place, key in guarded or is_guarded, is_guarded, paths))
+    is_whole = not lost and len(known) == len(touched) and body.shown.isdisjoint(names)
     for call, callee, event_there, payload_there, inner in passed:
         further, is_known = _keys(event_there, payload_there, callee, inner)
         is_optional = bool(guards and guards.covers(call)) or body.is_caught(call)
-        reads += [msgspec.structs.replace(each, is_optional=each.is_optional or is_optional) for each in further]
+        reads += [_behind_guard(each) if is_optional else each for each in further]
         is_whole = is_whole and is_known
     uses = sum(body.loads.get(name, 0) - body.harmless.get(name, 0) for name in names)
     return tuple(reads), is_whole and uses <= len(passed)
 
 
-def _reads_below(function: Function, names: Set[str], view: View) -> bool:
-    """True when a key or an attribute is read of a value in the payload: what is there is known to the publisher alone."""
-    payload = Type("result", name="payload")
-    inner = msgspec.structs.replace(view, items={**view.items, **dict.fromkeys(names, payload)})
-    called = {id(each.func) for each in view.body.method_calls}
-    paths = (read.key for name, read in _key_reads(function.body, inner, called) if name == payload.name)
-    return any({".", "["} & set(path.removeprefix("payload.")) for path in paths)
+def _behind_guard(read: KeyRead) -> KeyRead:
+    return msgspec.structs.replace(read, is_optional=True, is_guarded=read.is_guarded or not read.is_optional)
 
 
 def _passed_on(event: str, names: Set[str], view: View) -> Iterator[tuple[ast.Call, Function, str, str, View]]:
@@ -508,35 +492,3 @@ def _call(call: ast.Call, view: View, reads: _Reads, *, is_by_name: bool) -> Cal
 
 def _reads_of(name: str, reads: Mapping[str, list[KeyRead]]) -> tuple[KeyRead, ...]:
     return tuple(sorted(reads.get(name, ()), key=lambda each: (each.span.line, each.span.column)))
-
-
-def reads_of_results(method: Method, view: View) -> Mapping[str, list[KeyRead]]:
-    """Give the keys that a method reads of what other agents give, by the name of the result; `a[].b` leads into a list.
-
-    Attributes count as optional: an object of a class may have more than its fields.
-    """
-    found: dict[str, list[KeyRead]] = {}
-    kept = (getattr(getattr(value, "func", None), "attr", "") for value, _ in view.kept.values())
-    if not {"call", "request", "agent"}.isdisjoint(name for name, _ in view.body.calls) or "agent" in kept:
-        called = {id(each.func) for each in view.body.method_calls}
-        reads = [*_key_reads(method.node.body, view, called)]
-        coped = {(name, each.key) for name, each in reads if each.is_optional}
-        for name, each in reads:
-            found.setdefault(name, []).append(msgspec.structs.replace(each, is_optional=(name, each.key) in coped))
-    return found
-
-
-def _key_reads(nodes: Sequence[ast.AST], view: View, called: Set[int]) -> Iterator[tuple[str, KeyRead]]:
-    for node in nodes:
-        container, key = _keyed(node)
-        is_optional = not isinstance(node, ast.Subscript) or view.body.is_caught(node)
-        if isinstance(node, ast.Attribute) and id(node) not in called:
-            container, key = node.value, ast.copy_location(ast.Constant(node.attr), node)
-        value = evaluate(key, view.scope) if key is not None else None
-        of = infer(container, view) if container is not None and isinstance(value, str) else UNKNOWN
-        if of.kind == "result" and key is not None:
-            path = ".".join(map(str, (*of.values, value))).replace(f".{ITEM}", ITEM)
-            is_stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
-            yield of.name, KeyRead(path, span_of(view.scope.module.path, key), is_optional or is_stored)
-        inner = inside(node.generators, view) if isinstance(node, _COMPREHENSIONS) else view
-        yield from _key_reads(children_of(node), inner, called)

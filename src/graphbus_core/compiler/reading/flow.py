@@ -219,7 +219,7 @@ def _entry(expression: ast.Subscript, view: View, depth: int) -> Type:
     if isinstance(expression.slice, ast.Slice):
         return owner if owner.kind in ("list", "str") else UNKNOWN
     key = evaluate(expression.slice, view.scope)
-    if owner.kind == "list" and key is NOT_CONSTANT and infer(expression.slice, view, depth).kind == "int":
+    if key is NOT_CONSTANT and owner.kind == "list" and infer(expression.slice, view, depth).kind == "int":
         return item_of(owner)
     if owner == DICT and isinstance(key, str):
         known = read_fields(expression.value, view, depth)
