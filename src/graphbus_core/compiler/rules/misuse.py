@@ -177,7 +177,10 @@ def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
 
 _NAMING = frozenset({"connect", "agent", "depends_on", "isinstance", "issubclass", "super", "cast"})
 """What takes a class and makes no object of it with arguments."""
-_NO_BUS = "An agent is given no bus: it publishes with `self.publish(...)`, from `on_start` on."
+_NO_BUS = (
+    "Take the parameter away, here and from `super().__init__()`: an agent is given no bus, and publishes with "
+    "`self.publish(...)` from `on_start` on."
+)
 _NO_ARGUMENTS = (
     "Set it up in `on_start`, give a default, or name a `factory` in [tool.graphbus.runtime] that makes the agents."
 )
