@@ -137,8 +137,6 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
 def _promised_to(handler: Handler) -> list[Type]:
     """What the topics of `@subscribe` say of their payloads; unknown for those that are texts."""
     heard = getattr(handler, "__graphbus_subscriptions__", ())
-    if not isinstance(heard, tuple):
-        return []
     return [UNKNOWN if each.payload is None else type_of(each.payload) for each in heard]
 
 
