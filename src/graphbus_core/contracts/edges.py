@@ -380,7 +380,10 @@ def _doubt(said: Sequence[Said], hearer: Handler | None = None) -> str:
     sent = [each for each in said if not each.publication.is_declared]
     for agent, publication in sent:
         given = _sent(publication)
-        is_promised = any(_fits(wanted, each) and _fits(each, given) for each in declared)
+        broken = next((each for each in declared if not _fits(each, given)), None)
+        if broken is not None:  # a running graph refuses what is not as declared, whatever the handler needs of it
+            return _why(agent.name, publication, broken, given)
+        is_promised = any(_fits(wanted, each) for each in declared)
         if given.kind == "unknown" or not (is_promised or fit_of(wanted, given).verdict == "fits"):
             return _why(agent.name, publication, wanted, given)
     return "" if sent else f"where {said[0].agent.name} publishes it is not known"

@@ -166,3 +166,51 @@ def test_attributes_are_known_where_they_are_declared(tmp_path: Path) -> None:
     assert verdicts("surname")["Desk.find"] == "unknown"
     assert verdicts("name")["Desk.phone"] == "unknown"
     assert verdicts("name")["Desk.name_of"] == "proven"
+
+
+OWN_DECLARATION = """
+import os
+from typing import TypedDict
+from graphbus_core import Topic
+
+class Paid(TypedDict):
+    order_id: str
+    total: float
+
+PAID = Topic("/Order/Paid", Paid)
+
+class Pricing(GraphBusNode):
+    @schema_method(input_schema={}, output_schema={"total": str})
+    def quote(self):
+        return {"total": "b"}
+
+@depends_on(Pricing)
+class Orders(GraphBusNode):
+    def pay(self, total: float):
+        quote = self.call("Pricing", "quote")
+        payload = {"order_id": "1", "total": 1.0}
+        %s
+        self.publish(PAID, %s)
+
+class Bank(GraphBusNode):
+    @subscribe("/Order/Paid")
+    def on_paid(self, event):
+        self.log(event["total"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "payload", "verdict"),
+    [
+        ("pass", '{"order_id": "1", "total": total}', "proven"),
+        ("pass", '{"order_id": "1", "total": os.environ["TOTAL"]}', "unknown"),
+        ("pass", '{"order_id": "1", "total": total, **quote}', "unknown"),
+        ('payload.update(total="x")', "payload", "unknown"),
+    ],
+)
+def test_a_value_that_may_not_be_as_declared_proves_nothing(
+    tmp_path: Path, line: str, payload: str, verdict: str
+) -> None:
+    """Whatever the handler needs: a running graph refuses what contradicts the declaration of its publisher."""
+    found = validated(read(tmp_path, OWN_DECLARATION % (line, payload))).edges
+    assert [edge.verdict for edge in found if edge.kind == "topic"] == [verdict]
