@@ -89,3 +89,32 @@ class Orders(GraphBusNode):
 @pytest.mark.parametrize("text", FLOWS.values(), ids=FLOWS)
 def test_what_is_declared_counts(tmp_path: Path, text: str) -> None:
     assert_marked(tmp_path, DECLARED + text, "GB003", "GB004", "GB006", "GB106", "GB110")
+
+
+HANDED_ON = """
+def shown(quote%s):
+    return quote["amont"]  %s
+
+class Pricing(GraphBusNode):
+    @schema_method(input_schema={}, output_schema={"amount": float})
+    def quote(self):
+        return {"amount": 1.0}
+
+@depends_on("Pricing")
+class Orders(GraphBusNode):
+    def pay(self):
+        %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("annotation", "mark", "line"),
+    [
+        ("", "#! GB111", 'shown(self.call("Pricing", "quote"))'),
+        ("", "#! GB111", 'quote = self.call("Pricing", "quote"); shown(quote=quote)'),
+        (": dict", "#! GB111", 'quote = self.call("Pricing", "quote"); shown(quote)'),
+        ("", "", 'quote = self.call("Pricing", "quote"); shown({**quote, "amont": 2.0})'),
+    ],
+)
+def test_a_result_is_followed_to_who_gets_it(tmp_path: Path, annotation: str, mark: str, line: str) -> None:
+    assert_marked(tmp_path, HANDED_ON % (annotation, mark, line), "GB111")

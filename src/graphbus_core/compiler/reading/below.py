@@ -7,15 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import evaluate
+from graphbus_core.compiler.reading.annotations import evaluate, is_rebound
 from graphbus_core.compiler.reading.bodies import Function
-from graphbus_core.compiler.reading.flow import infer, inside
+from graphbus_core.compiler.reading.flow import function_view, infer, inside
 from graphbus_core.compiler.reading.methods import Method
+from graphbus_core.compiler.reading.modules import FUNCTIONS, Symbol, resolve_through
 from graphbus_core.compiler.reading.syntax import children_of, span_of
 from graphbus_core.compiler.reading.views import View
 from graphbus_core.model.agent import BELOW_UNKNOWN, KeyRead, Parameter
 from graphbus_core.schema.types import ITEM, UNKNOWN, Type, is_vague
 
+_MOST_HOPS = 2
+"""From a method to a function that gets what it has, and on."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
 
@@ -42,7 +45,7 @@ def reads_of_results(method: Method, view: View) -> Mapping[str, list[KeyRead]]:
     kept = (getattr(getattr(value, "func", None), "attr", "") for value, _ in view.kept.values())
     if not {"call", "request", "agent"}.isdisjoint(name for name, _ in view.body.calls) or "agent" in kept:
         called = {id(each.func) for each in view.body.method_calls}
-        reads = [*_key_reads(method.node.body, view, called)]
+        reads = [*_key_reads(method.node.body, view, called), *_handed_on(view)]
         coped = {(name, each.key) for name, each in reads if each.is_optional}
         for name, each in reads:
             found.setdefault(name, []).append(msgspec.structs.replace(each, is_optional=(name, each.key) in coped))
@@ -64,6 +67,30 @@ def _key_reads(nodes: Sequence[ast.AST], view: View, called: Set[int]) -> Iterat
             yield of.name, KeyRead(path, span_of(view.scope.module.path, key), is_optional or is_stored, is_guarded)
         inner = inside(node.generators, view) if isinstance(node, COMPREHENSIONS) else view
         yield from _key_reads(children_of(node), inner, called)
+
+
+def _handed_on(view: View) -> Iterator[tuple[str, KeyRead]]:
+    """The keys of results that are read by functions of the project which get them, where their parameters declare no fields."""
+    body = view.body
+    for call in [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < _MOST_HOPS else ():
+        given: dict[int | str | None, Type] = {place: infer(each, view) for place, each in enumerate(call.args)}
+        given |= {each.arg: infer(each.value, view) for each in call.keywords}
+        results = {place: of for place, of in given.items() if of.kind == "result"}
+        callee = resolve_through(call.func, view.scope) if results else None
+        if isinstance(callee, Symbol) and isinstance(callee.node, FUNCTIONS) and not is_rebound(callee):
+            inner = _with_results(function_view(callee, view), callee.node, results)
+            called = {id(each.func) for each in inner.body.method_calls}
+            yield from _key_reads(callee.node.body, inner, called)
+            yield from _handed_on(inner)
+
+
+def _with_results(view: View, function: Function, results: Mapping[int | str | None, Type]) -> View:
+    """A function as its expressions see it, with results in the place of parameters that do not say what is in them."""
+    arguments = [*function.args.posonlyargs, *function.args.args][bool(view.body.self_name) :]
+    names: dict[int | str | None, str] = dict(enumerate(each.arg for each in arguments))
+    taken = {names.get(place, place): of for place, of in results.items()}
+    vague = {name: taken[name] for name, of in view.parameters.items() if name in taken and is_vague(of)}
+    return msgspec.structs.replace(view, parameters={**view.parameters, **vague})
 
 
 # --- what is in a payload ----------------------------------------------------------------------
