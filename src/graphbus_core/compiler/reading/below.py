@@ -17,7 +17,7 @@ from graphbus_core.compiler.reading.views import View
 from graphbus_core.model.agent import BELOW_UNKNOWN, KeyRead, Parameter
 from graphbus_core.schema.types import ITEM, UNKNOWN, Type, is_vague
 
-_MOST_HOPS = 2
+MOST_HOPS = 2
 """From a method to a function that gets what it has, and on."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
@@ -72,7 +72,7 @@ def _key_reads(nodes: Sequence[ast.AST], view: View, called: Set[int]) -> Iterat
 def _handed_on(view: View) -> Iterator[tuple[str, KeyRead]]:
     """The keys of results that are read by functions of the project which get them, where their parameters declare no fields."""
     body = view.body
-    for call in [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < _MOST_HOPS else ():
+    for call in [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < MOST_HOPS else ():
         given: dict[int | str | None, Type] = {place: infer(each, view) for place, each in enumerate(call.args)}
         given |= {each.arg: infer(each.value, view) for each in call.keywords}
         results = {place: of for place, of in given.items() if of.kind == "result"}

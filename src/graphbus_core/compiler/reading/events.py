@@ -16,7 +16,7 @@ from graphbus_core.compiler.reading.annotations import (
     text_of,
     written,
 )
-from graphbus_core.compiler.reading.below import COMPREHENSIONS, PAYLOAD, keyed, paths_below, reads_more
+from graphbus_core.compiler.reading.below import COMPREHENSIONS, MOST_HOPS, PAYLOAD, keyed, paths_below, reads_more
 from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root, reaches_end
 from graphbus_core.compiler.reading.flow import function_view, infer, read_fields, variants
 from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments
@@ -156,8 +156,6 @@ def _stored(node: ast.AST) -> set[str]:
     return {each.id for each in below if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
 
 
-_MOST_HOPS = 2
-"""From a handler to the function that it hands its event on to."""
 _SUBSCRIBE = "graphbus_core.subscribe"
 PUBLISHES = "graphbus_core.publishes"
 _POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s", "concurrency": "concurrency"}
@@ -292,7 +290,7 @@ def _behind_guard(read: KeyRead) -> KeyRead:
 def _passed_on(event: str, names: Set[str], view: View) -> Iterator[tuple[ast.Call, Function, str, str, View]]:
     """The functions of the project that an event or payload is handed on to, alone, with its name there."""
     body = view.body
-    calls = [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < _MOST_HOPS else []
+    calls = [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < MOST_HOPS else []
     for call in calls:
         given = {
             each.id: place for place, each in enumerate(call.args) if isinstance(each, ast.Name) and each.id in names
