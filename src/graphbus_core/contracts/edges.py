@@ -39,6 +39,7 @@ _EVENTS: frozenset[_EdgeKind] = frozenset({"topic", "request"})
 _ABOUT: Mapping[str, frozenset[_EdgeKind]] = {
     **dict.fromkeys(("GB001", "GB002", "GB004", "GB005", "GB006", "GB310", "GB311"), _EVENTS),
     **dict.fromkeys(("GB003", "GB110", "GB111"), _EVENTS | {"call"}),
+    **dict.fromkeys(("GB314", "GB316"), _EVENTS | {"call"}),
     **dict.fromkeys(("GB010", "GB011"), frozenset({"call", "depends_on"})),
     **dict.fromkeys(("GB101", "GB102", "GB103", "GB104", "GB105", "GB106"), frozenset({"method"})),
 }

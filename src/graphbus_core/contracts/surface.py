@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Subscription, Topic
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.topics import is_pattern, matches
@@ -32,7 +34,10 @@ class Handler(NamedTuple):
     def wanted(self) -> Type:
         """What it needs as a type: a record, or what it declares that is no mapping of known fields."""
         is_read = self.subscription.shape == "fields" or self.subscription.payload.kind in _READ_BY_KEY
-        return Type("record", fields=self.needs.fields) if is_read else self.subscription.payload
+        if is_read:
+            return Type("record", fields=self.needs.fields)
+        payload = self.subscription.payload
+        return replace(payload, fields=self.needs.fields) if payload.kind == "record" else payload
 
     @property
     def method(self) -> MethodSpec | None:

@@ -140,11 +140,19 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
 
     @property
     def declared(self) -> Schema | None:
-        """What the handler says that it takes of a payload: its parameters, or the fields of its class; None: nothing is said."""
+        """What the handler says that it takes of a payload: its parameters, or the fields of its class; None: nothing is said.
+
+        A field that the class may lack, and that is read without a guard, is required.
+        """
         if self.shape == "fields":
             named = [each for each in self.fields if each.kind in ("positional", "keyword_only")]
             return Schema(tuple(Field(each.name, each.type, not each.has_default) for each in named))
-        return Schema(self.payload.fields) if self.payload.kind == "record" else None
+        if self.payload.kind != "record":
+            return None
+        needed = {read.key for read in self.reads if not read.is_optional}
+        return Schema(
+            tuple(Field(each.name, each.type, each.required or each.name in needed) for each in self.payload.fields)
+        )
 
     @property
     def wanted(self) -> Type:

@@ -214,3 +214,72 @@ def test_a_value_that_may_not_be_as_declared_proves_nothing(
     """Whatever the handler needs: a running graph refuses what contradicts the declaration of its publisher."""
     found = validated(read(tmp_path, OWN_DECLARATION % (line, payload))).edges
     assert [edge.verdict for edge in found if edge.kind == "topic"] == [verdict]
+
+
+CALLED_BY_POSITION = """
+class Pricing(GraphBusNode):
+    @schema_method
+    def quote(self, sku: str, number: int = 1) -> str:
+        return sku
+
+@depends_on(Pricing)
+class Orders(GraphBusNode):
+    %sdef pay(self):
+        quote = self.agent(Pricing).quote(%s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict"),
+    [
+        ('"mug", 2', "proven"),
+        ('"mug", number=2', "proven"),
+        ('"mug", 2, 3', "broken"),
+        ('"mug", sku="cup"', "broken"),
+        ('2, "mug"', "broken"),
+    ],
+)
+def test_arguments_by_position_are_those_of_the_method(tmp_path: Path, arguments: str, verdict: str) -> None:
+    found = validated(read(tmp_path, CALLED_BY_POSITION % ("", arguments))).edges
+    assert [edge.verdict for edge in found if edge.kind == "call"] == [verdict]
+
+
+def test_a_call_whose_answer_is_not_awaited_is_broken(tmp_path: Path) -> None:
+    found = validated(
+        read(tmp_path, CALLED_BY_POSITION % ("async ", '"mug"') + "        self.log(quote.upper())\n")
+    ).edges
+    assert [(edge.verdict, edge.findings[0].code) for edge in found if edge.kind == "call"] == [("broken", "GB314")]
+
+
+MAY_BE_MISSING = """
+from typing import NotRequired, TypedDict
+from graphbus_core import Topic
+
+class Paid(TypedDict):
+    order_id: str
+    total: NotRequired[float]
+
+PAID = Topic("/Order/Paid", Paid)
+
+class Orders(GraphBusNode):
+    def pay(self):
+        self.publish(PAID, {"order_id": "1"})
+
+class Bank(GraphBusNode):
+    @subscribe(PAID)
+    def on_paid(self, paid: Paid):
+        %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ('self.log(paid["order_id"], paid.get("total"))', "proven"),
+        ('self.log(paid["total"] if "total" in paid else 0)', "proven"),
+        ('self.log(paid["total"])', "broken"),
+    ],
+)
+def test_what_a_class_may_lack_is_needed_where_it_is_read(tmp_path: Path, line: str, verdict: str) -> None:
+    found = validated(read(tmp_path, MAY_BE_MISSING % line)).edges
+    assert [edge.verdict for edge in found] == [verdict]

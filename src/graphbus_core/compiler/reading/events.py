@@ -243,6 +243,10 @@ def _reads(
         return (), not reads_more(parameters, function, view)
     if shape == "nothing":
         return (), True
+    if shape == "typed":  # what the class demands is known; what it leaves open may be demanded here
+        optional = {field.name for field in parameters[0].type.fields if not field.required}
+        reads = _keys("", parameters[0].name, function, view)[0] if optional else ()
+        return tuple(each for each in reads if each.key in optional and not each.is_optional), False
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
     return _keys(event, payload, function, view)

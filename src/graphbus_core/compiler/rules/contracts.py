@@ -239,7 +239,13 @@ def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str
     for field in unknown:
         if field not in renamed.values():
             hint = did_you_mean(field, wanted.names).strip() or f"It takes {wanted}."
-            yield f"{name} {field!r}, which it does not take", hint, ""
+            if (
+                field.isdecimal()
+            ):  # of those by position, which have the names of parameters where there are any for them
+                what = f"an argument at place {int(field) + 1}, which it does not take, or which is named as well"
+            else:
+                what = f"{field!r}, which it does not take"
+            yield f"{name} {what}", hint, ""
     for each in wanted.fields:
         reason = _misfit(each.type, each.name, call.arguments)
         if reason:

@@ -110,7 +110,9 @@ class Results:
     def _call(self, call: Call) -> Call:
         schema = self._schema(call.arguments) or Schema(is_open=True)
         spec = self.method(f"{call.agent}.{call.method}") if call.agent else None
-        names = dict(enumerate(each.name for each in spec.parameters)) if spec else {}
+        named = {each.name for each in schema.fields}
+        # what is given twice keeps its number, as what is too much does: no method takes it
+        names = {at: each.name for at, each in enumerate(spec.parameters) if each.name not in named} if spec else {}
         fields = tuple(
             replace(each, name=names.get(int(each.name), each.name)) if each.name.isdecimal() else each
             for each in schema.fields
