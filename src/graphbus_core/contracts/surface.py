@@ -184,7 +184,8 @@ def _needs_of(subscription: Subscription) -> tuple[Schema, bool]:
         return Schema(), True
     declared = subscription.declared
     if declared is not None:
-        return declared, True
+        takes_more = any(each.kind == "var_keyword" for each in subscription.fields)
+        return declared, subscription.reads_all_known or not takes_more
     if subscription.payload.kind not in _READ_BY_KEY:
         return Schema(), True
     keys: dict[str, bool] = {}

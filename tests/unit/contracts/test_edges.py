@@ -144,6 +144,8 @@ def test_what_may_not_be_there_is_unknown(tmp_path: Path, line: str) -> None:
 def test_what_is_read_of_a_parameter_without_fields_is_unknown(tmp_path: Path) -> None:
     assert _verdict_of_handler(tmp_path, "patient: dict, ward: str", 'self.log(patient["surname"])') == "unknown"
     assert _verdict_of_handler(tmp_path, "patient: dict, ward: str", "self.log(ward)") == "proven"
+    assert _verdict_of_handler(tmp_path, "ward: str, **rest", 'self.log(ward, rest["surname"])') == "unknown"
+    assert _verdict_of_handler(tmp_path, "ward: str, **rest", "self.log(ward)") == "proven"
 
 
 def test_attributes_are_known_where_they_are_declared(tmp_path: Path) -> None:
