@@ -19,7 +19,7 @@ from graphbus_core import settings
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.contracts.edges import Edge, validate
+from graphbus_core.contracts.edges import ContractEdge, validate_contracts
 from graphbus_core.model.config import BuildConfig
 from tests.natural.collection import Defect, correct_projects, defects
 from tests.project_files import write_project
@@ -44,9 +44,9 @@ class Said(NamedTuple):
     """
 
     alarms: Mapping[tuple[str, ...], str]
-    edges: tuple[Edge, ...]
+    edges: tuple[ContractEdge, ...]
 
-    def about(self, words: Collection[str]) -> list[Edge]:
+    def about(self, words: Collection[str]) -> list[ContractEdge]:
         """Give the edges that are known by these words."""
         return [each for each in self.edges if set(words) <= {each.source, each.topic, each.target}]
 
@@ -107,7 +107,7 @@ def _said(root: Path, files: Mapping[str, str]) -> Said:
     findings = rules.check(project)
     alarms = {(each.code, each.agent, each.message): each.code for each in findings if each.severity != "info"}
     errors = {(each.code, str(each)): each.code for each in project.errors if each.code not in rules.COVERED_ERRORS}
-    return Said({**alarms, **errors}, validate(Wiring(project), findings).edges)
+    return Said({**alarms, **errors}, validate_contracts(Wiring(project), findings).edges)
 
 
 def _mypy(root: Path) -> dict[str, set[str]]:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.reading.syntax import SourceFile
+from graphbus_core.compiler.reading.syntax import ModuleSource
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.contracts.changes import differences
-from graphbus_core.contracts.compare import compare
-from graphbus_core.contracts.edges import Validation, validate
+from graphbus_core.contracts.changes import schema_differences
+from graphbus_core.contracts.compare import compare_surfaces
+from graphbus_core.contracts.edges import ContractValidation, validate_contracts
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import (
@@ -163,7 +163,7 @@ def test_a_compatible_change_refuses_no_value_that_was_fine_before(
 ) -> None:
     before, after = pair
     is_closed = is_closed and side == "input"
-    if any(each.is_breaking for each in differences(before, after, side, is_closed=is_closed)):
+    if any(each.is_breaking for each in schema_differences(before, after, side, is_closed=is_closed)):
         return
     takes, gives = (after, before) if side == "input" else (before, after)
     check = partial(problems_of, takes, is_closed=is_closed)
@@ -174,7 +174,7 @@ def test_a_compatible_change_refuses_no_value_that_was_fine_before(
 
 @given(SCHEMAS, st.sampled_from(["input", "output"]), st.booleans())
 def test_a_schema_does_not_differ_from_itself(schema: Schema, side: Side, is_closed: bool) -> None:
-    assert differences(schema, schema, side, is_closed=is_closed) == ()
+    assert schema_differences(schema, schema, side, is_closed=is_closed) == ()
 
 
 # --- whole graphs ------------------------------------------------------------------------------
@@ -222,16 +222,16 @@ class Recorded:
         self.local_findings: tuple[Finding, ...] = ()
         self.digests: dict[str, str] = {}
 
-    def source(self, path: str) -> SourceFile:
-        return SourceFile(path, "", b"")
+    def source(self, path: str) -> ModuleSource:
+        return ModuleSource(path, "", b"")
 
     def ignores(self, _path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
         return ()
 
 
-def validated(artifacts: BuildArtifacts) -> Validation:
+def validated(artifacts: BuildArtifacts) -> ContractValidation:
     evidence = Recorded(artifacts)
-    return validate(Wiring(evidence), rules.check(evidence, has_text=False))
+    return validate_contracts(Wiring(evidence), rules.check(evidence, has_text=False))
 
 
 @pytest.mark.slow
@@ -245,11 +245,11 @@ def test_unless_a_change_is_called_breaking_every_edge_that_held_still_holds(
         event[1] if which & 1 else event[0], event[2] if which & 2 else event[0],
         call[1], call[0],
     )  # fmt: skip
-    if not validated(old).holds:
+    if not validated(old).is_clean:
         return
-    changes = compare(Surface.of(old), Surface.of(new))
+    changes = compare_surfaces(Surface.of(old), Surface.of(new))
     if not any(change.effect == "breaking" for change in changes):
-        assert validated(new).holds
+        assert validated(new).is_clean
     certain = {broken.agent for change in changes for broken in change.breaks if broken.is_certain}
     broken = {edge.kind for edge in validated(new).edges if edge.verdict == "broken"}
     assert not certain or broken
@@ -258,4 +258,4 @@ def test_unless_a_change_is_called_breaking_every_edge_that_held_still_holds(
 @given(SCHEMAS, SCHEMAS)
 def test_a_graph_does_not_differ_from_itself(says: Schema, takes: Schema) -> None:
     artifacts = graph(says, says, takes, takes)
-    assert compare(Surface.of(artifacts), Surface.of(artifacts)) == ()
+    assert compare_surfaces(Surface.of(artifacts), Surface.of(artifacts)) == ()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.contracts.documents import Classes, Part, payload, sides
+from graphbus_core.contracts.documents import Classes, DocumentPart, method_parts, payload_part
 from graphbus_core.schema.json_schema import Dialect
 from graphbus_core.schema.types import ANY, BOOL, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 from graphbus_core.schema.validation import problems_of
@@ -103,7 +103,7 @@ VALIDATORS: dict[Dialect, Any] = {
 }
 
 
-def validator_of(part: Part, dialect: Dialect) -> Any:
+def validator_of(part: DocumentPart, dialect: Dialect) -> Any:
     classes = Classes([part], "#/$defs/", dialect)
     written = part.written(classes.writer)
     document = {"allOf": [written], "$defs": classes.needed()}
@@ -118,12 +118,12 @@ def test_an_exported_schema_accepts_what_a_running_graph_accepts(
     schema: Schema, data: st.DataObject, dialect: Dialect
 ) -> None:
     value = data.draw(st.one_of(VALUES, object_of(schema.fields)))
-    arguments, result = sides("A.m", schema, schema)
+    arguments, result = method_parts("A.m", schema, schema)
     is_nothing = value is None and not schema.fields
     told = {
         arguments: not problems_of(schema, value, is_closed=True),
         result: is_nothing or not problems_of(schema, value),
-        payload("/A", schema): not problems_of(schema, {} if value is None else value),
+        payload_part("/A", schema): not problems_of(schema, {} if value is None else value),
     }
     for part, is_accepted in told.items():
         assert validator_of(part, dialect).is_valid(value) == is_accepted, part.name
@@ -149,7 +149,7 @@ SMALL_VALUES: list[Any] = [
 @pytest.mark.parametrize("dialect", VALIDATORS)
 def test_small_types_and_small_values_agree_one_and_all(wanted: Type, dialect: Dialect) -> None:
     schema = Schema((Field("f", wanted),))
-    validator = validator_of(payload("/A", schema), dialect)
+    validator = validator_of(payload_part("/A", schema), dialect)
     for value in SMALL_VALUES:
         assert validator.is_valid({"f": value}) == (not problems_of(schema, {"f": value})), value
 
@@ -166,5 +166,5 @@ def test_small_types_and_small_values_agree_one_and_all(wanted: Type, dialect: D
 )
 def test_what_json_cannot_say_is_known(wanted: Type, value: object, is_valid: bool, is_accepted: bool) -> None:
     schema = Schema((Field("a", wanted),))
-    assert validator_of(payload("/A", schema), "2020-12").is_valid({"a": value}) is is_valid
+    assert validator_of(payload_part("/A", schema), "2020-12").is_valid({"a": value}) is is_valid
     assert (not problems_of(schema, {"a": value})) is is_accepted

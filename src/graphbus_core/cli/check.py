@@ -15,7 +15,7 @@ from graphbus_core.cli import console, formats
 from graphbus_core.compiler import rules, stages
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.contracts.edges import validate
+from graphbus_core.contracts.edges import validate_contracts
 from graphbus_core.errors import BuildError, EditError, GraphBusError, Place, UsageError, raise_all
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Fix
@@ -78,7 +78,7 @@ def _codes(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
-    rules.selected(wanted.select, wanted.ignore)  # refuses what is no code before anything is read
+    rules.selected_codes(wanted.select, wanted.ignore)  # refuses what is no code before anything is read
     if wanted.diff and wanted.form in ("sarif", "github"):
         raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
     config = settings.resolve_build(BuildConfig(paths=tuple(map(_to_read, paths))))
@@ -158,8 +158,8 @@ def _report(mended: _Mended, wanted: Wanted, only: Collection[str] | None) -> fo
     every = rules.check(project, has_text=False, wiring=wiring) if is_partial else found
     errors = _uncovered(project)
     return formats.Report(
-        edges=validate(wiring, every).within(only),
-        unread=tuple(each for each in wiring.unread if only is None or each.path in only),
+        edges=validate_contracts(wiring, every).within(only),
+        unread=tuple(each for each in wiring.computed_topics if only is None or each.path in only),
         findings=tuple(each for each in found if only is None or each.span.path in only),
         errors=tuple(each for each in errors if only is None or each.where is None or each.where.path in only),
         root=project.config.root,

@@ -26,8 +26,7 @@ from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.contracts import compare, versions
-from graphbus_core.contracts.edges import Validation
-from graphbus_core.contracts.edges import validate as validate_edges
+from graphbus_core.contracts.edges import ContractValidation, validate_contracts
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.editing.git import Repository, repository_of, tree_at
 from graphbus_core.errors import (
@@ -138,7 +137,7 @@ def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...],
         raise _refusal("There is nothing to compare with: give --against.", "validate")
     paths = _roots_of(paths[0]) if len(paths) == 1 and _is_artifacts(paths[0]) else paths
     project = _read(paths)
-    validation = validate_edges(Wiring(project), rules.check(project))
+    validation = validate_contracts(Wiring(project), rules.check(project))
     old = _read_revision(against, paths, is_merge_base=True) if against else None
     new = _state("the working tree", project, project.config.root)
     comparison = _compared(old, new, **wished) if old else None
@@ -195,8 +194,8 @@ def _compared(
     old: _State, new: _State, *, current: str, allow_breaking: bool, allow_announced: bool, check_version: bool
 ) -> Comparison:
     """Compare two states; the version of the old one counts, unless another is given."""
-    changes = compare.compare(old.surface, new.surface)
-    suggestion = versions.suggest(changes, current or old.version, new.version)
+    changes = compare.compare_surfaces(old.surface, new.surface)
+    suggestion = versions.suggest_version(changes, current or old.version, new.version)
     return Comparison(
         old.label,
         new.label,
@@ -212,14 +211,14 @@ def _compared(
 def _show(
     comparison: Comparison | None,
     form: str,
-    validation: Validation | None = None,
+    validation: ContractValidation | None = None,
     root: str = "",
     errors: Sequence[GraphBusError] = (),
     *,
     only_unknown: bool = False,
 ) -> int:
     """Write what was found, and give the exit status."""
-    shown = validation.of("unknown") if validation and only_unknown else validation
+    shown = validation.with_verdict("unknown") if validation and only_unknown else validation
     if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
         raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
     if form == "json":
@@ -228,7 +227,7 @@ def _show(
         for error in errors:
             console.error(error)
         console.out_all(_FORMS[form](comparison, shown, root))
-    is_broken = bool(errors) or (validation is not None and not validation.holds)
+    is_broken = bool(errors) or (validation is not None and not validation.is_clean)
     return _FAILED if is_broken or (comparison and comparison.fails) else 0
 
 
@@ -424,12 +423,12 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
         serve = project.config.settings.runtime.serve
         info, artifacts = settings.project_info(project.config.root), describe(project, History())
     if is_split:
-        return documents.single(artifacts)
+        return documents.single_schemas(artifacts)
     if form == "openapi":
         from graphbus_core.hosting.serving import openapi
 
         return {form: openapi.document(artifacts, info, wait_limit_s=serve.call_timeout_s)}
-    return {form: (documents.asyncapi if form == "asyncapi" else documents.bundle)(artifacts, info)}
+    return {form: (documents.asyncapi_document if form == "asyncapi" else documents.bundle_schemas)(artifacts, info)}
 
 
 def _rendered(document: Mapping[str, Any], *, as_yaml: bool) -> str:

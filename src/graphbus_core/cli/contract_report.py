@@ -11,8 +11,8 @@ import click
 from graphbus_core.cli import console
 from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.cli.formats import Remark, as_github
-from graphbus_core.contracts.changes import Broken, Change, Effect
-from graphbus_core.contracts.edges import VERDICTS, Edge, Validation, Verdict
+from graphbus_core.contracts.changes import Broken, ContractChange, Effect
+from graphbus_core.contracts.edges import VERDICTS, ContractEdge, ContractValidation, Verdict
 from graphbus_core.contracts.versions import Suggestion
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
@@ -43,14 +43,14 @@ class Comparison(NamedTuple):
 
     old: str
     new: str
-    changes: tuple[Change, ...]
+    changes: tuple[ContractChange, ...]
     suggestion: Suggestion
     root: str = ""
     is_allowed: bool = False
     may_announce: bool = False
     checks_version: bool = False
 
-    def of(self, effect: Effect) -> tuple[Change, ...]:
+    def of(self, effect: Effect) -> tuple[ContractChange, ...]:
         """The changes of one effect."""
         return tuple(change for change in self.changes if change.effect == effect)
 
@@ -78,7 +78,7 @@ class Comparison(NamedTuple):
 # --- text -------------------------------------------------------------------------------------
 
 
-def as_text(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+def as_text(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
     """Edges, those that hold left out if there are changes to show; then the changes, and what they mean for the version."""
     if validation:
         lines = [*_edge_lines(validation, root, only_open=comparison is not None)]
@@ -89,7 +89,7 @@ def as_text(comparison: Comparison | None, validation: Validation | None, root: 
         yield from _change_lines(comparison)
 
 
-def as_markdown(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+def as_markdown(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
     """The same for a comment of a pull request: as code, so that nothing in it becomes markup."""
     text = click.unstyle("\n".join(as_text(comparison, validation, root)))
     fence = "```"
@@ -98,12 +98,12 @@ def as_markdown(comparison: Comparison | None, validation: Validation | None, ro
     yield from ("### Contracts", "", f"{fence}text", text, fence)
 
 
-def _edge_title(edge: Edge) -> str:
+def _edge_title(edge: ContractEdge) -> str:
     """`Pricing → /Price/Set → Board.on_price`, for a method its name."""
     return " → ".join(filter(None, (edge.source, edge.topic, edge.target))) if edge.kind != "method" else edge.target
 
 
-def _edge_lines(validation: Validation, root: str, *, only_open: bool) -> Iterator[str]:
+def _edge_lines(validation: ContractValidation, root: str, *, only_open: bool) -> Iterator[str]:
     """A line for each edge; below one that does not fit, what was found; with `only_open` none for those that fit."""
     shown = [edge for edge in validation.edges if not (only_open and edge.verdict == "proven")]
     width = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
@@ -126,9 +126,9 @@ def _finding_lines(finding: Finding, root: str) -> Iterator[str]:
         yield f"      {paint('help:', 'name')} {plain(finding.hint)}"
 
 
-def _edge_summary(validation: Validation) -> str:
+def _edge_summary(validation: ContractValidation) -> str:
     """`41 edges: 38 proven, 3 unknown`."""
-    mark = paint(*_MARKS["proven" if validation.holds else "broken"])
+    mark = paint(*_MARKS["proven" if validation.is_clean else "broken"])
     return f"{mark} {validation.summary}."
 
 
@@ -148,7 +148,7 @@ def _change_lines(comparison: Comparison) -> Iterator[str]:
         yield comparison.way_out
 
 
-def _lines_of(change: Change, root: str) -> Iterator[str]:
+def _lines_of(change: ContractChange, root: str) -> Iterator[str]:
     is_clause = change.kind.startswith(("field", "schema", "type"))
     title = f"{paint(plain(change.title), 'strong')} " if is_clause else ""
     doubt = "" if change.is_certain else paint(" (not certain)", "warn")
@@ -162,7 +162,7 @@ def _lines_of(change: Change, root: str) -> Iterator[str]:
         yield "    breaks nobody: nothing in the graph needs it as it was"
 
 
-def _outside(change: Change) -> str:
+def _outside(change: ContractChange) -> str:
     """Who may rely on it besides the agents of the graph."""
     is_topic = change.place.startswith("/")
     return f"breaks outside: {'external_topics names it' if is_topic else 'it can be called over HTTP and from Python'}"
@@ -195,7 +195,7 @@ def _place(span: SourceSpan, root: str) -> str:
 
 
 def document(
-    comparison: Comparison | None, validation: Validation | None, root: str, errors: Sequence[GraphBusError]
+    comparison: Comparison | None, validation: ContractValidation | None, root: str, errors: Sequence[GraphBusError]
 ) -> dict[str, Any]:
     """All edges with their verdicts and all changes; paths are relative to the project root, lines count from 1."""
     changes = _changes_document(comparison) if comparison else None
@@ -242,7 +242,7 @@ def _changes_document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change(change: ContractChange) -> dict[str, Any]:
     names = ("kind", "effect", "place", "part", "field", "before", "after", "why", "is_certain")
     state = "new" if change.is_new_place else "old"
     return {
@@ -259,7 +259,7 @@ def _change(change: Change) -> dict[str, Any]:
 # --- GitHub -----------------------------------------------------------------------------------
 
 
-def for_github(comparison: Comparison | None, validation: Validation | None, root: str) -> Iterator[str]:
+def for_github(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
     """Annotations for the lines of a pull request; each finding once, with the first edge that it concerns."""
     found = [(_edge_title(edge), each) for edge in validation.edges for each in edge.findings] if validation else []
     found += [("", each) for each in validation.others] if validation else []

@@ -17,7 +17,7 @@ from graphbus_core import __version__
 from graphbus_core.cli import console
 from graphbus_core.cli.console import counted, paint, plain
 from graphbus_core.compiler.rules import REGISTER
-from graphbus_core.contracts.edges import VERDICTS, Validation
+from graphbus_core.contracts.edges import VERDICTS, ContractValidation
 from graphbus_core.errors import GraphBusError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.digests import sha256_hex
@@ -69,7 +69,7 @@ class Report(msgspec.Struct, frozen=True):
     files: int = 0
     agents: int = 0
     only: tuple[str, ...] = ()
-    edges: Validation = Validation(())
+    edges: ContractValidation = ContractValidation(())
     unread: tuple[SourceSpan, ...] = ()
 
     def count(self, severity: str) -> int:

@@ -20,7 +20,7 @@ from graphbus_core.compiler.discover import ModuleFile, ModuleIndex, discover_mo
 from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_graph, compute_order, find_wrong_ends
 from graphbus_core.compiler.reading.facts import Facts, FactsReader, FileFacts
 from graphbus_core.compiler.reading.imports import Needed, imported_names, needed_by
-from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
+from graphbus_core.compiler.reading.syntax import Ignores, ModuleSource
 from graphbus_core.compiler.rules.misuse import check_file
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.errors import ArtifactError, BuildError, Place, raise_all
@@ -158,7 +158,7 @@ class _ImportsOutside:
     def _parse(self, path: str, data: bytes) -> tuple[str, ...]:
         module = module_name(path, find_import_root(self._root, os.path.dirname(path)))
         try:
-            source = SourceFile(path, module, data)
+            source = ModuleSource(path, module, data)
             return imported_names(source, source.parse())
         except BuildError:
             return ()
@@ -243,7 +243,7 @@ class Project:
         self._overlay = overlay
         self._data = data
         self._look = look
-        self._sources: dict[str, SourceFile] = {}
+        self._sources: dict[str, ModuleSource] = {}
         found = [agent for entry in facts.values() for agent in entry.agents]
         self.graph: AgentGraph = build_graph(found, config.settings.external_topics)
         self.order: ActivationOrder = compute_order(self.graph)
@@ -387,7 +387,7 @@ class Project:
         """What gives the bytes of a file of this project by its path, whether it is part of the index or not."""
         return DiskReader(self.config, {**self._data, **self._overlay})
 
-    def source(self, path: str) -> SourceFile:
+    def source(self, path: str) -> ModuleSource:
         """Give a file of the project.
 
         Raises:
@@ -399,7 +399,7 @@ class Project:
             if data is None:
                 data = DiskReader(self.config, self._overlay)(path)
             import_root = find_import_root(self.index.root, os.path.dirname(path))
-            found = self._sources[path] = SourceFile(path, module_name(path, import_root), data)
+            found = self._sources[path] = ModuleSource(path, module_name(path, import_root), data)
         return found
 
     def span_text(self, span: SourceSpan) -> str:

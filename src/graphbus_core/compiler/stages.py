@@ -13,7 +13,7 @@ import msgspec
 from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.project import Project
-from graphbus_core.compiler.reading.syntax import SourceFile
+from graphbus_core.compiler.reading.syntax import ModuleSource
 from graphbus_core.compiler.rules import check
 from graphbus_core.errors import ArtifactError, BuildError
 from graphbus_core.model.agent import AgentDefinition
@@ -172,7 +172,7 @@ class NodeClasses(msgspec.Struct, frozen=True):
 class Sources(msgspec.Struct, frozen=True):
     """Relative path -> source of each file with an agent in it."""
 
-    files: Mapping[str, SourceFile]
+    files: Mapping[str, ModuleSource]
 
 
 class AgentDefinitions(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What is different between two states of a graph: a `Change`, and the changes between two schemas, field by field.
+"""What is different between two states of a graph: a `ContractChange`, and the changes between two schemas, field by field.
 
 side "input": others give these fields and the contract takes them: it may take more, never less
 side "output": the contract gives them and others take them: it may give more fields, and no new values in an old one
@@ -57,7 +57,7 @@ class Broken(NamedTuple):
     is_certain: bool = True
 
 
-class Change(NamedTuple):
+class ContractChange(NamedTuple):
     """One thing that is different; a row of `graphbus contract diff`.
 
     Attributes:
@@ -153,14 +153,16 @@ class _Level(NamedTuple):
 
     def differs(
         self, kind: ChangeKind, name: str = "", condition: str = "", before: str = "", after: str = ""
-    ) -> Change:
+    ) -> ContractChange:
         """The difference of a field here, or of all fields, as the table has it."""
         why, effect = _EFFECTS[kind, self.side, condition]
-        found = Change(kind, "", why, is_breaking=effect == "breaking", is_certain=effect != "doubtful")
+        found = ContractChange(kind, "", why, is_breaking=effect == "breaking", is_certain=effect != "doubtful")
         return found._replace(before=before, after=after, field=self.at(name) if name else "", name=self.top or name)
 
 
-def differences(before: Schema, after: Schema, side: Side, *, is_closed: bool = False) -> tuple[Change, ...]:
+def schema_differences(
+    before: Schema, after: Schema, side: Side, *, is_closed: bool = False
+) -> tuple[ContractChange, ...]:
     """Give what differs, in the order of the old schema, then what is new.
 
     Args:
@@ -173,12 +175,12 @@ def differences(before: Schema, after: Schema, side: Side, *, is_closed: bool = 
     return (*_openness(level), *_fields(before.fields, after.fields, level))
 
 
-def type_differences(before: Type, after: Type, side: Side, path: str) -> tuple[Change, ...]:
+def type_differences(before: Type, after: Type, side: Side, path: str) -> tuple[ContractChange, ...]:
     """The same for two types, e.g. of what a handler answers."""
     return tuple(_types(before, after, _Level(side, path, path)))
 
 
-def _openness(level: _Level) -> Iterator[Change]:
+def _openness(level: _Level) -> Iterator[ContractChange]:
     if level.is_open and not level.was_open:
         yield level.differs("fields-opened", after="...")
     elif level.was_open and not level.is_open:
@@ -186,7 +188,7 @@ def _openness(level: _Level) -> Iterator[Change]:
         yield level.differs("fields-closed", condition=condition, before="...")
 
 
-def _fields(before: Sequence[Field], after: Sequence[Field], level: _Level) -> Iterator[Change]:
+def _fields(before: Sequence[Field], after: Sequence[Field], level: _Level) -> Iterator[ContractChange]:
     old, new = {field.name: field for field in before}, {field.name: field for field in after}
     for name, field in old.items():
         if name in new:
@@ -211,7 +213,7 @@ def _when_added(field: Field, level: _Level) -> str:
     return "required" if field.required else "optional, was open" if level.was_open else "optional"
 
 
-def _kept(was: Field, now: Field, level: _Level) -> Iterator[Change]:
+def _kept(was: Field, now: Field, level: _Level) -> Iterator[ContractChange]:
     if was.required != now.required:
         yield level.differs("field-required" if now.required else "field-optional", now.name)
     yield from _types(was.type, now.type, _Level(level.side, level.at(was.name), level.top or was.name))
@@ -220,7 +222,7 @@ def _kept(was: Field, now: Field, level: _Level) -> Iterator[Change]:
 # --- types ---------------------------------------------------------------------------------
 
 
-def _types(before: Type, after: Type, level: _Level) -> Iterator[Change]:
+def _types(before: Type, after: Type, level: _Level) -> Iterator[ContractChange]:
     if is_same(before, after):
         return
     if before.kind == after.kind == "record":
@@ -252,7 +254,7 @@ _DIRECTIONS: Mapping[tuple[Side, bool], str] = {
 }
 
 
-def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
+def _whole(before: Type, after: Type, level: _Level) -> Iterator[ContractChange]:
     """Two types that are compared as sets of values."""
     takes, sent = (after, before) if level.side == "input" else (before, after)
     fit = fit_of(takes, sent)
@@ -262,5 +264,7 @@ def _whole(before: Type, after: Type, level: _Level) -> Iterator[Change]:
     is_breaking = fit.verdict != "fits" and not fit.lacks_type
     why = f"was {before}, is {after} now"
     why += f": it {_DIRECTIONS[level.side, is_breaking]}" if is_known or is_breaking else "; one of them is not known"
-    found = Change("type-changed", "", why, field=level.path, name=level.top, before=str(before), after=str(after))
+    found = ContractChange(
+        "type-changed", "", why, field=level.path, name=level.top, before=str(before), after=str(after)
+    )
     yield found._replace(is_breaking=is_breaking, is_certain=is_breaking or is_known)

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from graphbus_core.contracts.changes import Broken, Change, differences, type_differences
-from graphbus_core.contracts.surface import Handler, Said, Surface, answer_of, merged
+from graphbus_core.compiler.rules.wiring import AgentPublication
+from graphbus_core.contracts.changes import Broken, ContractChange, schema_differences, type_differences
+from graphbus_core.contracts.surface import Surface, TopicHandler, answer_of, merge_schemas
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
 from graphbus_core.schema.compatibility import Side, why_not
 from graphbus_core.schema.types import Schema
@@ -38,7 +39,7 @@ class _End(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A schema in both states; `side` says who gives, as for `differences`."""
+    """A schema in both states; `side` says who gives, as for `schema_differences`."""
 
     before: Schema | None
     after: Schema | None
@@ -50,7 +51,7 @@ _Ends = Callable[[str], Iterable[_End]]
 """The name of a field -> the ends that a change of it may break."""
 
 
-def compare(old: Surface, new: Surface) -> tuple[Change, ...]:
+def compare_surfaces(old: Surface, new: Surface) -> tuple[ContractChange, ...]:
     """Give everything that differs, what breaks first, then by place.
 
     Args:
@@ -81,43 +82,45 @@ class _Comparison:
 
     # --- what has changed ---------------------------------------------------------------
 
-    def agents(self) -> Iterator[Change]:
+    def agents(self) -> Iterator[ContractChange]:
         """Find agents that have come or gone, and dependencies that are gone although calls to them are left."""
         old, new = self._old.agents, self._new.agents
         for name in old.keys() - new.keys():
-            head = Change("agent-removed", name, f"{name} is gone", old[name].name_span, is_breaking=True)
+            head = ContractChange("agent-removed", name, f"{name} is gone", old[name].name_span, is_breaking=True)
             breaks = (*self._callers(name, "still calls it"), *self._dependents(name))
             yield head._replace(is_public=_has_methods(old[name]), breaks=_distinct(breaks))
         for name in new.keys() - old.keys():
             is_public = _has_methods(new[name])
-            yield Change("agent-added", name, f"{name} is new", new[name].name_span, is_public=is_public)
+            yield ContractChange("agent-added", name, f"{name} is new", new[name].name_span, is_public=is_public)
         for name in old.keys() & new.keys():
             was, now = ({each.name for each in agent.dependencies} for agent in (old[name], new[name]))
             for gone in (was - now - {name}) & new.keys():
                 yield from self._dependency_gone(new[name], gone)
 
-    def _dependency_gone(self, agent: AgentDefinition, gone: str) -> Iterator[Change]:
+    def _dependency_gone(self, agent: AgentDefinition, gone: str) -> Iterator[ContractChange]:
         breaks = _distinct(each for each in self._callers(gone, "calls it all the same") if each.agent == agent.name)
         if breaks:
             why = f"{agent.name} no longer depends on {gone}"
-            yield Change("dependency-removed", agent.name, why, agent.name_span, is_breaking=True, breaks=breaks)
+            yield ContractChange(
+                "dependency-removed", agent.name, why, agent.name_span, is_breaking=True, breaks=breaks
+            )
 
-    def methods(self) -> Iterator[Change]:
+    def methods(self) -> Iterator[ContractChange]:
         """Find methods that have come or gone, and what differs in their arguments and results."""
         for agent in sorted(self._old.agents.keys() & self._new.agents.keys()):
             was, now = self._old.methods(agent), self._new.methods(agent)
             for name in sorted(was.keys() | now.keys()):
                 place = f"{agent}.{name}"
                 if name not in now:
-                    head = Change("method-removed", place, f"{place} is gone", was[name].span, is_breaking=True)
+                    head = ContractChange("method-removed", place, f"{place} is gone", was[name].span, is_breaking=True)
                     yield head._replace(is_public=True, breaks=_distinct(self._callers(agent, "still calls it", name)))
                 elif name not in was:
-                    yield Change("method-added", place, f"{place} is new", now[name].span, is_public=True)
+                    yield ContractChange("method-added", place, f"{place} is new", now[name].span, is_public=True)
                 else:
                     yield from self._method(agent, was[name], now[name])
 
-    def _method(self, agent: str, was: MethodSpec, now: MethodSpec) -> Iterator[Change]:
-        head = Change("type-changed", f"{agent}.{now.name}", "", now.schema_span or now.span, is_public=True)
+    def _method(self, agent: str, was: MethodSpec, now: MethodSpec) -> Iterator[ContractChange]:
+        head = ContractChange("type-changed", f"{agent}.{now.name}", "", now.schema_span or now.span, is_public=True)
         given, taken = head._replace(part="input"), head._replace(part="output")
         calls = self._calls(agent, now.name)
         inputs = _Pair(was.input_schema, now.input_schema, "input", is_closed=True)
@@ -125,11 +128,11 @@ class _Comparison:
         readers = [call._replace(schema=None) for call in calls]
         yield from self._schemas(taken, _Pair(was.output_schema, now.output_schema, "output"), lambda _: readers)
 
-    def topics(self) -> Iterator[Change]:
+    def topics(self) -> Iterator[ContractChange]:
         """Find topics that are published or no longer, and what differs in their payloads."""
-        for topic in sorted(self._old.said.keys() | self._new.said.keys()):
-            was, now = self._old.said.get(topic, ()), self._new.said.get(topic, ())
-            head = Change("topic-added", topic, f"{topic} is published now", (now or was)[0].publication.span)
+        for topic in sorted(self._old.publications.keys() | self._new.publications.keys()):
+            was, now = self._old.publications.get(topic, ()), self._new.publications.get(topic, ())
+            head = ContractChange("topic-added", topic, f"{topic} is published now", (now or was)[0].publication.span)
             head = head._replace(is_public=self._is_public(topic))
             if not now:
                 yield self._topic_gone(head)
@@ -138,7 +141,7 @@ class _Comparison:
             else:
                 yield from self._payload(head._replace(part="payload"), topic)
 
-    def _topic_gone(self, head: Change) -> Change:
+    def _topic_gone(self, head: ContractChange) -> ContractChange:
         topic = head.place
         if any(not self._is_untouched(each.agent) for each in self._new.may_compute(topic)):
             why = f"{topic} is published by that name no more; a topic that is computed now may be the same"
@@ -146,71 +149,71 @@ class _Comparison:
         is_certain = not (self._new.may_compute(topic) or self._new.is_external(topic))
         waiting = (
             _hearing(topic, each).broken("still waits for it", is_certain=is_certain)
-            for each in self._new.hearers(topic)
-            if each.subscription.topic == topic or not self._new.is_fed(each.subscription.topic)
+            for each in self._new.handlers_of(topic)
+            if each.subscription.topic == topic or not self._new.has_publisher(each.subscription.topic)
         )
         why = f"nobody publishes {topic} any more"
         return head._replace(kind="topic-removed", why=why, is_breaking=True, breaks=_distinct(waiting))
 
-    def _payload(self, head: Change, topic: str) -> Iterator[Change]:
+    def _payload(self, head: ContractChange, topic: str) -> Iterator[ContractChange]:
         before, after = self._old.payload(topic), self._new.payload(topic)
-        was_declared = any(each.publication.is_declared for each in self._old.said[topic])
+        was_declared = any(each.publication.is_declared for each in self._old.publications[topic])
         if before is not None and after is None and not was_declared:
             why = "cannot be read from the code any more"
             yield head._replace(kind="schema-unknown", why=why, before=str(before), is_certain=False)
             return
-        hearers = self._new.hearers(topic)
+        hearers = self._new.handlers_of(topic)
         payload = _Pair(before, after, "output")
         yield from self._schemas(head, payload, lambda name: [_hearing(topic, each, name) for each in hearers])
 
-    def handlers(self) -> Iterator[Change]:
+    def handlers(self) -> Iterator[ContractChange]:
         """Find handlers that have come or gone, and what differs in what they take and answer."""
         old, new = self._old.handler_at, self._new.handler_at
         for (topic, name), before in old.items():
-            after = new.get((topic, name)) or _named(name, self._new.hearers(topic))
+            after = new.get((topic, name)) or _named(name, self._new.handlers_of(topic))
             yield from self._handler(topic, before, after) if after else [self._handler_gone(topic, before)]
         for topic, name in new.keys() - old.keys():
-            after, before_by_pattern = new[topic, name], _named(name, self._old.hearers(topic))
+            after, before_by_pattern = new[topic, name], _named(name, self._old.handlers_of(topic))
             yield from (
                 self._handler(topic, before_by_pattern, after) if before_by_pattern else self._handler_new(topic, after)
             )
 
-    def _handler_gone(self, topic: str, handler: Handler) -> Change:
-        reached = {*self._old.reached(topic), *self._new.reached(topic)}
-        unheard = [each for each in sorted(reached) if not self._new.hearers(each)]
+    def _handler_gone(self, topic: str, handler: TopicHandler) -> ContractChange:
+        reached = {*self._old.topics_matching(topic), *self._new.topics_matching(topic)}
+        unheard = [each for each in sorted(reached) if not self._new.handlers_of(each)]
         breaks = _distinct(self._askers(unheard, "still asks, and nobody answers"))
         lost = [each for each in unheard if self._is_public(each)]
         why = f"{handler.name} no longer hears {topic}" + (", nor does anybody else" if topic in unheard else "")
-        head = Change("handler-removed", topic, why, handler.subscription.span, handler.name, breaks=breaks)
+        head = ContractChange("handler-removed", topic, why, handler.subscription.span, handler.name, breaks=breaks)
         return head._replace(is_public=bool(lost) or self._is_public(topic), is_breaking=bool(breaks or lost))
 
-    def _handler_new(self, topic: str, handler: Handler) -> Iterator[Change]:
-        asked = [each for each in self._new.reached(topic) if not self._is_public(each)]
-        twice = [each for each in asked if len(self._old.hearers(each)) < 2 <= len(self._new.hearers(each))]
+    def _handler_new(self, topic: str, handler: TopicHandler) -> Iterator[ContractChange]:
+        asked = [each for each in self._new.topics_matching(topic) if not self._is_public(each)]
+        twice = [each for each in asked if len(self._old.handlers_of(each)) < 2 <= len(self._new.handlers_of(each))]
         breaks = _distinct(self._askers(twice, "asks, and more than one handler would answer"))
-        head = Change(
+        head = ContractChange(
             "handler-added", topic, f"{handler.name} hears {topic} now", handler.subscription.span, handler.name
         )
         head = head._replace(is_public=self._is_public(topic))
         yield head._replace(is_breaking=bool(breaks), breaks=breaks)
-        known = merged([each.needs for each in self._old.heard.get(topic, ())])
+        known = merge_schemas([each.needs for each in self._old.handlers_by_topic.get(topic, ())])
         if known is not None:  # who publishes from outside knows what the others take
             yield from (change for change in self._needs(head, known, handler) if change.is_breaking)
 
-    def _handler(self, topic: str, before: Handler, after: Handler) -> Iterator[Change]:
+    def _handler(self, topic: str, before: TopicHandler, after: TopicHandler) -> Iterator[ContractChange]:
         is_public, span = self._is_public(topic), after.subscription.span
-        head = Change("type-changed", topic, "", span, after.name, is_public=is_public)
+        head = ContractChange("type-changed", topic, "", span, after.name, is_public=is_public)
         yield from self._needs(head, before.needs, after)
         method = after.method
-        if method and not method.has_schema and (self._new.asked(topic) or is_public):
+        if method and not method.has_schema and (self._new.requests_to(topic) or is_public):
             head = head._replace(span=method.span)
-            asking = (each for each in self._new.speakers(topic) if each.publication.is_request)
+            asking = (each for each in self._new.publications_to(topic) if each.publication.is_request)
             readers = [self._saying(each)._replace(schema=None) for each in asking]
             for change in type_differences(answer_of(before), answer_of(after), "output", "answer"):
                 yield self._at(head, change, _Pair(None, None, "output"), readers)
 
-    def _needs(self, head: Change, before: Schema, handler: Handler) -> Iterator[Change]:
-        saying = [self._saying(each, handler.name) for each in self._new.speakers(handler.subscription.topic)]
+    def _needs(self, head: ContractChange, before: Schema, handler: TopicHandler) -> Iterator[ContractChange]:
+        saying = [self._saying(each, handler.name) for each in self._new.publications_to(handler.subscription.topic)]
         return self._schemas(head, _Pair(before, handler.needs, "input"), lambda _: saying)
 
     # --- the other ends, as they are now --------------------------------------------------
@@ -220,7 +223,7 @@ class _Comparison:
         given = [(caller, call, Schema(call.arguments.fields, call.has_unknown)) for caller, call in found]
         return [_End(f"{caller.name} → {agent}.{method}", caller, call.span, each) for caller, call, each in given]
 
-    def _saying(self, said: Said, target: str = "") -> _End:
+    def _saying(self, said: AgentPublication, target: str = "") -> _End:
         publication = said.publication
         edge = " → ".join(filter(None, (said.agent.name, publication.topic, target)))
         payload = self._new.payload(publication.topic) if publication.payload is None else publication.payload
@@ -238,15 +241,15 @@ class _Comparison:
 
     def _askers(self, topics: Iterable[str], why: str) -> Iterator[Broken]:
         for topic in topics:
-            yield from (self._saying(said).broken(why) for said in self._new.asked(topic))
+            yield from (self._saying(said).broken(why) for said in self._new.requests_to(topic))
 
     # --- what a change of a schema does to them ----------------------------------------------
 
-    def _schemas(self, head: Change, pair: _Pair, ends: _Ends) -> Iterator[Change]:
+    def _schemas(self, head: ContractChange, pair: _Pair, ends: _Ends) -> Iterator[ContractChange]:
         """Compare one schema with the next; each change with the ends that it lets down."""
         before, after, side, is_closed = pair
         if before is not None and after is not None:
-            for change in differences(before, after, side, is_closed=is_closed):
+            for change in schema_differences(before, after, side, is_closed=is_closed):
                 yield self._at(head, change, pair, ends(change.name))
         elif after is not None:
             why = "nothing was known of it, it is declared now"
@@ -259,14 +262,14 @@ class _Comparison:
             head = head._replace(kind="schema-unknown", why=why, before=str(before), is_breaking=True)
             yield self._at(head, head, pair, ends(""))
 
-    def _at(self, head: Change, change: Change, pair: _Pair, ends: Iterable[_End]) -> Change:
+    def _at(self, head: ContractChange, change: ContractChange, pair: _Pair, ends: Iterable[_End]) -> ContractChange:
         """A difference of two schemas at its place, with those whom it breaks."""
         breaks = _distinct(broken for end in ends if (broken := self._let_down(change, end, pair)))
         return change._replace(
             place=head.place, span=head.span, part=head.part, is_public=head.is_public, breaks=breaks
         )
 
-    def _let_down(self, change: Change, end: _End, pair: _Pair) -> Broken | None:
+    def _let_down(self, change: ContractChange, end: _End, pair: _Pair) -> Broken | None:
         """Say what a change of the schema at one end does to the other end, if anything.
 
         What does not fit now and did not fit before is no matter of a compatible change. What is not known counts only against a
@@ -298,7 +301,7 @@ def _unmet(name: str, end: _End, other: Schema | None, pair: _Pair) -> tuple[str
     return (f"needs {name!r}, which may be missing" if need.required and not has.required else ""), False
 
 
-def _may_rely(change: Change, end: _End, after: Schema | None) -> bool:
+def _may_rely(change: ContractChange, end: _End, after: Schema | None) -> bool:
     """True if an end of which not all is known may go by what has changed."""
     if end.schema is None:
         return True
@@ -310,7 +313,7 @@ def _may_rely(change: Change, end: _End, after: Schema | None) -> bool:
     return change.kind == "type-changed" and field.type.kind in ("unknown", "any")
 
 
-def _hearing(topic: str, handler: Handler, name: str = "") -> _End:
+def _hearing(topic: str, handler: TopicHandler, name: str = "") -> _End:
     """A handler at the other end of a topic, at the place where it takes a field."""
     subscription = handler.subscription
     found = [each.span for each in subscription.reads if each.key == name]
@@ -329,5 +332,5 @@ def _has_methods(agent: AgentDefinition) -> bool:
     return any(method.has_schema for method in agent.methods)
 
 
-def _named(name: str, handlers: Iterable[Handler]) -> Handler | None:
+def _named(name: str, handlers: Iterable[TopicHandler]) -> TopicHandler | None:
     return next((each for each in handlers if each.name == name), None)

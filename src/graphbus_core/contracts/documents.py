@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from graphbus_core.contracts.surface import Handler, Surface
+from graphbus_core.contracts.surface import Surface, TopicHandler
 from graphbus_core.model.agent import AgentDefinition, Subscription
 from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
 from graphbus_core.model.topics import is_pattern, is_topic, matches
@@ -29,7 +29,7 @@ _UNKNOWN_PAYLOAD = "Neither publishers nor handlers say what the payload looks l
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def bundle(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
+def bundle_schemas(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
     """One document with the schemas of all payloads, arguments and results in its `$defs`."""
     parts = _parts(Surface.of(artifacts))
     classes = Classes(parts, "#/$defs/")
@@ -43,7 +43,7 @@ def bundle(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
     return {**_filled(head), "$defs": {**classes.needed(), **described}}
 
 
-def single(artifacts: BuildArtifacts) -> dict[str, dict[str, Any]]:
+def single_schemas(artifacts: BuildArtifacts) -> dict[str, dict[str, Any]]:
     """Name -> the document of one payload, of the arguments or the result of one method; it needs no other."""
     parts = _parts(Surface.of(artifacts))
     classes = Classes(parts, "#/$defs/")
@@ -57,7 +57,7 @@ def single(artifacts: BuildArtifacts) -> dict[str, dict[str, Any]]:
 # --- parts ------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class DocumentPart(NamedTuple):
     """A payload, or what a method takes or gives.
 
     Attributes:
@@ -94,37 +94,39 @@ class Part(NamedTuple):
         return {"allOf": written} if len(written) > 1 else written[0] if written else {}
 
 
-def _payloads(surface: Surface) -> dict[str, Part]:
+def _payloads(surface: Surface) -> dict[str, DocumentPart]:
     """Topic -> its payload, by topic; patterns are no topics."""
     schemas = {topic.name: topic.schema for topic in surface.topics if is_topic(topic.name)}
-    return {topic: payload(topic, schemas[topic], surface.hearers(topic)) for topic in sorted(schemas)}
+    return {topic: payload_part(topic, schemas[topic], surface.handlers_of(topic)) for topic in sorted(schemas)}
 
 
-def payload(topic: str, schema: Schema | None, hearers: Iterable[Handler] = ()) -> Part:
+def payload_part(topic: str, schema: Schema | None, hearers: Iterable[TopicHandler] = ()) -> DocumentPart:
     """What the events of a topic carry: its schema, else what its handlers say that they take."""
     name = f"{_dotted(topic)}.Payload"
     if schema is not None:
-        return Part(name, topic, "payload", schema)
+        return DocumentPart(name, topic, "payload", schema)
     wanted = {each.name: kind for each in sorted(hearers, key=_place_of) if (kind := _wanted(each.subscription))}
     note = f"No publisher declares it: what {_listed(wanted)} can take." if wanted else _UNKNOWN_PAYLOAD
-    return Part(name, topic, "payload", None, note, tuple(dict.fromkeys(wanted.values())))
+    return DocumentPart(name, topic, "payload", None, note, tuple(dict.fromkeys(wanted.values())))
 
 
-def sides(method: str, inputs: Schema | None, outputs: Schema | None) -> tuple[Part, Part]:
+def method_parts(method: str, inputs: Schema | None, outputs: Schema | None) -> tuple[DocumentPart, DocumentPart]:
     """What a method takes, and what it gives."""
     note = "The contract of the method cannot be read."
     return (
-        Part(f"{method}.Arguments", f"Arguments of {method}", "arguments", inputs, note if inputs is None else ""),
-        Part(f"{method}.Result", f"Result of {method}", "result", outputs, note if outputs is None else ""),
+        DocumentPart(
+            f"{method}.Arguments", f"Arguments of {method}", "arguments", inputs, note if inputs is None else ""
+        ),
+        DocumentPart(f"{method}.Result", f"Result of {method}", "result", outputs, note if outputs is None else ""),
     )
 
 
-def _parts(surface: Surface) -> list[Part]:
+def _parts(surface: Surface) -> list[DocumentPart]:
     """Everything there is to describe of a graph, by name."""
     found = list(_payloads(surface).values())
     for agent in surface.agents:
         for name, method in surface.methods(agent).items():
-            found += sides(f"{agent}.{name}", method.input_schema, method.output_schema)
+            found += method_parts(f"{agent}.{name}", method.input_schema, method.output_schema)
     return sorted(found, key=lambda each: each.name)
 
 
@@ -133,7 +135,7 @@ def _dotted(topic: str) -> str:
     return topic.strip("/").replace("/", ".")
 
 
-def _place_of(handler: Handler) -> tuple[str, str, str]:
+def _place_of(handler: TopicHandler) -> tuple[str, str, str]:
     """What handlers are sorted by: no line number."""
     return handler.agent.name, handler.subscription.method, handler.subscription.topic
 
@@ -164,7 +166,7 @@ class Classes:
         dialect: Of the JSON Schema that is written.
     """
 
-    def __init__(self, parts: Iterable[Part], at: str, dialect: Dialect = "2020-12") -> None:
+    def __init__(self, parts: Iterable[DocumentPart], at: str, dialect: Dialect = "2020-12") -> None:
         self._at = at
         found: dict[str, set[Type]] = {}
         for record in (each for part in parts for kind in part.types for each in _records_in(kind)):
@@ -202,7 +204,7 @@ def _records_in(kind: Type) -> Iterator[Type]:
 _Node = dict[str, Any]
 
 
-def asyncapi(artifacts: BuildArtifacts, info: ProjectInfo) -> _Node:
+def asyncapi_document(artifacts: BuildArtifacts, info: ProjectInfo) -> _Node:
     """Describe what agents publish, hear, ask and answer."""
     return _Document(Surface.of(artifacts)).written(info)
 
@@ -214,7 +216,7 @@ class _Document:
         self._surface = surface
         self._payloads = _payloads(surface)
         self._classes = Classes(self._payloads.values(), "#/components/schemas/", "draft-07")
-        self._asked = [topic for topic in self._payloads if surface.asked(topic)]
+        self._asked = [topic for topic in self._payloads if surface.requests_to(topic)]
         self._handlers = sorted((each for each in surface.handlers if each.subscription.topic), key=_place_of)
         self._senders = sorted(
             {
@@ -259,14 +261,14 @@ class _Document:
             messages = _message("reply", f"{_dotted(topic)}.Reply")
             yield _reply_channel(topic), {"address": None, "title": title, "messages": messages}
 
-    def _heard_by(self, handler: Handler) -> list[str]:
+    def _heard_by(self, handler: TopicHandler) -> list[str]:
         """The topics that a handler hears: those that there are, or its own pattern where there is none."""
         wanted = handler.subscription.topic
         return [topic for topic in self._payloads if matches(wanted, topic)] or [wanted]
 
     def _reply(self, topic: str) -> _Node:
         """The message of an answer; what it looks like is known where one handler answers and says so."""
-        found = self._surface.hearers(topic)
+        found = self._surface.handlers_of(topic)
         method = found[0].method if len(found) == 1 else None
         name = f"{topic} (answer)"
         return {"name": name, "title": name, "payload": self._classes.writer.value(method.returns) if method else {}}
@@ -304,7 +306,7 @@ def _first_line(described: AgentDefinition | Any) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _event(topic: str, payload: Part) -> _Node:
+def _event(topic: str, payload: DocumentPart) -> _Node:
     about = _filled({"name": topic, "title": topic, "summary": payload.note})
     return {**about, "payload": _ref("components", "schemas", payload.name)}
 

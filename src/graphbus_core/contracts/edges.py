@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from graphbus_core.compiler.rules.results import Results, container_of
-from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.contracts.surface import Handler, Said, Surface
+from graphbus_core.compiler.rules.wiring import AgentPublication, Wiring
+from graphbus_core.contracts.surface import Surface, TopicHandler
 from graphbus_core.model.agent import BELOW_UNKNOWN, AgentDefinition, Call, KeyRead, MethodSpec, Publication, SourceSpan
 from graphbus_core.model.findings import Finding
 from graphbus_core.schema.compatibility import fit_of
@@ -51,7 +51,7 @@ CODES = frozenset(_ABOUT)
 """The rules that speak of promises between agents; the others are about style and bodies."""
 
 
-class Edge(NamedTuple):
+class ContractEdge(NamedTuple):
     """One edge.
 
     Attributes:
@@ -79,23 +79,23 @@ class Edge(NamedTuple):
         return "unknown" if self.unknown else "proven"
 
 
-class Validation(NamedTuple):
+class ContractValidation(NamedTuple):
     """All edges, and what the rules find besides them; `hidden` ones are counted, and not shown."""
 
-    edges: tuple[Edge, ...]
+    edges: tuple[ContractEdge, ...]
     others: tuple[Finding, ...] = ()
-    hidden: tuple[Edge, ...] = ()
+    hidden: tuple[ContractEdge, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """Count the edges of a verdict."""
         return sum(edge.verdict == verdict for edge in (*self.edges, *self.hidden))
 
-    def of(self, verdict: Verdict) -> Validation:
+    def with_verdict(self, verdict: Verdict) -> ContractValidation:
         """Show the edges of a verdict alone."""
         shown = tuple(edge for edge in self.edges if edge.verdict == verdict)
-        return Validation(shown, hidden=tuple(edge for edge in self.edges if edge.verdict != verdict))
+        return ContractValidation(shown, hidden=tuple(edge for edge in self.edges if edge.verdict != verdict))
 
-    def within(self, paths: Collection[str] | None) -> Validation:
+    def within(self, paths: Collection[str] | None) -> ContractValidation:
         """Give the edges with an end in one of these files; None: all."""
         if paths is None:
             return self
@@ -109,7 +109,7 @@ class Validation(NamedTuple):
         return f"{number} edge{'s' * (number != 1)}{': ' * bool(counts)}{', '.join(counts)}"
 
     @property
-    def holds(self) -> bool:
+    def is_clean(self) -> bool:
         """True when no rule finds an error or warning."""
         found = [*self.others, *(each for edge in (*self.edges, *self.hidden) for each in edge.findings)]
         return all(finding.severity == "info" for finding in found)
@@ -118,7 +118,7 @@ class Validation(NamedTuple):
 class _Placed(NamedTuple):
     """An edge, the places of its ends, and its handler."""
 
-    edge: Edge
+    edge: ContractEdge
     places: Set[SourceSpan]
     handler: MethodSpec | None = None
 
@@ -131,7 +131,7 @@ class _Placed(NamedTuple):
         return is_inside or finding.span in self.places
 
 
-def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
+def validate_contracts(wiring: Wiring, findings: Sequence[Finding]) -> ContractValidation:
     """Give every edge with what was found about it.
 
     Args:
@@ -151,10 +151,10 @@ def validate(wiring: Wiring, findings: Sequence[Finding]) -> Validation:
         if not numbers:
             others.append(finding)
     edges = (each.edge._replace(findings=tuple(found.get(number, ()))) for number, each in enumerate(placed))
-    return Validation(tuple(sorted(edges, key=_order)), tuple(others))
+    return ContractValidation(tuple(sorted(edges, key=_order)), tuple(others))
 
 
-def _order(edge: Edge) -> tuple[object, ...]:
+def _order(edge: ContractEdge) -> tuple[object, ...]:
     return _KINDS.index(edge.kind), edge.topic, edge.source, edge.target, edge.spans[0].line
 
 
@@ -188,7 +188,9 @@ def _methods(surface: Surface) -> Iterator[_Placed]:
     for agent in surface.agents.values():
         for method in surface.methods(agent.name).values():
             span = method.schema_span or method.span
-            edge = Edge("method", agent.name, "", f"{agent.name}.{method.name}", (span,), unknown=_unread(method))
+            edge = ContractEdge(
+                "method", agent.name, "", f"{agent.name}.{method.name}", (span,), unknown=_unread(method)
+            )
             inside = {each.span for each in method.parameters} | {each.span for each in method.returned}
             yield _Placed(edge, inside | {method.span, span})
 
@@ -241,7 +243,7 @@ def _calls(surface: Surface, results: Results) -> Iterator[_Placed]:
             spans = (call.span, *([method.schema_span or method.span] if method else []))
             unknown = _unknown_call(call, callee, method) or _unknown_result(call.reads, target, results)
             yield _Placed(
-                Edge("call", agent.name, "", target, spans, unknown=unknown),
+                ContractEdge("call", agent.name, "", target, spans, unknown=unknown),
                 {call.span, *(each.span for each in call.reads)},
             )
 
@@ -270,7 +272,7 @@ def _unknown_argument(call: Call, wanted: Schema) -> str:
 
 def _unknown_result(reads: Sequence[KeyRead], name: str, results: Results) -> str:
     """What is read of a result is known where the other end declares it."""
-    whole = results.given(name) if reads else NULL
+    whole = results.type_of(name) if reads else NULL
     for each in reads:
         if not each.is_optional or each.is_guarded:
             container, key = container_of(whole, each.key)
@@ -287,7 +289,7 @@ def _dependencies(surface: Surface) -> Iterator[_Placed]:
             other = surface.agents.get(dependency.name)
             spans = (dependency.span, *([other.name_span] if other else []))
             unknown = "" if other else "the agent is not in this graph"
-            edge = Edge("depends_on", agent.name, "", dependency.name, spans, unknown=unknown)
+            edge = ContractEdge("depends_on", agent.name, "", dependency.name, spans, unknown=unknown)
             yield _Placed(edge, {dependency.span})
 
 
@@ -303,13 +305,13 @@ class _Topics:
 
     def edges(self) -> Iterator[_Placed]:
         """All of them; the publications of one agent to one topic are one end."""
-        groups: dict[tuple[str, str], list[Said]] = defaultdict(list)
+        groups: dict[tuple[str, str], list[AgentPublication]] = defaultdict(list)
         for agent in self._surface.agents.values():
             for each in agent.publications:
-                groups[agent.name, each.topic or f"{each.prefix}?"].append(Said(agent, each))
+                groups[agent.name, each.topic or f"{each.prefix}?"].append(AgentPublication(agent, each))
         reached: set[tuple[str, str]] = set()
         for (source, topic), said in groups.items():
-            hearers = self._surface.hearers(topic) if said[0].publication.topic else ()
+            hearers = self._surface.handlers_of(topic) if said[0].publication.topic else ()
             reached.update((each.name, each.subscription.topic) for each in hearers)
             for hearer in hearers:
                 yield _event(source, topic, said, hearer, self._doubt(said, hearer) or self._unknown_answer(said))
@@ -320,25 +322,25 @@ class _Topics:
             if (hearer.name, heard) not in reached or self._wiring.is_external(heard):
                 yield self._open_start(hearer)
 
-    def _doubt(self, said: Sequence[Said], hearer: Handler) -> str:
+    def _doubt(self, said: Sequence[AgentPublication], hearer: TopicHandler) -> str:
         return _doubt(said, hearer) or _doubt_below(said, hearer) or self._unsent(hearer)
 
-    def _unsent(self, hearer: Handler) -> str:
+    def _unsent(self, hearer: TopicHandler) -> str:
         """What is read behind a guard, and sent by nobody: whether the guard ever lets it pass is not known."""
         guarded = [each.key for each in hearer.subscription.reads if each.is_guarded]
         if not guarded or hearer.subscription.declared is not None:
             return ""
         topics = {each.topic for each in hearer.agent.subscriptions if each.method == hearer.subscription.method}
-        said = [each.publication.payload for topic in topics for each in self._surface.speakers(topic)]
+        said = [each.publication.payload for topic in topics for each in self._surface.publications_to(topic)]
         sent = {field.name for payload in said if payload for field in payload.fields}
         unsent = next((key for key in guarded if key not in sent), "")
         return f"{hearer.name} may read {unsent!r}, which no publisher is known to send" if unsent else ""
 
-    def _unknown_answer(self, said: Sequence[Said]) -> str:
+    def _unknown_answer(self, said: Sequence[AgentPublication]) -> str:
         found = (_unknown_result(each.publication.reads, each.publication.topic, self._wiring.results) for each in said)
         return next(filter(None, found), "")
 
-    def _open_end(self, source: str, topic: str, said: Sequence[Said]) -> _Placed:
+    def _open_end(self, source: str, topic: str, said: Sequence[AgentPublication]) -> _Placed:
         is_computed, unknown = not said[0].publication.topic, _doubt(said)
         if self._wiring.is_external(topic):
             return _event(source, topic, said, _OUTSIDE, unknown)
@@ -348,7 +350,7 @@ class _Topics:
             unknown = "a subscription whose topic is computed may hear it"
         return _event(source, topic, said, "?" if is_computed else _NOBODY, unknown)
 
-    def _open_start(self, hearer: Handler) -> _Placed:
+    def _open_start(self, hearer: TopicHandler) -> _Placed:
         topic = hearer.subscription.topic
         source, unknown = _NOBODY, "nobody in this graph publishes it; other code may"
         if not topic:
@@ -360,26 +362,28 @@ class _Topics:
         return _event(source, topic or "?", (), hearer, unknown)
 
 
-def _event(source: str, topic: str, said: Sequence[Said], target: Handler | str, unknown: str) -> _Placed:
+def _event(
+    source: str, topic: str, said: Sequence[AgentPublication], target: TopicHandler | str, unknown: str
+) -> _Placed:
     kind: _EdgeKind = "request" if any(each.publication.is_request for each in said) else "topic"
     given = [span for each in said for span in (each.publication.span, each.publication.payload_span) if span]
     given += [read.span for each in said for read in each.publication.reads]
     if isinstance(target, str):
-        return _Placed(Edge(kind, source, topic, target, (*given[:1],), unknown=unknown), {*given})
+        return _Placed(ContractEdge(kind, source, topic, target, (*given[:1],), unknown=unknown), {*given})
     heard = target.subscription
     taken = {heard.span} | {each.span for each in heard.reads} | {each.span for each in heard.fields}
-    edge = Edge(kind, source, topic, target.name, (*given[:1], heard.span), unknown=unknown)
+    edge = ContractEdge(kind, source, topic, target.name, (*given[:1], heard.span), unknown=unknown)
     return _Placed(edge, taken.union(given), target.method)
 
 
-def _doubt(said: Sequence[Said], hearer: Handler | None = None) -> str:
+def _doubt(said: Sequence[AgentPublication], hearer: TopicHandler | None = None) -> str:
     """Why it is not proven that what an agent sends is what a handler takes; empty if it is. No handler takes anything."""
     if hearer and not hearer.is_whole:
         return f"what {hearer.name} needs of the payload is not known"
     declared = [each.publication.given for each in said if each.publication.is_declared]
     wanted = hearer.wanted if hearer else next(iter(declared), UNKNOWN)
     sent = [each for each in said if not each.publication.is_declared]
-    for agent, publication in sent:
+    for agent, publication in ((each.agent, each.publication) for each in sent):
         given = _sent(publication)
         broken = next((each for each in declared if not _fits(each, given)), None)
         if broken is not None:  # a running graph refuses what is not as declared, whatever the handler needs of it
@@ -390,7 +394,7 @@ def _doubt(said: Sequence[Said], hearer: Handler | None = None) -> str:
     return "" if sent else f"where {said[0].agent.name} publishes it is not known"
 
 
-def _doubt_below(said: Sequence[Said], hearer: Handler) -> str:
+def _doubt_below(said: Sequence[AgentPublication], hearer: TopicHandler) -> str:
     """Why it is not known whether the values have all that a handler reads of them."""
     heard, declared = hearer.subscription, [each.publication.given for each in said if each.publication.is_declared]
     fields = {each.name: each.type for each in heard.declared.fields} if heard.declared else {}

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Publication, Subscription, Topic
+from graphbus_core.compiler.rules.wiring import AgentPublication
+from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Subscription, Topic
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.topics import is_pattern, matches
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
@@ -17,7 +18,7 @@ _READ_BY_KEY = frozenset({"unknown", "any", "dict", "union"})
 """Payloads of which only those keys matter that a handler reads; a union may be one of them."""
 
 
-class Handler(NamedTuple):
+class TopicHandler(NamedTuple):
     """A handler of a topic, with what it needs of a payload; `is_whole` when nothing else can matter to it."""
 
     agent: AgentDefinition
@@ -43,13 +44,6 @@ class Handler(NamedTuple):
     def method(self) -> MethodSpec | None:
         """The method, where its class has it."""
         return self.agent.method(self.subscription.method)
-
-
-class Said(NamedTuple):
-    """A publication and the agent that makes it."""
-
-    agent: AgentDefinition
-    publication: Publication
 
 
 class Surface:
@@ -80,33 +74,33 @@ class Surface:
         return {method.name: method for method in found.methods if method.has_schema} if found else {}
 
     @cached_property
-    def said(self) -> dict[str, tuple[Said, ...]]:
+    def publications(self) -> dict[str, tuple[AgentPublication, ...]]:
         """Topic -> its publications."""
-        found: dict[str, list[Said]] = {}
+        found: dict[str, list[AgentPublication]] = {}
         for agent in self.agents.values():
             for publication in agent.publications:
                 if publication.topic:
-                    found.setdefault(publication.topic, []).append(Said(agent, publication))
+                    found.setdefault(publication.topic, []).append(AgentPublication(agent, publication))
         return {topic: tuple(each) for topic, each in sorted(found.items())}
 
     @cached_property
-    def handlers(self) -> tuple[Handler, ...]:
+    def handlers(self) -> tuple[TopicHandler, ...]:
         """All handlers, also those of a computed topic."""
         return tuple(
-            Handler(agent, subscription, *_needs_of(subscription))
+            TopicHandler(agent, subscription, *_needs_of(subscription))
             for agent in self.agents.values()
             for subscription in agent.subscriptions
         )
 
     @property
-    def handler_at(self) -> dict[tuple[str, str], Handler]:
+    def handler_at(self) -> dict[tuple[str, str], TopicHandler]:
         """Topic or pattern, and name -> the handler, in this order."""
-        return {(topic, each.name): each for topic, found in self.heard.items() for each in found}
+        return {(topic, each.name): each for topic, found in self.handlers_by_topic.items() for each in found}
 
     @cached_property
-    def heard(self) -> dict[str, tuple[Handler, ...]]:
+    def handlers_by_topic(self) -> dict[str, tuple[TopicHandler, ...]]:
         """Topic or pattern -> its handlers."""
-        found: dict[str, list[Handler]] = {}
+        found: dict[str, list[TopicHandler]] = {}
         for handler in self.handlers:
             if handler.subscription.topic:
                 found.setdefault(handler.subscription.topic, []).append(handler)
@@ -114,34 +108,37 @@ class Surface:
 
     @cached_property
     def _patterns(self) -> tuple[str, ...]:
-        return tuple(filter(is_pattern, self.heard))
+        return tuple(filter(is_pattern, self.handlers_by_topic))
 
-    def hearers(self, topic: str) -> tuple[Handler, ...]:
+    def handlers_of(self, topic: str) -> tuple[TopicHandler, ...]:
         """Every handler that an event of the topic reaches."""
         names = {topic, *(pattern for pattern in self._patterns if matches(pattern, topic))}
-        return tuple(handler for name in sorted(names) for handler in self.heard.get(name, ()))
+        return tuple(handler for name in sorted(names) for handler in self.handlers_by_topic.get(name, ()))
 
-    def reached(self, topic: str) -> tuple[str, ...]:
+    def topics_matching(self, topic: str) -> tuple[str, ...]:
         """The topics that a subscription to `topic`, which may be a pattern, hears of, as far as they are known."""
         names = {each.name for each in self.topics if not is_pattern(each.name)} if is_pattern(topic) else set()
         return (topic, *sorted(name for name in names if matches(topic, name)))
 
-    def may_compute(self, topic: str) -> tuple[Said, ...]:
+    def may_compute(self, topic: str) -> tuple[AgentPublication, ...]:
         """Every publication to a computed topic that may be this one."""
         computed = [
-            Said(agent, each) for agent in self.agents.values() for each in agent.publications if not each.topic
+            AgentPublication(agent, each)
+            for agent in self.agents.values()
+            for each in agent.publications
+            if not each.topic
         ]
         return tuple(each for each in computed if topic.startswith(each.publication.prefix))
 
-    def speakers(self, topic: str) -> tuple[Said, ...]:
+    def publications_to(self, topic: str) -> tuple[AgentPublication, ...]:
         """Every publication that reaches a handler of the topic or pattern."""
-        return tuple(each for name, found in self.said.items() if matches(topic, name) for each in found)
+        return tuple(each for name, found in self.publications.items() if matches(topic, name) for each in found)
 
     def payload(self, topic: str) -> Schema | None:
         """What handlers of a topic may rely on: what is declared, else what all publications have in common; None: not known."""
-        said = [each.publication for each in self.said.get(topic, ())]
+        said = [each.publication for each in self.publications.get(topic, ())]
         declared = [each for each in said if each.is_declared and each.payload is not None]
-        return merged([each.payload for each in declared or said])
+        return merge_schemas([each.payload for each in declared or said])
 
     def calls(self, agent: str, method: str = "") -> Iterator[tuple[AgentDefinition, Call]]:
         """Every call to an agent, or to one of its methods; one place once, though subclasses inherit it."""
@@ -153,16 +150,16 @@ class Surface:
                     seen.add(call.span)
                     yield caller, call
 
-    def asked(self, topic: str) -> tuple[Said, ...]:
+    def requests_to(self, topic: str) -> tuple[AgentPublication, ...]:
         """Every publication to the topic that waits for an answer."""
-        return tuple(each for each in self.said.get(topic, ()) if each.publication.is_request)
+        return tuple(each for each in self.publications.get(topic, ()) if each.publication.is_request)
 
-    def is_fed(self, topic: str) -> bool:
+    def has_publisher(self, topic: str) -> bool:
         """True when agents publish to the topic or pattern, or others may."""
-        return bool(self.speakers(topic)) or any(map(self.is_external, self.reached(topic)))
+        return bool(self.publications_to(topic)) or any(map(self.is_external, self.topics_matching(topic)))
 
 
-def merged(payloads: list[Schema | None]) -> Schema | None:
+def merge_schemas(payloads: list[Schema | None]) -> Schema | None:
     """Give the schema that every one of these payloads has; None when one is not known, or there is none."""
     known = [payload for payload in payloads if payload is not None]
     if not known or len(known) != len(payloads):
@@ -198,6 +195,6 @@ def _needs_of(subscription: Subscription) -> tuple[Schema, bool]:
     return Schema(fields), subscription.reads_all_known
 
 
-def answer_of(handler: Handler) -> Type:
+def answer_of(handler: TopicHandler) -> Type:
     """What the handler of a request answers, as far as its annotation says."""
     return handler.method.returns if handler.method else UNKNOWN

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from graphbus_core.contracts.changes import Change, ChangeKind
+from graphbus_core.contracts.changes import ChangeKind, ContractChange
 from graphbus_core.errors import UsageError
 
 Level = Literal["major", "minor", "patch", "none"]
@@ -49,7 +49,7 @@ class Suggestion(NamedTuple):
     because: str
 
 
-def parse(text: str) -> tuple[_Release, bool]:
+def parse_version(text: str) -> tuple[_Release, bool]:
     """Read the release of a version, and whether the version is one before it.
 
     Raises:
@@ -62,7 +62,7 @@ def parse(text: str) -> tuple[_Release, bool]:
     return (major, minor, patch), bool(found["pre"])
 
 
-def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggestion:
+def suggest_version(changes: Sequence[ContractChange], current: str, found: str = "") -> Suggestion:
     """Give the next version.
 
     Args:
@@ -74,15 +74,15 @@ def suggest(changes: Sequence[Change], current: str, found: str = "") -> Suggest
         UsageError: GBE170 for a version that is none.
     """
     level, because = _judged(changes)
-    now = parse(found)[0] if found else None
+    now = parse_version(found)[0] if found else None
     if not current:
         return Suggestion(level, "", "", found, None, because)
-    least = _next_release(*parse(current), level)
+    least = _next_release(*parse_version(current), level)
     is_enough = None if now is None else now >= least
     return Suggestion(level, current.strip(), ".".join(map(str, least)), found.strip(), is_enough, because)
 
 
-def _judged(changes: Sequence[Change]) -> tuple[Level, str]:
+def _judged(changes: Sequence[ContractChange]) -> tuple[Level, str]:
     """Say how much the public contract has changed, and what is decisive."""
     broken = [change for change in changes if change.breaks_outside]
     if broken:
@@ -97,7 +97,7 @@ def _judged(changes: Sequence[Change]) -> tuple[Level, str]:
     return "patch", "nothing that others rely on has changed"
 
 
-def _listed(changes: Sequence[Change]) -> str:
+def _listed(changes: Sequence[ContractChange]) -> str:
     titles = list(dict.fromkeys(change.title for change in changes))
     rest = len(titles) - 2
     return ", ".join(titles[:2]) + (f" and {rest} more" if rest > 0 else "")

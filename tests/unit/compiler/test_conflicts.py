@@ -45,9 +45,9 @@ def test_a_rule_is_asked_once_and_finds_the_same_for_conflicts_and_for_everythin
     text = HEAD + 'class Reader(GraphBusNode):\n    @subscribe("/T")\n    def on_t(self, event): return event["skuu"]\n'
     text += 'class Sender(GraphBusNode):\n    def say(self): self.publish("/T", {"sku": ""})\n'
     project = read_files(tmp_path, {"a.py": text})
-    first = project.wiring.found(check_reads)
+    first = project.wiring.findings_of(check_reads)
     conflicts = [item.finding for item in detect_conflicts(project) if item.code == "GB003"]
     assert first
-    assert project.wiring.found(check_reads) is first
+    assert project.wiring.findings_of(check_reads) is first
     assert check(project, wiring=project.wiring) == check(project)
     assert [finding.message for finding in conflicts] == [finding.message for finding in first]

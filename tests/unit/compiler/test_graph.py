@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.compiler.graph import AgentGraph, build_graph, components, compute_order, find_circle
-from graphbus_core.model.agent import AgentDefinition, Call, Dependency, Publication, SourceSpan, Subscription, Topic
+from graphbus_core.model.agent import (
+    AgentDefinition,
+    Call,
+    Dependency,
+    Publication,
+    SourceSpan,
+    Subscription,
+    Topic,
+)
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.schema.types import INT, STR, Field, Schema
 

@@ -9,7 +9,7 @@ import pytest
 from graphbus_core import store
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler.reading.imports import imported_names
-from graphbus_core.compiler.reading.syntax import SourceFile
+from graphbus_core.compiler.reading.syntax import ModuleSource
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.digests import sha256_hex
@@ -78,12 +78,12 @@ def _cart(imports: str, body: str = "    pass\n") -> str:
     ],
 )
 def test_the_imports_of_a_module_are_read_from_its_statements(text: str, names: list[str]) -> None:
-    source = SourceFile("shop/agents/cart.py", "shop.agents.cart", text.encode())
+    source = ModuleSource("shop/agents/cart.py", "shop.agents.cart", text.encode())
     assert imported_names(source, source.parse()) == tuple(names)
 
 
 def test_an_import_in_a_package_counts_from_the_package_itself() -> None:
-    source = SourceFile("shop/__init__.py", "shop", b"from .x import y")
+    source = ModuleSource("shop/__init__.py", "shop", b"from .x import y")
     assert imported_names(source, source.parse()) == ("shop.x.y",)
 
 

@@ -12,7 +12,7 @@ import pytest
 from graphbus_core.compiler import project as reading
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import facts
-from graphbus_core.compiler.reading.syntax import SourceFile
+from graphbus_core.compiler.reading.syntax import ModuleSource
 from graphbus_core.errors import BuildError
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -234,7 +234,7 @@ def test_what_is_kept_does_not_outlive_a_change_of_the_code_that_made_it(
     (code / place).write_text("x = 12\n")
     reading._stamp_of.cache_clear()  # as in a process that starts now
     seen: list[bytes] = []
-    parse = SourceFile.parse
-    monkeypatch.setattr(SourceFile, "parse", lambda source: seen.append(source.data) or parse(source))
+    parse = ModuleSource.parse
+    monkeypatch.setattr(ModuleSource, "parse", lambda source: seen.append(source.data) or parse(source))
     read_folder(folder, cache=True)
     assert len(seen) == 1

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.contracts.changes import Change, differences, type_differences
-from graphbus_core.contracts.compare import compare
+from graphbus_core.contracts.changes import ContractChange, schema_differences, type_differences
+from graphbus_core.contracts.compare import compare_surfaces
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.model.config import Settings
 from graphbus_core.schema.compatibility import Side
@@ -17,13 +17,13 @@ from tests.checking import Files, read
 EXTERNAL = Settings(external_topics=("/Out/**", "/Fixed/A", "/Fixed/B"))
 
 
-def changes(tmp_path: Path, old: Files, new: Files) -> tuple[Change, ...]:
+def changes(tmp_path: Path, old: Files, new: Files) -> tuple[ContractChange, ...]:
     projects = [read(tmp_path / name, files, EXTERNAL) for name, files in (("old", old), ("new", new))]
     before, after = (Surface(project.definitions, project.graph.topics) for project in projects)
-    return compare(before, after)
+    return compare_surfaces(before, after)
 
 
-def told(change: Change) -> str:
+def told(change: ContractChange) -> str:
     """`breaking type-changed Stock.take: input sku [outside] Shop:12!`"""
     ends = [f"{broken.agent}{'' if broken.is_certain else '?'}" for broken in change.breaks]
     where = (["outside"] if change.breaks_outside else []) + ends
@@ -424,7 +424,7 @@ A, B = Field("a", INT), Field("b", STR)
 MAYBE = Field("b", STR, required=False)
 
 
-def kinds(found: tuple[Change, ...]) -> list[tuple[str, str, bool, bool]]:
+def kinds(found: tuple[ContractChange, ...]) -> list[tuple[str, str, bool, bool]]:
     return [(each.kind, each.field, each.is_breaking, each.is_certain) for each in found]
 
 
@@ -447,7 +447,7 @@ CASES = {
 def test_what_is_not_listed_is_taken_into_account(case: str) -> None:
     before, after, side, expected = CASES[case]
     assert (
-        kinds(differences(before, after, "input" if side == "input" else "output", is_closed=side == "input"))
+        kinds(schema_differences(before, after, "input" if side == "input" else "output", is_closed=side == "input"))
         == expected
     )
 

@@ -91,7 +91,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> BuildArtifacts:
 
 @pytest.fixture(scope="module")
 def document(artifacts: BuildArtifacts) -> dict[str, Any]:
-    return documents.asyncapi(artifacts, INFO)
+    return documents.asyncapi_document(artifacts, INFO)
 
 
 # --- AsyncAPI -------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def test_no_line_number_changes_a_document(artifacts: BuildArtifacts, tmp_path: 
     moved = {**FILES, "agents/station.py": "\n\n\n" + FILES["agents/station.py"]}
     build_graph(write_project(tmp_path, moved) / "agents")
     again = load(tmp_path / ".graphbus")
-    assert documents.asyncapi(again, INFO) == documents.asyncapi(artifacts, INFO)
-    assert documents.bundle(again, INFO) == documents.bundle(artifacts, INFO)
+    assert documents.asyncapi_document(again, INFO) == documents.asyncapi_document(artifacts, INFO)
+    assert documents.bundle_schemas(again, INFO) == documents.bundle_schemas(artifacts, INFO)
 
 
 @needs_parser
@@ -195,7 +195,7 @@ def test_the_official_parser_bites(document: dict[str, Any], tmp_path: Path) -> 
 
 
 def test_each_payload_and_each_side_of_a_method_has_a_schema(artifacts: BuildArtifacts) -> None:
-    bundle = documents.bundle(artifacts, INFO)
+    bundle = documents.bundle_schemas(artifacts, INFO)
     jsonschema.Draft202012Validator.check_schema(bundle)
     assert list(bundle["$defs"]) == [
         "Place",
@@ -216,7 +216,7 @@ def test_each_payload_and_each_side_of_a_method_has_a_schema(artifacts: BuildArt
 
 
 def test_a_schema_by_itself_needs_no_other(artifacts: BuildArtifacts) -> None:
-    singles = documents.single(artifacts)
+    singles = documents.single_schemas(artifacts)
     for name, schema in singles.items():
         jsonschema.Draft202012Validator.check_schema(schema)
         assert schema["$id"] == name
@@ -244,7 +244,7 @@ def test_two_classes_of_one_name_are_described_in_place(tmp_path: Path) -> None:
         """
     files = {f"agents/{name}.py": agent.format(name=name.title(), field=f"of_{name}") for name in ("one", "two")}
     build_graph(write_project(tmp_path, {"agents/__init__.py": "", **files}) / "agents")
-    defined = documents.bundle(load(tmp_path / ".graphbus"), INFO)["$defs"]
+    defined = documents.bundle_schemas(load(tmp_path / ".graphbus"), INFO)["$defs"]
     assert "Item" not in defined
     items = defined["One.take.Arguments"]["properties"]["items"]["items"]
     assert items["required"] == ["of_one"]
@@ -270,10 +270,10 @@ def test_what_cannot_be_read_or_is_computed_is_said_to_be_so(tmp_path: Path) -> 
     }
     build_graph(write_project(tmp_path, files) / "agents")
     artifacts = load(tmp_path / ".graphbus")
-    defined = documents.bundle(artifacts, INFO)["$defs"]
+    defined = documents.bundle_schemas(artifacts, INFO)["$defs"]
     assert defined["One.take.Arguments"]["description"] == "The contract of the method cannot be read."
     assert "type" not in defined["One.take.Arguments"]
-    document = documents.asyncapi(artifacts, INFO)
+    document = documents.asyncapi_document(artifacts, INFO)
     assert {name: each["address"] for name, each in document["channels"].items()} == {
         "**": "/{rest}",
         "Price.**": "/Price/{rest}",

@@ -12,15 +12,15 @@ import pytest
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.wiring import Wiring
-from graphbus_core.contracts.edges import CODES, Validation, validate
+from graphbus_core.contracts.edges import CODES, ContractValidation, validate_contracts
 from graphbus_core.model.findings import Finding
 from tests.checking import Files, read
 
 RULES = Path(__file__).parents[1] / "rules"
 
 
-def validated(project: Project) -> Validation:
-    return validate(Wiring(project), rules.check(project))
+def validated(project: Project) -> ContractValidation:
+    return validate_contracts(Wiring(project), rules.check(project))
 
 
 def projects_of_the_rules() -> Iterator[tuple[str, Files]]:
@@ -52,7 +52,7 @@ def test_an_edge_is_broken_exactly_when_a_check_finds_something_at_it(tmp_path: 
         of_edges = [each for edge in validation.edges for each in edge.findings]
         told = {placed(each) for each in (*of_edges, *validation.others) if each.severity != "info"}
         assert found == told, name
-        assert validation.holds == (not found), name
+        assert validation.is_clean == (not found), name
         for edge in validation.edges:
             assert (edge.verdict == "broken") == any(placed(each) in found for each in edge.findings), name
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from graphbus_core.contracts.changes import Broken, Change
-from graphbus_core.contracts.versions import Level, _next_release, parse, suggest
+from graphbus_core.contracts.changes import Broken, ContractChange
+from graphbus_core.contracts.versions import Level, _next_release, parse_version, suggest_version
 from graphbus_core.errors import UsageError
 from graphbus_core.model.agent import SourceSpan
 
 HERE = SourceSpan("agents/a.py", 1, 0, 1, 5)
-BREAKS = Change("method-removed", "A.go", "A.go is gone", HERE, is_breaking=True, is_public=True)
-GROWS = Change("method-added", "A.come", "A.come is new", HERE, is_public=True)
-SETTLED = Change("field-renamed", "/T", "is called 'm' now", HERE, "payload", "n", is_breaking=True)
+BREAKS = ContractChange("method-removed", "A.go", "A.go is gone", HERE, is_breaking=True, is_public=True)
+GROWS = ContractChange("method-added", "A.come", "A.come is new", HERE, is_public=True)
+SETTLED = ContractChange("field-renamed", "/T", "is called 'm' now", HERE, "payload", "n", is_breaking=True)
 INSIDE = SETTLED._replace(breaks=(Broken("/T → B.on", "B", HERE, "needs 'n'"),))
 
 STEPS = {
@@ -38,15 +38,15 @@ STEPS = {
 
 @pytest.mark.parametrize(("current", "level"), STEPS)
 def test_the_next_release_announces_what_has_changed(current: str, level: Level) -> None:
-    assert _next_release(*parse(current), level) == parse(STEPS[current, level])[0]
+    assert _next_release(*parse_version(current), level) == parse_version(STEPS[current, level])[0]
 
 
 @pytest.mark.parametrize(
     ("changes", "level"),
     [([], "none"), ([SETTLED], "patch"), ([INSIDE], "patch"), ([SETTLED, GROWS], "minor"), ([GROWS, BREAKS], "major")],
 )
-def test_the_public_contract_decides(changes: list[Change], level: Level) -> None:
-    assert suggest(changes, "").level == level
+def test_the_public_contract_decides(changes: list[ContractChange], level: Level) -> None:
+    assert suggest_version(changes, "").level == level
 
 
 ENOUGH = {
@@ -63,24 +63,24 @@ ENOUGH = {
 
 @pytest.mark.parametrize(("current", "found"), ENOUGH)
 def test_a_version_that_was_raised_already_is_enough(current: str, found: str) -> None:
-    assert suggest([BREAKS], current, found).is_enough is ENOUGH[current, found]
+    assert suggest_version([BREAKS], current, found).is_enough is ENOUGH[current, found]
 
 
 def test_the_reason_names_what_is_decisive() -> None:
-    assert suggest([BREAKS, GROWS], "1.0.0").because == "A.go breaks the public contract"
+    assert suggest_version([BREAKS, GROWS], "1.0.0").because == "A.go breaks the public contract"
     many = [BREAKS._replace(place=f"A.m{number}") for number in range(5)]
-    assert suggest(many, "1.0.0").because == "A.m0, A.m1 and 3 more break the public contract"
-    assert suggest([INSIDE], "1.0.0").because == "only agents of this graph rely on what breaks"
-    assert suggest([SETTLED], "1.0.0").because == "nothing that others rely on has changed"
-    assert suggest([GROWS], "1.0.0").because == "the public contract grows: A.come"
+    assert suggest_version(many, "1.0.0").because == "A.m0, A.m1 and 3 more break the public contract"
+    assert suggest_version([INSIDE], "1.0.0").because == "only agents of this graph rely on what breaks"
+    assert suggest_version([SETTLED], "1.0.0").because == "nothing that others rely on has changed"
+    assert suggest_version([GROWS], "1.0.0").because == "the public contract grows: A.come"
 
 
 @pytest.mark.parametrize("text", ["one", "1.x", "1.2.3.4.5.6", "-1", "1..2", "1.0.0 beta and more", "9" * 40])
 def test_what_is_no_version_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="GBE170"):
-        parse(text)
+        parse_version(text)
 
 
 @pytest.mark.parametrize("text", ["v1.2.3", "1.2.3+local.7", "1.2.3.post1", "1.2.3-rc.4", "1.2.3alpha1", " 1.2.3 "])
 def test_versions_are_read_as_people_write_them(text: str) -> None:
-    assert parse(text)[0] == (1, 2, 3)
+    assert parse_version(text)[0] == (1, 2, 3)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphbus_core import GraphBusNode, connect, publishes, schema_method, subscribe
-from graphbus_core.contracts.compare import compare
+from graphbus_core.contracts.compare import compare_surfaces
 from graphbus_core.contracts.surface import Surface
 from graphbus_core.errors import RunError
 from tests.checking import read
@@ -112,7 +112,9 @@ def test_a_word_that_is_no_longer_taken_and_one_that_is_newly_given_break_the_co
         project = read(tmp_path / name, {"shop.py": text})
         states.append(Surface(project.definitions, project.graph.topics))
     told = {
-        f"{change.effect} {change.title}: {change.why}" for pair in (states, states[::-1]) for change in compare(*pair)
+        f"{change.effect} {change.title}: {change.why}"
+        for pair in (states, states[::-1])
+        for change in compare_surfaces(*pair)
     }
     assert told == {
         "breaking Stock.take: input size: was Literal['s', 'l'], is Literal['s'] now: it takes less than before",

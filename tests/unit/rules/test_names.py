@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.compiler.rules.names import are_near, are_near_topics, distance, near_match, near_topic
+from graphbus_core.compiler.rules.names import are_near, are_near_topics, edit_distance, near_match, near_topic
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_match_that_is_not_the_only_one_is_none() -> None:
     [("", "", 0), ("a", "", 1), ("ab", "ba", 1), ("abc", "abd", 1), ("kitten", "sitting", 3)],
 )
 def test_the_distance_counts_edits_and_swaps(one: str, other: str, expected: int) -> None:
-    assert distance(one, other) == expected
+    assert edit_distance(one, other) == expected
 
 
 WORDS = st.text("abc_", max_size=6)
@@ -95,5 +95,5 @@ WORDS = st.text("abc_", max_size=6)
 
 @given(WORDS, WORDS)
 def test_the_distance_is_symmetric_and_zero_only_for_the_same_word(one: str, other: str) -> None:
-    assert distance(one, other) == distance(other, one)
-    assert (distance(one, other) == 0) == (one == other)
+    assert edit_distance(one, other) == edit_distance(other, one)
+    assert (edit_distance(one, other) == 0) == (one == other)

@@ -12,9 +12,9 @@ from typing import Any, Final
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.compiler.reading.modules import (
     ClassSite,
+    DefinedName,
     External,
-    Scope,
-    Symbol,
+    NameScope,
     base_targets,
     family_of,
     resolve,
@@ -49,14 +49,14 @@ _OWN_WAYS = frozenset(
 """Methods by which an Enum makes other values than those that are written, or takes others."""
 
 
-def _read_words(site: ClassSite, scope: Scope) -> Type | None:
+def _read_words(site: ClassSite, scope: NameScope) -> Type | None:
     """Give the values of an Enum as a literal, unknown when they are not certain; None for a class that is no Enum."""
     chain, bases = family_of(scope.library, site)
     if not bases & _ENUMS:
         return None
     values: list[object] = []
     if bases <= _USUAL_BASES and all(_is_usual(entry, scope) for entry in chain):
-        inner = Scope(scope.library, site.module, (site,), in_class_body=True)
+        inner = NameScope(scope.library, site.module, (site,), in_class_body=True)
         for statement in site.node.body:
             if isinstance(statement, ast.Assign):
                 name = ast.unparse(statement.targets[0])
@@ -68,10 +68,10 @@ def _read_words(site: ClassSite, scope: Scope) -> Type | None:
     return Type("literal", values=tuple(dict.fromkeys(words)), name=site.node.name)
 
 
-def _is_usual(site: ClassSite, scope: Scope) -> bool:
+def _is_usual(site: ClassSite, scope: NameScope) -> bool:
     """True for a class of plain assignments and methods, none of which has a say in what its values are."""
     node = site.node
-    plain = all(isinstance(base, External | Symbol) for base in base_targets(scope.library, site))
+    plain = all(isinstance(base, External | DefinedName) for base in base_targets(scope.library, site))
     decorators = {_dotted(each, scope.within(site.module)) for each in node.decorator_list}
     return plain and not node.keywords and decorators <= {"enum.unique"} and all(map(_is_usual_statement, node.body))
 
@@ -87,15 +87,15 @@ def _is_usual_statement(statement: ast.stmt) -> bool:
     return is_constant or isinstance(statement, ast.Pass)
 
 
-def _dotted(expression: ast.expr, scope: Scope) -> str:
+def _dotted(expression: ast.expr, scope: NameScope) -> str:
     target = resolve(expression, scope)
     return target.dotted if isinstance(target, External) else ""
 
 
-def _member(name: str, value: ast.expr, before: list[object], scope: Scope, bases: frozenset[str]) -> object:
+def _member(name: str, value: ast.expr, before: list[object], scope: NameScope, bases: frozenset[str]) -> object:
     """The value of a member; `auto()` is the name of a StrEnum's member, or the next of rising numbers."""
     if not isinstance(value, ast.Call) or _dotted(value.func, scope) != "enum.auto":
-        return evaluate(value, scope)
+        return evaluate_constant(value, scope)
     if "enum.StrEnum" in bases:
         return name.lower()
     numbers = [each for each in before if type(each) is int]
@@ -111,59 +111,59 @@ NOT_CONSTANT: Final = _NotConstant()
 _ENUM_BASES = frozenset({"enum.Enum", "enum.StrEnum", "enum.IntEnum", "enum.Flag", "enum.IntFlag"})
 
 
-def evaluate(expression: ast.expr, scope: Scope, depth: int = 0) -> object:
+def evaluate_constant(expression: ast.expr, scope: NameScope, depth: int = 0) -> object:
     """Give the value of a constant expression (text, number, truth value or None), or `NOT_CONSTANT`."""
     reader = _EVALUATORS.get(expression.__class__)
     return reader(expression, scope, depth + 1) if reader is not None and depth <= _MAX_DEPTH else NOT_CONSTANT
 
 
-def text_of(expression: ast.expr | None, scope: Scope) -> str | None:
+def text_of(expression: ast.expr | None, scope: NameScope) -> str | None:
     """Give the text that an expression always has, or None."""
-    value = evaluate(expression, scope) if expression is not None else None
+    value = evaluate_constant(expression, scope) if expression is not None else None
     return value if isinstance(value, str) else None
 
 
-def _literal(expression: ast.Constant, scope: Scope, depth: int) -> object:
+def _literal(expression: ast.Constant, scope: NameScope, depth: int) -> object:
     return expression.value
 
 
-def _negative(expression: ast.UnaryOp, scope: Scope, depth: int) -> object:
-    value = evaluate(expression.operand, scope, depth)
+def _negative(expression: ast.UnaryOp, scope: NameScope, depth: int) -> object:
+    value = evaluate_constant(expression.operand, scope, depth)
     return -value if isinstance(expression.op, ast.USub) and isinstance(value, int | float) else NOT_CONSTANT
 
 
-def _named(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> object:
+def _named(expression: ast.Name | ast.Attribute, scope: NameScope, depth: int) -> object:
     if isinstance(expression, ast.Attribute) and expression.attr == "value":
         member = resolve(expression.value, scope)
-        if isinstance(member, Symbol) and _is_enum_member(member, scope):
+        if isinstance(member, DefinedName) and _is_enum_member(member, scope):
             return _symbol_value(member, scope, depth)
     target = resolve(expression, scope)
-    if not isinstance(target, Symbol):
+    if not isinstance(target, DefinedName):
         return NOT_CONSTANT
     if _is_enum_member(target, scope) and not _enum_bases(target, scope) & _TEXTS:
         return NOT_CONSTANT
     return _symbol_value(target, scope, depth)
 
 
-def _symbol_value(symbol: Symbol, scope: Scope, depth: int) -> object:
+def _symbol_value(symbol: DefinedName, scope: NameScope, depth: int) -> object:
     if not isinstance(symbol.node, ast.expr) or is_rebound(symbol):
         return NOT_CONSTANT
-    return evaluate(symbol.node, home_of(symbol, scope), depth)
+    return evaluate_constant(symbol.node, home_of(symbol, scope), depth)
 
 
-def home_of(symbol: Symbol, scope: Scope) -> Scope:
+def home_of(symbol: DefinedName, scope: NameScope) -> NameScope:
     """Give the surroundings that a symbol is written in: a class body, or the top level of a module."""
     site = (ClassSite(symbol.module, symbol.owner),) if symbol.owner else ()
-    return Scope(scope.library, symbol.module, site, in_class_body=bool(site))
+    return NameScope(scope.library, symbol.module, site, in_class_body=bool(site))
 
 
-def is_rebound(symbol: Symbol) -> bool:
+def is_rebound(symbol: DefinedName) -> bool:
     """Tell whether the name of a symbol is bound more than once."""
     bindings = symbol.module.class_bindings(symbol.owner) if symbol.owner else symbol.module.bindings
     return bindings.rebinds(symbol.node)
 
 
-def written(expression: ast.expr, scope: Scope, depth: int = 0) -> tuple[ast.expr, Scope]:
+def follow_constant(expression: ast.expr, scope: NameScope, depth: int = 0) -> tuple[ast.expr, NameScope]:
     """Give the expression that a name or an entry of a constant dict always stands for, and where it is written.
 
     Where that is not certain it is the expression itself.
@@ -172,33 +172,33 @@ def written(expression: ast.expr, scope: Scope, depth: int = 0) -> tuple[ast.exp
     if depth <= _MAX_DEPTH:
         is_entry = isinstance(expression, ast.Subscript)
         found = _entry(expression, scope, depth + 1) if is_entry else _assigned(expression, scope)  # type: ignore[arg-type]
-    return written(*found, depth + 1) if found else (expression, scope)
+    return follow_constant(*found, depth + 1) if found else (expression, scope)
 
 
-def _assigned(expression: ast.expr, scope: Scope) -> tuple[ast.expr, Scope] | None:
+def _assigned(expression: ast.expr, scope: NameScope) -> tuple[ast.expr, NameScope] | None:
     is_value = isinstance(expression, ast.Attribute) and expression.attr == "value"
     member = resolve(expression.value, scope) if is_value else None  # type: ignore[attr-defined]
-    is_member = isinstance(member, Symbol) and _is_enum_member(member, scope)
+    is_member = isinstance(member, DefinedName) and _is_enum_member(member, scope)
     target = member if is_member else resolve(expression, scope)
-    if not isinstance(target, Symbol) or not isinstance(target.node, ast.expr):
+    if not isinstance(target, DefinedName) or not isinstance(target.node, ast.expr):
         return None
     if (_is_enum_member(target, scope) and not is_member) or is_rebound(target):
         return None
     return target.node, home_of(target, scope)
 
 
-def _entry(expression: ast.Subscript, scope: Scope, depth: int) -> tuple[ast.expr, Scope] | None:
+def _entry(expression: ast.Subscript, scope: NameScope, depth: int) -> tuple[ast.expr, NameScope] | None:
     """The value of a constant key in a dict display that nothing in its file changes, or of a number in a tuple."""
-    display, inner = written(expression.value, scope, depth)
+    display, inner = follow_constant(expression.value, scope, depth)
     if isinstance(display, ast.Call) and len(display.args) == 1 and _dotted(display.func, inner) in _READ_ONLY:
-        display, inner = written(display.args[0], inner, depth)
+        display, inner = follow_constant(display.args[0], inner, depth)
     name = getattr(expression.value, "attr", getattr(expression.value, "id", ""))
-    key = evaluate(expression.slice, scope, depth)
+    key = evaluate_constant(expression.slice, scope, depth)
     if isinstance(display, ast.Tuple) and isinstance(key, int):
         return (display.elts[key], inner) if 0 <= key < len(display.elts) else None
     if not isinstance(display, ast.Dict) or inner.module.changes(name) or scope.module.changes(name):
         return None
-    keys = [evaluate(each, inner, depth) if each else NOT_CONSTANT for each in display.keys]
+    keys = [evaluate_constant(each, inner, depth) if each else NOT_CONSTANT for each in display.keys]
     is_known = key is not NOT_CONSTANT and NOT_CONSTANT not in keys and keys.count(key) == 1
     return (display.values[keys.index(key)], inner) if is_known else None
 
@@ -206,60 +206,60 @@ def _entry(expression: ast.Subscript, scope: Scope, depth: int) -> tuple[ast.exp
 _READ_ONLY = frozenset({"types.MappingProxyType", "builtins.dict", "builtins.tuple"})
 
 
-def _subscripted(expression: ast.Subscript, scope: Scope, depth: int) -> object:
+def _subscripted(expression: ast.Subscript, scope: NameScope, depth: int) -> object:
     found = _entry(expression, scope, depth)
-    return evaluate(*found, depth) if found else NOT_CONSTANT
+    return evaluate_constant(*found, depth) if found else NOT_CONSTANT
 
 
-def _is_enum_member(symbol: Symbol, scope: Scope) -> bool:
+def _is_enum_member(symbol: DefinedName, scope: NameScope) -> bool:
     return isinstance(symbol.node, ast.expr) and bool(_enum_bases(symbol, scope) & _ENUM_BASES)
 
 
-def _enum_bases(symbol: Symbol, scope: Scope) -> frozenset[str]:
+def _enum_bases(symbol: DefinedName, scope: NameScope) -> frozenset[str]:
     if symbol.owner is None:
         return frozenset()
     return family_of(scope.library, ClassSite(symbol.module, symbol.owner)).external
 
 
-def _joined(expression: ast.JoinedStr, scope: Scope, depth: int) -> object:
+def _joined(expression: ast.JoinedStr, scope: NameScope, depth: int) -> object:
     parts: list[str] = []
     for part in expression.values:
         if isinstance(part, ast.FormattedValue):
             if part.conversion not in (-1, ord("s")) or part.format_spec is not None:
                 return NOT_CONSTANT
             part = part.value  # noqa: PLW2901 - what stands between the braces
-        value = evaluate(part, scope, depth)
+        value = evaluate_constant(part, scope, depth)
         if not isinstance(value, str | int):
             return NOT_CONSTANT
         parts.append(str(value))
     return "".join(parts)
 
 
-def _sum(expression: ast.BinOp, scope: Scope, depth: int) -> object:
+def _sum(expression: ast.BinOp, scope: NameScope, depth: int) -> object:
     if not isinstance(expression.op, ast.Add):
         return NOT_CONSTANT
-    left = evaluate(expression.left, scope, depth)
-    right = evaluate(expression.right, scope, depth)
+    left = evaluate_constant(expression.left, scope, depth)
+    right = evaluate_constant(expression.right, scope, depth)
     if isinstance(left, str) and isinstance(right, str):
         return left + right
     return NOT_CONSTANT
 
 
-def _dedented(expression: ast.Call, scope: Scope, depth: int) -> object:
+def _dedented(expression: ast.Call, scope: NameScope, depth: int) -> object:
     """`dedent("...")` and `"...".strip()`, as prompts are often written."""
     function, arguments = expression.func, [*expression.args, *expression.keywords]
     if isinstance(function, ast.Attribute) and function.attr == "strip" and not arguments:
-        value = evaluate(function.value, scope, depth)
+        value = evaluate_constant(function.value, scope, depth)
         return value.strip() if isinstance(value, str) else NOT_CONSTANT
     if len(arguments) != 1 or not expression.args or _dotted(function, scope) != "textwrap.dedent":
         return NOT_CONSTANT
     import textwrap
 
-    value = evaluate(expression.args[0], scope, depth)
+    value = evaluate_constant(expression.args[0], scope, depth)
     return textwrap.dedent(value) if isinstance(value, str) else NOT_CONSTANT
 
 
-_EVALUATORS: dict[type, Callable[[Any, Scope, int], object]] = {
+_EVALUATORS: dict[type, Callable[[Any, NameScope, int], object]] = {
     ast.Attribute: _named,
     ast.BinOp: _sum,
     ast.Call: _dedented,
@@ -298,7 +298,7 @@ _RECORD_BASES = _PYDANTIC | {"typing.TypedDict", "typing_extensions.TypedDict", 
 EVENT = "graphbus_core.Event"
 
 
-def read_type(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Type:
+def read_type(expression: ast.expr | None, scope: NameScope, depth: int = 0) -> Type:
     """Give the type that an annotation names."""
     if expression is None:
         return UNKNOWN
@@ -322,7 +322,7 @@ def _unquoted(expression: ast.expr | None) -> ast.expr | None:
         return None
 
 
-def _read_constant(expression: ast.Constant, scope: Scope, depth: int) -> Type:
+def _read_constant(expression: ast.Constant, scope: NameScope, depth: int) -> Type:
     """A forward reference, or a type's name in a schema; the names of JSON Schema count where they mean nothing else."""
     if expression.value is None:
         return NULL
@@ -335,13 +335,13 @@ def _read_constant(expression: ast.Constant, scope: Scope, depth: int) -> Type:
     return read_type(inner, scope, depth)
 
 
-def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -> Type:
+def _read_name(expression: ast.Name | ast.Attribute, scope: NameScope, depth: int) -> Type:
     target = resolve(expression, scope)
     if isinstance(target, External):
         home, _, name = target.dotted.rpartition(".")
         found = _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted)) or TEXTS.get((home, name))
         return found or _unknown(expression)
-    if isinstance(target, Symbol):
+    if isinstance(target, DefinedName):
         if isinstance(target.node, ast.ClassDef):
             return _read_class(ClassSite(target.module, target.node), scope, depth)
         if isinstance(target.node, syntax.TypeAlias):
@@ -351,7 +351,7 @@ def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -
     return _unknown(expression)
 
 
-def _within_alias(target: Symbol, node: syntax.TypeAlias, scope: Scope) -> Scope:
+def _within_alias(target: DefinedName, node: syntax.TypeAlias, scope: NameScope) -> NameScope:
     """Where the value of a `type` statement is read."""
     return scope.within(target.module)._replace(hidden=syntax.type_parameters(node))
 
@@ -364,7 +364,7 @@ def _plain_name(dotted: str) -> str:
     return name if f"{home}." in _TYPING else dotted
 
 
-def _read_alias(target: Symbol, scope: Scope, depth: int) -> Type | None:
+def _read_alias(target: DefinedName, scope: NameScope, depth: int) -> Type | None:
     node = target.node
     inner = scope.within(target.module)
     if isinstance(node, ast.Call):
@@ -378,7 +378,7 @@ def _read_alias(target: Symbol, scope: Scope, depth: int) -> Type | None:
     return None
 
 
-def _read_functional(call: ast.Call, scope: Scope, depth: int) -> Type | None:
+def _read_functional(call: ast.Call, scope: NameScope, depth: int) -> Type | None:
     """`TypedDict("Order", {"order_id": str})`."""
     schema, name = read_schema(call.args[1], scope, depth), text_of(call.args[0], scope)
     if schema is None or schema.is_open or name is None:
@@ -391,13 +391,13 @@ def _read_functional(call: ast.Call, scope: Scope, depth: int) -> Type | None:
     )
 
 
-def _read_union(expression: ast.BinOp, scope: Scope, depth: int) -> Type:
+def _read_union(expression: ast.BinOp, scope: NameScope, depth: int) -> Type:
     if not isinstance(expression.op, ast.BitOr):
         return _unknown(expression)
     return union(read_type(expression.left, scope, depth), read_type(expression.right, scope, depth))
 
 
-def _read_subscript(expression: ast.Subscript, scope: Scope, depth: int) -> Type:
+def _read_subscript(expression: ast.Subscript, scope: NameScope, depth: int) -> Type:
     target = resolve(expression.value, scope)
     if not isinstance(target, External):
         return _unknown(expression)
@@ -414,7 +414,7 @@ def _read_subscript(expression: ast.Subscript, scope: Scope, depth: int) -> Type
     return _read_container(container, parts, scope, depth)
 
 
-def _read_container(container: Type, parts: list[ast.expr], scope: Scope, depth: int) -> Type:
+def _read_container(container: Type, parts: list[ast.expr], scope: NameScope, depth: int) -> Type:
     if container.kind == "tuple" and isinstance(parts[-1], ast.Constant) and parts[-1].value is ...:  # of any length
         return Type("list", (read_type(parts[0], scope, depth),), name="tuple") if len(parts) == 2 else container
     args = tuple(read_type(part, scope, depth) for part in parts)
@@ -422,26 +422,26 @@ def _read_container(container: Type, parts: list[ast.expr], scope: Scope, depth:
     return Type(container.kind, args) if len(args) == wanted else container
 
 
-def _read_literal(expression: ast.Subscript, parts: list[ast.expr], scope: Scope) -> Type:
+def _read_literal(expression: ast.Subscript, parts: list[ast.expr], scope: NameScope) -> Type:
     values: list[str | int | bool | None] = []
     for part in parts:
-        value = evaluate(part, scope)
+        value = evaluate_constant(part, scope)
         if not isinstance(value, str | int | None):
             return _unknown(expression)
         values.append(value)
     return Type("literal", values=tuple(values))
 
 
-def _read_display(expression: ast.Dict, scope: Scope, depth: int) -> Type:
+def _read_display(expression: ast.Dict, scope: NameScope, depth: int) -> Type:
     schema = read_schema(expression, scope, depth)
     return Type("record", fields=schema.fields) if schema and not schema.is_open else DICT
 
 
-def _read_list_display(expression: ast.List, scope: Scope, depth: int) -> Type:
+def _read_list_display(expression: ast.List, scope: NameScope, depth: int) -> Type:
     return Type("list", (read_type(expression.elts[0], scope, depth),)) if len(expression.elts) == 1 else LIST
 
 
-_READERS: dict[type, Callable[[Any, Scope, int], Type]] = {
+_READERS: dict[type, Callable[[Any, NameScope, int], Type]] = {
     ast.Constant: _read_constant,
     ast.Name: _read_name,
     ast.Attribute: _read_name,
@@ -455,7 +455,7 @@ _READERS: dict[type, Callable[[Any, Scope, int], Type]] = {
 # --- schemas --------------------------------------------------------------------------
 
 
-def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Schema | None:
+def read_schema(expression: ast.expr | None, scope: NameScope, depth: int = 0) -> Schema | None:
     """Give the fields that a schema expression declares: a dict display, its name, or a typed class; None when unknown."""
     if isinstance(expression, ast.Call) and not expression.args and _dotted(expression.func, scope) == "builtins.dict":
         keys: list[ast.expr | None] = [ast.Constant(each.arg) if each.arg else None for each in expression.keywords]
@@ -467,9 +467,9 @@ def read_schema(expression: ast.expr | None, scope: Scope, depth: int = 0) -> Sc
     return _read_named_schema(expression, scope, depth)
 
 
-def _read_named_schema(expression: ast.expr, scope: Scope, depth: int) -> Schema | None:
+def _read_named_schema(expression: ast.expr, scope: NameScope, depth: int) -> Schema | None:
     target = resolve(expression, scope)
-    if not isinstance(target, Symbol):
+    if not isinstance(target, DefinedName):
         return None
     if isinstance(target.node, syntax.TypeAlias):
         return read_schema(target.node.value, _within_alias(target, target.node, scope), depth + 1)
@@ -479,7 +479,7 @@ def _read_named_schema(expression: ast.expr, scope: Scope, depth: int) -> Schema
     return Schema(record.fields) if record and record.kind == "record" else None
 
 
-def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:
+def _read_fields(display: ast.Dict, scope: NameScope, depth: int) -> Schema | None:
     fields: dict[str, Field] = {}
     is_open = False
     for key, value in zip(display.keys, display.values, strict=True):
@@ -488,7 +488,7 @@ def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:
             is_open = is_open or spread is None or spread.is_open
             fields |= {field.name: field for field in (spread.fields if spread else ())}
             continue
-        name = evaluate(key, scope)
+        name = evaluate_constant(key, scope)
         if name is NOT_CONSTANT:
             is_open = True
         elif isinstance(name, str):
@@ -498,7 +498,7 @@ def _read_fields(display: ast.Dict, scope: Scope, depth: int) -> Schema | None:
     return Schema(tuple(fields.values()), is_open)
 
 
-def _wrapper(expression: ast.expr | None, scope: Scope) -> str:
+def _wrapper(expression: ast.expr | None, scope: NameScope) -> str:
     """The name of the special form around an annotation, `NotRequired[str]` -> `NotRequired`."""
     inner = _unquoted(expression)
     return _plain_name(_dotted(inner.value if isinstance(inner, ast.Subscript) else inner, scope)) if inner else ""
@@ -507,7 +507,7 @@ def _wrapper(expression: ast.expr | None, scope: Scope) -> str:
 # --- classes --------------------------------------------------------------------------
 
 
-def _read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
+def _read_class(site: ClassSite, scope: NameScope, depth: int = 0) -> Type:
     """Give the record that a TypedDict, dataclass, msgspec or pydantic class describes, the values of an Enum, or unknown."""
     unknown = Type("unknown", name=site.node.name)
     if depth > _MAX_DEPTH:
@@ -531,7 +531,7 @@ def _read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
     return left_open(record) if is_of_pydantic else record
 
 
-def _is_decorated(site: ClassSite, scope: Scope, names: frozenset[str]) -> bool:
+def _is_decorated(site: ClassSite, scope: NameScope, names: frozenset[str]) -> bool:
     decorators = (each.func if isinstance(each, ast.Call) else each for each in site.node.decorator_list)
     return any(_dotted(decorator, scope.within(site.module)) in names for decorator in decorators)
 
@@ -545,7 +545,7 @@ def _renames_fields(chain: tuple[ClassSite, ...]) -> bool:
     return bool(keywords & {"rename", "array_like", "tag", "alias_generator", "alias", "validation_alias", "name"})
 
 
-def _class_fields(site: ClassSite, scope: Scope, depth: int) -> Iterator[Field]:
+def _class_fields(site: ClassSite, scope: NameScope, depth: int) -> Iterator[Field]:
     inner = scope.within(site.module)._replace(hidden=syntax.type_parameters(site.node))
     is_total = not any(
         keyword.arg == "total" and isinstance(keyword.value, ast.Constant) and keyword.value.value is False
@@ -582,7 +582,7 @@ def _has_default(value: ast.expr | None) -> bool:
     return any(keyword.arg in ("default", "default_factory") for keyword in value.keywords)
 
 
-def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type, depth: int = 0) -> str:
+def annotation_kind(expression: ast.expr | None, scope: NameScope, found: Type, depth: int = 0) -> str:
     """Say what an annotation means for a handler, see `model.agent`; `variable` for what may be any type."""
     if expression is None:
         return "none"
@@ -591,7 +591,7 @@ def annotation_kind(expression: ast.expr | None, scope: Scope, found: Type, dept
         return "other"
     named = expression.value if isinstance(expression, ast.Subscript) else expression
     target = resolve_through(named, scope)
-    if isinstance(target, Symbol) and isinstance(target.node, syntax.TypeAlias) and depth < _MAX_DEPTH:
+    if isinstance(target, DefinedName) and isinstance(target.node, syntax.TypeAlias) and depth < _MAX_DEPTH:
         return annotation_kind(target.node.value, _within_alias(target, target.node, scope), found, depth + 1)
     if isinstance(target, External) and target.dotted == EVENT:
         return "event"

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import evaluate, is_rebound
-from graphbus_core.compiler.reading.bodies import Function
-from graphbus_core.compiler.reading.flow import function_view, infer, inside
-from graphbus_core.compiler.reading.methods import Method
-from graphbus_core.compiler.reading.modules import FUNCTIONS, Symbol, resolve_through
+from graphbus_core.compiler.reading.annotations import evaluate_constant, is_rebound
+from graphbus_core.compiler.reading.bodies import FunctionNode
+from graphbus_core.compiler.reading.flow import comprehension_view, function_view, infer_type
+from graphbus_core.compiler.reading.methods import MethodSource
+from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, resolve_through
 from graphbus_core.compiler.reading.syntax import children_of, span_of
-from graphbus_core.compiler.reading.views import View
+from graphbus_core.compiler.reading.views import FunctionView
 from graphbus_core.model.agent import BELOW_UNKNOWN, KeyRead, Parameter
 from graphbus_core.schema.types import ITEM, UNKNOWN, Type, is_vague
 
@@ -22,7 +22,7 @@ MOST_HOPS = 2
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
 
-def keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
+def key_access(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
     """The container and the key of `x[key]`, `x.get(key)` and `key in x`."""
     if isinstance(node, ast.Subscript):
         return node.value, node.slice
@@ -36,7 +36,7 @@ def keyed(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
 # --- what other agents give --------------------------------------------------------------------
 
 
-def reads_of_results(method: Method, view: View) -> Mapping[str, list[KeyRead]]:
+def reads_of_results(method: MethodSource, view: FunctionView) -> Mapping[str, list[KeyRead]]:
     """Give the keys that a method reads of what other agents give, by the name of the result; `a[].b` leads into a list.
 
     Attributes count as optional, behind a guard: an object of a class may have more than its fields.
@@ -52,39 +52,39 @@ def reads_of_results(method: Method, view: View) -> Mapping[str, list[KeyRead]]:
     return found
 
 
-def _key_reads(nodes: Sequence[ast.AST], view: View, called: Set[int]) -> Iterator[tuple[str, KeyRead]]:
+def _key_reads(nodes: Sequence[ast.AST], view: FunctionView, called: Set[int]) -> Iterator[tuple[str, KeyRead]]:
     for node in nodes:
-        container, key = keyed(node)
+        container, key = key_access(node)
         is_optional = not isinstance(node, ast.Subscript) or view.body.is_caught(node)
         if isinstance(node, ast.Attribute) and id(node) not in called:
             container, key = node.value, ast.copy_location(ast.Constant(node.attr), node)
-        value = evaluate(key, view.scope) if key is not None else None
-        of = infer(container, view) if container is not None and isinstance(value, str) else UNKNOWN
+        value = evaluate_constant(key, view.scope) if key is not None else None
+        of = infer_type(container, view) if container is not None and isinstance(value, str) else UNKNOWN
         if of.kind == "result" and key is not None:
             path = ".".join(map(str, (*of.values, value))).replace(f".{ITEM}", ITEM)
             is_stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
             is_guarded = isinstance(node, ast.Attribute) and not is_stored
             yield of.name, KeyRead(path, span_of(view.scope.module.path, key), is_optional or is_stored, is_guarded)
-        inner = inside(node.generators, view) if isinstance(node, COMPREHENSIONS) else view
+        inner = comprehension_view(node.generators, view) if isinstance(node, COMPREHENSIONS) else view
         yield from _key_reads(children_of(node), inner, called)
 
 
-def _handed_on(view: View) -> Iterator[tuple[str, KeyRead]]:
+def _handed_on(view: FunctionView) -> Iterator[tuple[str, KeyRead]]:
     """The keys of results that are read by functions of the project which get them, where their parameters declare no fields."""
     body = view.body
     for call in [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < MOST_HOPS else ():
-        given: dict[int | str | None, Type] = {place: infer(each, view) for place, each in enumerate(call.args)}
-        given |= {each.arg: infer(each.value, view) for each in call.keywords}
+        given: dict[int | str | None, Type] = {place: infer_type(each, view) for place, each in enumerate(call.args)}
+        given |= {each.arg: infer_type(each.value, view) for each in call.keywords}
         results = {place: of for place, of in given.items() if of.kind == "result"}
         callee = resolve_through(call.func, view.scope) if results else None
-        if isinstance(callee, Symbol) and isinstance(callee.node, FUNCTIONS) and not is_rebound(callee):
+        if isinstance(callee, DefinedName) and isinstance(callee.node, FUNCTIONS) and not is_rebound(callee):
             inner = _with_results(function_view(callee, view), callee.node, results)
             called = {id(each.func) for each in inner.body.method_calls}
             yield from _key_reads(callee.node.body, inner, called)
             yield from _handed_on(inner)
 
 
-def _with_results(view: View, function: Function, results: Mapping[int | str | None, Type]) -> View:
+def _with_results(view: FunctionView, function: FunctionNode, results: Mapping[int | str | None, Type]) -> FunctionView:
     """A function as its expressions see it, with results in the place of parameters that do not say what is in them."""
     arguments = [*function.args.posonlyargs, *function.args.args][bool(view.body.self_name) :]
     names: dict[int | str | None, str] = dict(enumerate(each.arg for each in arguments))
@@ -100,14 +100,14 @@ _OF_PAYLOAD = "payload"
 PAYLOAD = Type("result", name=_OF_PAYLOAD)
 
 
-def reads_more(parameters: tuple[Parameter, ...], function: Function, view: View) -> bool:
+def reads_more(parameters: tuple[Parameter, ...], function: FunctionNode, view: FunctionView) -> bool:
     """True when more is read of parameters that do not say what is in them."""
     names = {each.name for each in parameters if each.name not in view.body.bound and is_vague(each.type)}
     values = {name: msgspec.structs.replace(PAYLOAD, values=(name,)) for name in names}
     return bool(names and paths_below(function, values, view))
 
 
-def paths_below(function: Function, values: Mapping[str, Type], view: View) -> dict[str, list[str]]:
+def paths_below(function: FunctionNode, values: Mapping[str, Type], view: FunctionView) -> dict[str, list[str]]:
     """Give the paths that are read below each key of the payload, `?` for a use of a value that is not understood."""
     inner = msgspec.structs.replace(view, items={**view.items, **values})
     called = {id(each.func) for each in view.body.method_calls}
@@ -123,14 +123,14 @@ def paths_below(function: Function, values: Mapping[str, Type], view: View) -> d
     return {key: list(dict.fromkeys(paths)) for key, paths in found.items()}
 
 
-def _not_understood(nodes: Sequence[ast.AST], view: View) -> Iterator[tuple[str, ...]]:
+def _not_understood(nodes: Sequence[ast.AST], view: FunctionView) -> Iterator[tuple[str, ...]]:
     """Give the keys that lead to values which are used in a way that may read more of them."""
     for node in nodes:
-        inner = inside(node.generators, view) if isinstance(node, COMPREHENSIONS) else view
+        inner = comprehension_view(node.generators, view) if isinstance(node, COMPREHENSIONS) else view
         for child in (*children_of(node), *(each.value for each in getattr(node, "keywords", ()))):
             if isinstance(child, _VALUES) and not isinstance(node, ast.keyword):
                 is_called = isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute)
-                keys = _keys_to(infer(child.value if is_called else child, inner))  # type: ignore[union-attr]
+                keys = _keys_to(infer_type(child.value if is_called else child, inner))  # type: ignore[union-attr]
                 if keys and not _is_understood(node, child, inner):
                     yield keys
         yield from _not_understood(children_of(node), inner)
@@ -146,13 +146,13 @@ def _keys_to(of: Type) -> tuple[str, ...]:
     return tuple(map(str, of.values[is_wrapped:])) if of.kind == "result" and of.name == _OF_PAYLOAD else ()
 
 
-def _is_understood(parent: ast.AST, value: ast.expr, view: View) -> bool:
+def _is_understood(parent: ast.AST, value: ast.expr, view: FunctionView) -> bool:
     """True where nothing is read of a value but what has a path of its own."""
     if isinstance(parent, ast.Attribute | ast.Subscript):
-        return value is not parent.value or infer(parent, view).kind == "result"
+        return value is not parent.value or infer_type(parent, view).kind == "result"
     if isinstance(parent, ast.Call):
         is_getter = value is parent.func
-        return infer(parent, view).kind == "result" if is_getter else _name_of(parent.func) in _LOOKING
+        return infer_type(parent, view).kind == "result" if is_getter else _name_of(parent.func) in _LOOKING
     if isinstance(parent, ast.comprehension):
         return value is not parent.iter or isinstance(parent.target, ast.Name)
     if isinstance(parent, ast.BinOp):

@@ -106,7 +106,7 @@ def is_stub(body: Sequence[ast.stmt]) -> bool:
     )
 
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
 
 ANY_NAME = "*"
@@ -159,7 +159,7 @@ class Body:
         is_own: True while the function itself is visited, False in the functions inside.
     """
 
-    def __init__(self, function: Function, self_name: str) -> None:
+    def __init__(self, function: FunctionNode, self_name: str) -> None:
         self.self_name = self_name
         self.calls: list[tuple[str, ast.Call]] = []
         self.returns: list[ast.Return] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import evaluate, text_of
+from graphbus_core.compiler.reading.annotations import evaluate_constant, text_of
 from graphbus_core.compiler.reading.below import reads_of_results
 from graphbus_core.compiler.reading.bodies import ANY_NAME, Body
 from graphbus_core.compiler.reading.events import (
@@ -23,7 +23,7 @@ from graphbus_core.compiler.reading.events import (
 )
 from graphbus_core.compiler.reading.methods import (
     Decorator,
-    Method,
+    MethodSource,
     clean_text,
     docstring,
     make_spec,
@@ -36,11 +36,11 @@ from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     NODE,
     ClassSite,
+    DefinedName,
     External,
     Library,
     Module,
-    Scope,
-    Symbol,
+    NameScope,
     base_targets,
     class_chain,
     family_of,
@@ -49,7 +49,7 @@ from graphbus_core.compiler.reading.modules import (
 )
 from graphbus_core.compiler.reading.syntax import span_of, type_parameters
 from graphbus_core.compiler.reading.topics import read_topic
-from graphbus_core.compiler.reading.views import View
+from graphbus_core.compiler.reading.views import FunctionView
 from graphbus_core.model.agent import (
     AgentDefinition,
     Call,
@@ -66,7 +66,7 @@ from graphbus_core.model.digests import sha256_hex
 _DEPENDS_ON = "graphbus_core.depends_on"
 _BLOCKS = (ast.If, ast.Try, ast.With)
 _ABSTRACT_BASES = frozenset({"abc.ABC"})
-Methods = tuple[tuple[ClassSite, Method], ...]
+Methods = tuple[tuple[ClassSite, MethodSource], ...]
 """The methods of a class, inherited ones included, each with the class that it is written in."""
 
 
@@ -95,7 +95,7 @@ class _AgentReader:
         self._library = library
         self._site = site
         self._chain = class_chain(library, site)
-        self._behind: list[tuple[ClassSite, Method]] = []
+        self._behind: list[tuple[ClassSite, MethodSource]] = []
         self.found: Methods = tuple(self._read_methods())
         self._methods = [(home, method) for home, method in self.found if method.is_callable]
         self._instance_names = self._written_names()
@@ -111,12 +111,12 @@ class _AgentReader:
             self._writers.update(site.module.bindings.written)
         return frozenset(self._writers)
 
-    def _scope(self, site: ClassSite) -> Scope:
+    def _scope(self, site: ClassSite) -> NameScope:
         """The class body that a member is written in, with the lookups of the class that is read."""
         chain = self._chain
         if site is not chain[0]:
             chain = (site, *(entry for entry in chain if entry is not site))
-        return Scope(
+        return NameScope(
             self._library,
             site.module,
             chain,
@@ -125,11 +125,11 @@ class _AgentReader:
             instance_names=self._instance_names,
         )
 
-    def _read_methods(self) -> Iterator[tuple[ClassSite, Method]]:
+    def _read_methods(self) -> Iterator[tuple[ClassSite, MethodSource]]:
         seen: set[str] = set()
         behind: set[str] = set()
         for site in self._chain:
-            scope = Scope(self._library, site.module, (site,), in_class_body=True)
+            scope = NameScope(self._library, site.module, (site,), in_class_body=True)
             own = {function.name: function for function in _functions(site.node.body)}
             for name, function in own.items():
                 method = read_method(function, scope) if name not in seen or name in behind else None
@@ -149,7 +149,7 @@ class _AgentReader:
         publications: list[Publication] = []
         calls: list[Call] = []
         views = self._views()
-        callers: dict[str, list[tuple[ast.Call, View]]] = {}
+        callers: dict[str, list[tuple[ast.Call, FunctionView]]] = {}
         for *_, view in views:
             for name, call in view.body.calls:
                 callers.setdefault(name, []).append((call, view))
@@ -164,10 +164,10 @@ class _AgentReader:
                 reads = reads_of_results(method, view)
                 publications.extend(read_publications(method, scope, view, callers, reads))
                 calls.extend(read_calls(method, view, reads))
-        tops = [(entry, Scope(self._library, entry.module)) for entry in self._chain]
+        tops = [(entry, NameScope(self._library, entry.module)) for entry in self._chain]
         decorators = [(entry, read_decorators(entry.node.decorator_list, scope)) for entry, scope in tops]
         publications.extend(
-            declared_publication(decorator, entry.module.path, "", Scope(self._library, entry.module))
+            declared_publication(decorator, entry.module.path, "", NameScope(self._library, entry.module))
             for entry, listed in decorators
             for decorator in listed
             if decorator.name == PUBLISHES and decorator.call
@@ -224,10 +224,10 @@ class _AgentReader:
             names |= Body(function, "").written
         return names
 
-    def _views(self) -> list[tuple[Method, Scope, tuple[Parameter, ...], View]]:
+    def _views(self) -> list[tuple[MethodSource, NameScope, tuple[Parameter, ...], FunctionView]]:
         """Each method with what its expressions see."""
         scopes = {id(home): self._scope(home) for home in self._chain}
-        kept: dict[str, tuple[ast.expr, View]] = {}
+        kept: dict[str, tuple[ast.expr, FunctionView]] = {}
         typed = dict(self._annotated())
         views = []
         for home, method in (*self._methods, *self._behind):
@@ -245,29 +245,33 @@ class _AgentReader:
                     kept[name] = value, view
         return views
 
-    def _annotated(self) -> Iterator[tuple[str, tuple[ast.expr, Scope]]]:
+    def _annotated(self) -> Iterator[tuple[str, tuple[ast.expr, NameScope]]]:
         """The attributes that the class bodies annotate, the nearest last."""
         for site in reversed(self._chain):
             for statement in site.node.body:
                 if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                    yield statement.target.id, (statement.annotation, Scope(self._library, site.module))
+                    yield statement.target.id, (statement.annotation, NameScope(self._library, site.module))
 
     def _class_value(self, name: str) -> object:
         """The constant value of a class attribute, None when it has none."""
         member = find_member(self._chain, name)
-        if not isinstance(member, Symbol) or member.owner is None or not isinstance(member.node, ast.expr):
+        if not isinstance(member, DefinedName) or member.owner is None or not isinstance(member.node, ast.expr):
             return None
-        scope = Scope(self._library, member.module, (ClassSite(member.module, member.owner),), in_class_body=True)
-        return evaluate(member.node, scope)
+        scope = NameScope(self._library, member.module, (ClassSite(member.module, member.owner),), in_class_body=True)
+        return evaluate_constant(member.node, scope)
 
     def _listed_subscriptions(
-        self, method: Method, parameters: tuple[Parameter, ...], view: View
+        self, method: MethodSource, parameters: tuple[Parameter, ...], view: FunctionView
     ) -> Iterator[Subscription]:
         """`SUBSCRIBE = ["/A", "/B"]` with `handle_event(topic, payload)`."""
         member = find_member(self._chain, "SUBSCRIBE")
-        if not isinstance(member, Symbol) or not isinstance(member.node, ast.List | ast.Tuple) or member.owner is None:
+        if (
+            not isinstance(member, DefinedName)
+            or not isinstance(member.node, ast.List | ast.Tuple)
+            or member.owner is None
+        ):
             return
-        scope = Scope(self._library, member.module, (ClassSite(member.module, member.owner),), in_class_body=True)
+        scope = NameScope(self._library, member.module, (ClassSite(member.module, member.owner),), in_class_body=True)
         shape: HandlerShape = "topic_payload" if _takes_two(parameters) else "invalid"
         for item in member.node.elts:
             span = span_of(member.module.path, item)
@@ -277,7 +281,7 @@ class _AgentReader:
         for decorator in decorators:
             if decorator.name == _DEPENDS_ON and decorator.call:
                 for argument in decorator.call.args:
-                    yield from _depended_on(argument, Scope(self._library, site.module))
+                    yield from _depended_on(argument, NameScope(self._library, site.module))
 
 
 def _is_super(call: ast.Call) -> bool:
@@ -292,7 +296,7 @@ def _used_of_self(body: Body) -> Iterator[str]:
     yield from (each.attr for each in body.attributes if getattr(each.value, "id", "") == body.self_name)
 
 
-def _depended_on(argument: ast.expr, scope: Scope) -> Iterator[Dependency]:
+def _depended_on(argument: ast.expr, scope: NameScope) -> Iterator[Dependency]:
     """A name as text, a class, or a list of these; what is computed is not known and left out."""
     if isinstance(argument, ast.List | ast.Tuple | ast.Set):
         for item in argument.elts:
@@ -301,7 +305,7 @@ def _depended_on(argument: ast.expr, scope: Scope) -> Iterator[Dependency]:
     name = text_of(argument, scope)
     if name is None and isinstance(argument, ast.Name | ast.Attribute):
         target = resolve(argument, scope)
-        if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
+        if isinstance(target, DefinedName) and isinstance(target.node, ast.ClassDef):
             name = target.node.name
         elif isinstance(target, External):
             name = target.dotted.rpartition(".")[2]

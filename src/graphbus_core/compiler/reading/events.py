@@ -10,20 +10,20 @@ import msgspec
 
 from graphbus_core.compiler.reading.annotations import (
     annotation_kind,
-    evaluate,
+    evaluate_constant,
+    follow_constant,
     is_rebound,
     read_schema,
     text_of,
-    written,
 )
-from graphbus_core.compiler.reading.below import COMPREHENSIONS, MOST_HOPS, PAYLOAD, keyed, paths_below, reads_more
-from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Function, container_root, reaches_end
-from graphbus_core.compiler.reading.flow import function_view, infer, read_fields, variants
-from graphbus_core.compiler.reading.methods import Decorator, Method, annotated_arguments
-from graphbus_core.compiler.reading.modules import FUNCTIONS, Scope, Symbol, resolve_through
+from graphbus_core.compiler.reading.below import COMPREHENSIONS, MOST_HOPS, PAYLOAD, key_access, paths_below, reads_more
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, FunctionNode, container_root, reaches_end
+from graphbus_core.compiler.reading.flow import function_view, infer_type, read_fields, read_variants
+from graphbus_core.compiler.reading.methods import Decorator, MethodSource, annotated_arguments
+from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, children_of, nodes_below, span_of
 from graphbus_core.compiler.reading.topics import ReadTopic, read_topic
-from graphbus_core.compiler.reading.views import View, called_method
+from graphbus_core.compiler.reading.views import FunctionView, called_method
 from graphbus_core.model.agent import (
     Annotation,
     Call,
@@ -50,7 +50,7 @@ class _Guards:
         names: The event, the payload, and what else the payload is called.
     """
 
-    def __init__(self, function: Function, names: Iterable[str]) -> None:
+    def __init__(self, function: FunctionNode, names: Iterable[str]) -> None:
         self._payload = frozenset(names)
         self._names = set(names)
         self._stretches: list[tuple[tuple[int, int], tuple[int, int]]] = []
@@ -93,7 +93,7 @@ class _Guards:
             return expression.id in self._names
         if isinstance(expression, ast.Attribute) and expression.attr in EVENT_FIELDS:
             return False
-        container, key = keyed(expression)
+        container, key = key_access(expression)
         root = container_root(container) if container is not None else None
         if isinstance(key, ast.Constant) and root is not None and root[0] in self._payload:
             return False
@@ -162,7 +162,7 @@ _POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s",
 
 
 def read_subscriptions(
-    method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View
+    method: MethodSource, parameters: tuple[Parameter, ...], scope: NameScope, view: FunctionView
 ) -> Iterator[Subscription]:
     """Give one subscription for each `@subscribe` of a method."""
     decorators = [decorator for decorator in method.effective if decorator.name == _SUBSCRIBE and decorator.call]
@@ -183,19 +183,19 @@ def _topics_of(decorator: Decorator) -> Sequence[ast.expr | None]:
     return positional or [decorator.argument(0, "topic")]
 
 
-def _with_policy(heard: Subscription, decorator: Decorator, scope: Scope) -> Subscription:
+def _with_policy(heard: Subscription, decorator: Decorator, scope: NameScope) -> Subscription:
     """Add the options of `@subscribe` that are constant numbers."""
     if decorator.call is None or not decorator.call.keywords:
         return heard
-    given = {each.arg: evaluate(each.value, scope) for each in decorator.call.keywords if each.arg in _POLICY}
+    given = {each.arg: evaluate_constant(each.value, scope) for each in decorator.call.keywords if each.arg in _POLICY}
     numbers = {_POLICY[name]: value for name, value in given.items() if name and type(value) in (int, float)}
     return msgspec.structs.replace(heard, **numbers) if numbers else heard
 
 
 def make_subscription(
-    method: Method,
+    method: MethodSource,
     parameters: tuple[Parameter, ...],
-    view: View,
+    view: FunctionView,
     *,
     span: SourceSpan,
     topic: ReadTopic,
@@ -218,7 +218,9 @@ def make_subscription(
     )
 
 
-def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope, promised: Sequence[Type]) -> HandlerShape:
+def _shape(
+    method: MethodSource, parameters: tuple[Parameter, ...], scope: NameScope, promised: Sequence[Type]
+) -> HandlerShape:
     given: list[HandlerParameter] = []
     kind = ""
     for parameter, (_, annotation) in zip(parameters, annotated_arguments(method), strict=True):
@@ -236,7 +238,7 @@ def _shape(method: Method, parameters: tuple[Parameter, ...], scope: Scope, prom
 
 
 def _reads(
-    shape: HandlerShape, parameters: tuple[Parameter, ...], function: Function, view: View
+    shape: HandlerShape, parameters: tuple[Parameter, ...], function: FunctionNode, view: FunctionView
 ) -> tuple[tuple[KeyRead, ...], bool]:
     """Give every key of the payload that a handler touches, and whether these surely are all."""
     if shape == "fields":
@@ -252,7 +254,7 @@ def _reads(
     return _keys(event, payload, function, view)
 
 
-def _keys(event: str, payload: str, function: Function, view: View) -> tuple[tuple[KeyRead, ...], bool]:
+def _keys(event: str, payload: str, function: FunctionNode, view: FunctionView) -> tuple[tuple[KeyRead, ...], bool]:
     """The same, for a function in which event and payload go by these names."""
     body = view.body
     if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
@@ -262,7 +264,7 @@ def _keys(event: str, payload: str, function: Function, view: View) -> tuple[tup
     names = ({event, payload} | aliases) - lost - {""}
     lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
     touched = [
-        (access, evaluate(access.key, view.scope))
+        (access, evaluate_constant(access.key, view.scope))
         for access in body.accesses
         if (access.name == event if access.is_payload else access.name in names)
     ]
@@ -291,7 +293,9 @@ def _behind_guard(read: KeyRead) -> KeyRead:
     return msgspec.structs.replace(read, is_optional=True, is_guarded=read.is_guarded or not read.is_optional)
 
 
-def _passed_on(event: str, names: Set[str], view: View) -> Iterator[tuple[ast.Call, Function, str, str, View]]:
+def _passed_on(
+    event: str, names: Set[str], view: FunctionView
+) -> Iterator[tuple[ast.Call, FunctionNode, str, str, FunctionView]]:
     """The functions of the project that an event or payload is handed on to, alone, with its name there."""
     body = view.body
     calls = [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < MOST_HOPS else []
@@ -300,7 +304,7 @@ def _passed_on(event: str, names: Set[str], view: View) -> Iterator[tuple[ast.Ca
             each.id: place for place, each in enumerate(call.args) if isinstance(each, ast.Name) and each.id in names
         }
         callee = resolve_through(call.func, view.scope) if len(given) == 1 else None
-        if not isinstance(callee, Symbol) or not isinstance(callee.node, FUNCTIONS) or is_rebound(callee):
+        if not isinstance(callee, DefinedName) or not isinstance(callee.node, FUNCTIONS) or is_rebound(callee):
             continue
         inner = function_view(callee, view)
         parameters = [each.arg for each in (*callee.node.args.posonlyargs, *callee.node.args.args)]
@@ -315,12 +319,12 @@ def _passed_on(event: str, names: Set[str], view: View) -> Iterator[tuple[ast.Ca
 
 
 _Reads = Mapping[str, list[KeyRead]]
-Callers = Mapping[str, Sequence[tuple[ast.Call, View]]]
+Callers = Mapping[str, Sequence[tuple[ast.Call, FunctionView]]]
 """Method -> the calls of it in its own class."""
 
 
 def read_publications(
-    method: Method, scope: Scope, view: View, callers: Callers, reads: _Reads
+    method: MethodSource, scope: NameScope, view: FunctionView, callers: Callers, reads: _Reads
 ) -> Iterator[Publication]:
     """Give each `self.publish(...)` and `self.request(...)` of a method and each `@publishes` on it."""
     for decorator in method.effective:
@@ -331,7 +335,7 @@ def read_publications(
             yield from _publications(call, method, view, callers.get(method.node.name, ()), reads)
 
 
-def declared_publication(decorator: Decorator, path: str, method: str, scope: Scope) -> Publication:
+def declared_publication(decorator: Decorator, path: str, method: str, scope: NameScope) -> Publication:
     """Read one `@publishes(topic, schema)`; a `Topic` says itself what its payloads look like."""
     topic = decorator.argument(0, "topic")
     schema = decorator.argument(1, "schema")
@@ -376,11 +380,13 @@ class _Place(NamedTuple):
 
     topic: ast.expr | None
     payload: ast.expr | None
-    topic_view: View
-    payload_view: View
+    topic_view: FunctionView
+    payload_view: FunctionView
 
 
-def _places(call: ast.Call, method: Method, view: View, callers: Sequence[tuple[ast.Call, View]]) -> Iterator[_Place]:
+def _places(
+    call: ast.Call, method: MethodSource, view: FunctionView, callers: Sequence[tuple[ast.Call, FunctionView]]
+) -> Iterator[_Place]:
     """Where topic and payload are written: for a helper whose parameter is the topic, at the calls of it in its class."""
     topic, payload = call_argument(call, 0, "topic"), call_argument(call, 1, "payload")
     is_parameter = isinstance(topic, ast.Name) and topic.id in view.parameters and topic.id not in view.body.bound
@@ -390,14 +396,18 @@ def _places(call: ast.Call, method: Method, view: View, callers: Sequence[tuple[
     names = [each.arg for each in (*method.node.args.posonlyargs, *method.node.args.args)][1:]
     for other, there in callers:
         given = {name: call_argument(other, at, name) for at, name in enumerate(names)}
-        types = {name: infer(value, there) for name, value in given.items() if value is not None}
+        types = {name: infer_type(value, there) for name, value in given.items() if value is not None}
         inner = msgspec.structs.replace(view, parameters={**view.parameters, **types})
         whole = given.get(payload.id) if isinstance(payload, ast.Name) and payload.id not in view.body.bound else None
         yield _Place(given.get(topic.id), whole or payload, there, there if whole else inner)  # type: ignore[union-attr]
 
 
 def _publications(
-    call: ast.Call, method: Method, view: View, callers: Sequence[tuple[ast.Call, View]], reads: _Reads
+    call: ast.Call,
+    method: MethodSource,
+    view: FunctionView,
+    callers: Sequence[tuple[ast.Call, FunctionView]],
+    reads: _Reads,
 ) -> Iterator[Publication]:
     """What is sent, after what a `Topic` declares of it; where topic or payload are a choice, each of the possible pairs."""
     is_request = call.func.attr == "request"  # type: ignore[attr-defined]
@@ -425,7 +435,7 @@ def _publications(
                 )
 
 
-def _choices(topic: ast.expr | None, view: View) -> list[tuple[ast.expr | None, View]]:
+def _choices(topic: ast.expr | None, view: FunctionView) -> list[tuple[ast.expr | None, FunctionView]]:
     """The expressions that a topic may stand for: both branches of a condition, each item that a loop goes through."""
     if topic is None:
         return [(None, view)]
@@ -433,23 +443,23 @@ def _choices(topic: ast.expr | None, view: View) -> list[tuple[ast.expr | None, 
     if isinstance(source, ast.IfExp):
         return [*_choices(source.body, home), *_choices(source.orelse, home)]
     if isinstance(source, ast.Starred):
-        items, inner = written(source.value, home.scope)
+        items, inner = follow_constant(source.value, home.scope)
         if isinstance(items, ast.Tuple | ast.List | ast.Set) and items.elts:
             return [(each, msgspec.structs.replace(home, scope=inner)) for each in items.elts]
     return [(source, home)]
 
 
-def _sent(call: ast.Call, payload: ast.expr | None, view: View) -> list[tuple[Schema | None, Type]]:
+def _sent(call: ast.Call, payload: ast.expr | None, view: FunctionView) -> list[tuple[Schema | None, Type]]:
     """The fields of a payload, or the type of one that is no mapping of known fields; more than one for a choice."""
     is_hidden = ast.Starred in [each.__class__ for each in call.args] or None in [each.arg for each in call.keywords]
     if isinstance(payload, ast.Constant) and payload.value is None:
         return [(Schema(), UNKNOWN)]
     if payload is None:
         return [(None if is_hidden else Schema(), UNKNOWN)]
-    return variants(payload, view)
+    return read_variants(payload, view)
 
 
-def _beginning(expression: ast.expr | None, view: View) -> str:
+def _beginning(expression: ast.expr | None, view: FunctionView) -> str:
     """The text that a computed topic surely begins with: of an f-string or a sum, as far as its parts are constant."""
     while isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
         expression = expression.left
@@ -460,7 +470,7 @@ def _beginning(expression: ast.expr | None, view: View) -> str:
     return "".join(text or "" for text in texts[: texts.index(None) if None in texts else None])
 
 
-def read_calls(method: Method, view: View, reads: _Reads) -> Iterator[Call]:
+def read_calls(method: MethodSource, view: FunctionView, reads: _Reads) -> Iterator[Call]:
     """Give each `self.call("Agent", "method", argument=...)` and `self.agent(Agent).method(...)` of a method."""
     for attribute, call in method.body.calls:
         if attribute == "call":
@@ -470,13 +480,13 @@ def read_calls(method: Method, view: View, reads: _Reads) -> Iterator[Call]:
             yield _call(call, view, reads, is_by_name=False)
 
 
-def _call(call: ast.Call, view: View, reads: _Reads, *, is_by_name: bool) -> Call:
+def _call(call: ast.Call, view: FunctionView, reads: _Reads, *, is_by_name: bool) -> Call:
     """Put together one call; arguments by position go by their numbers until the parameters of the other method are known."""
     agent, name = called_method(call, view) or ("", "")
     given = [each for each in call.keywords if not (is_by_name and each.arg in ("agent", "method"))]
     by_position = [] if is_by_name else call.args
-    fields = [Field(str(number), infer(value, view)) for number, value in enumerate(by_position)]
-    fields += [Field(each.arg, infer(each.value, view)) for each in given if each.arg]
+    fields = [Field(str(number), infer_type(value, view)) for number, value in enumerate(by_position)]
+    fields += [Field(each.arg, infer_type(each.value, view)) for each in given if each.arg]
     spread = [read_fields(each.value, view) for each in given if not each.arg]
     fields += [field for schema in spread if schema for field in schema.fields]
     rest = tuple(each for schema in spread if schema for each in schema.rest)

@@ -24,23 +24,23 @@ from graphbus_core.compiler.reading.imports import imported_names
 from graphbus_core.compiler.reading.modules import (
     NODE,
     ClassSite,
+    DefinedName,
     External,
-    Import,
+    ImportBinding,
     Library,
     Module,
-    Scope,
-    Symbol,
+    NameScope,
     absolute_name,
     follow_aliases,
 )
-from graphbus_core.compiler.reading.syntax import Ignores, SourceFile
+from graphbus_core.compiler.reading.syntax import Ignores, ModuleSource
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 
 _WORD = re.compile(rb"[^\W\d]\w*|[\x80-\xff]+")
-_NAMING = (Import, ast.ClassDef, ast.Name, ast.Attribute)
+_NAMING = (ImportBinding, ast.ClassDef, ast.Name, ast.Attribute)
 _CLASS_WITH_BASES = re.compile(rb"^[ \t]*class[ \t]+\w+[ \t]*[\[(]", re.MULTILINE)
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(\.*)[ \t]*([\w.]*)", re.MULTILINE)
 _FIRST_WORDS = (b"graphbus_core", b"GraphBusNode")
@@ -243,7 +243,7 @@ class FactsReader:
 
     def _prove(self, file: ModuleFile) -> FileFacts:
         """The facts of a file without agents: that it can be read, since a graph that imports it could not run otherwise."""
-        source = SourceFile(file.path, file.module, self._bytes(file.path))
+        source = ModuleSource(file.path, file.module, self._bytes(file.path))
         try:
             return FileFacts(self._digest(file.path), imports=imported_names(source, source.parse()))
         except BuildError as error:
@@ -306,12 +306,12 @@ class FactsReader:
     def _node_names(self, module: Module) -> set[str]:
         """The names under which this module offers agent classes to others."""
         names: set[str] = set()
-        scope = Scope(self._library, module)
+        scope = NameScope(self._library, module)
         for name, binding in module.bindings.first.items():
             if not isinstance(binding, _NAMING):
                 continue
             target = follow_aliases(self._library.lookup(module, name), scope)
-            if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
+            if isinstance(target, DefinedName) and isinstance(target.node, ast.ClassDef):
                 if is_node_class(self._library, ClassSite(target.module, target.node)):
                     names.add(name)
             elif target == External(NODE):

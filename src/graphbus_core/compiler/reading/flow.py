@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, home_of, is_rebound, read_type
+from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate_constant, home_of, is_rebound, read_type
 from graphbus_core.compiler.reading.bodies import Body, is_stub, reaches_end
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     ClassSite,
+    DefinedName,
     External,
-    Scope,
-    Symbol,
+    NameScope,
     class_chain,
     find_member,
     resolve,
@@ -37,7 +37,7 @@ from graphbus_core.compiler.reading.standard import (
 )
 from graphbus_core.compiler.reading.syntax import call_argument
 from graphbus_core.compiler.reading.topics import read_topic
-from graphbus_core.compiler.reading.views import View, called_method, is_name, local_value, unless_changed
+from graphbus_core.compiler.reading.views import FunctionView, called_method, is_name, local_value, unless_changed
 from graphbus_core.schema.compatibility import why_not
 from graphbus_core.schema.types import (
     BOOL,
@@ -58,14 +58,13 @@ from graphbus_core.schema.types import (
 
 _MAX_DEPTH = 8
 _MOST_VARIANTS = 4
-_MOST_HOPS = 3
-"""From one function without annotation to the next."""
+_MOST_HOPS = 3  # from one function without annotation to the next
 _COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
 _LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, bytes: BYTES, type(None): NULL}
 _BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
 
 
-def infer(expression: ast.expr, view: View, depth: int = 0) -> Type:
+def infer_type(expression: ast.expr, view: FunctionView, depth: int = 0) -> Type:
     """Give the type of an expression's value; unknown unless it is certain or declared."""
     reader = _READERS.get(expression.__class__)
     if reader is None or depth > _MAX_DEPTH:
@@ -76,7 +75,7 @@ def infer(expression: ast.expr, view: View, depth: int = 0) -> Type:
 # --- names ----------------------------------------------------------------------------------
 
 
-def _name(expression: ast.Name, view: View, depth: int) -> Type:
+def _name(expression: ast.Name, view: FunctionView, depth: int) -> Type:
     name = expression.id
     if name in view.items:
         return view.items[name]
@@ -93,11 +92,11 @@ def _name(expression: ast.Name, view: View, depth: int) -> Type:
     if value is None:
         return UNKNOWN
     is_display = isinstance(value, _DISPLAYS) and view.body.escapes(name)
-    return unless_changed(_held(infer(value, view, depth), is_display=is_display), name, view)
+    return unless_changed(_held(infer_type(value, view, depth), is_display=is_display), name, view)
 
 
-def _constant(expression: ast.expr, view: View, depth: int) -> Type:
-    return _LITERALS.get(type(evaluate(expression, view.scope)), UNKNOWN)
+def _constant(expression: ast.expr, view: FunctionView, depth: int) -> Type:
+    return _LITERALS.get(type(evaluate_constant(expression, view.scope)), UNKNOWN)
 
 
 _DISPLAYS = (ast.List, ast.Set, ast.ListComp, ast.SetComp, ast.Dict, ast.DictComp, ast.IfExp, ast.BoolOp)
@@ -116,34 +115,36 @@ def _held(found: Type, *, is_display: bool = True) -> Type:
 # --- displays, operators, comprehensions ------------------------------------------------------
 
 
-def _list(expression: ast.List | ast.Set, view: View, depth: int) -> Type:
-    found = {infer(each, view, depth) for each in expression.elts}
+def _list(expression: ast.List | ast.Set, view: FunctionView, depth: int) -> Type:
+    found = {infer_type(each, view, depth) for each in expression.elts}
     return of_items("list" if isinstance(expression, ast.List) else "set", found.pop() if len(found) == 1 else UNKNOWN)
 
 
-def _dict(expression: ast.Dict, view: View, depth: int) -> Type:
-    schema = _read_display(expression, view, depth)
-    if schema is None or schema.is_open or not schema.fields:
-        return DICT
-    return Type("record", fields=schema.fields)
+def _dict(expression: ast.Dict, view: FunctionView, depth: int) -> Type:
+    return _record_of(_read_display(expression, view, depth)) or DICT
 
 
-def _comprehension(expression: ast.ListComp | ast.SetComp | ast.GeneratorExp, view: View, depth: int) -> Type:
-    item = infer(expression.elt, inside(expression.generators, view, depth), depth)
+def _record_of(schema: Schema | None) -> Type | None:
+    """The record with these fields; None unless all fields are known."""
+    return Type("record", fields=schema.fields) if schema and schema.fields and not schema.is_open else None
+
+
+def _comprehension(expression: ast.ListComp | ast.SetComp | ast.GeneratorExp, view: FunctionView, depth: int) -> Type:
+    item = infer_type(expression.elt, comprehension_view(expression.generators, view, depth), depth)
     return of_items("set" if isinstance(expression, ast.SetComp) else "list", item)
 
 
-def _dict_comprehension(expression: ast.DictComp, view: View, depth: int) -> Type:
-    inner = inside(expression.generators, view, depth)
-    key, value = infer(expression.key, inner, depth), infer(expression.value, inner, depth)
+def _dict_comprehension(expression: ast.DictComp, view: FunctionView, depth: int) -> Type:
+    inner = comprehension_view(expression.generators, view, depth)
+    key, value = infer_type(expression.key, inner, depth), infer_type(expression.value, inner, depth)
     return DICT if "unknown" in (key.kind, value.kind) else Type("dict", (key, value))
 
 
-def inside(generators: list[ast.comprehension], view: View, depth: int = 0) -> View:
+def comprehension_view(generators: list[ast.comprehension], view: FunctionView, depth: int = 0) -> FunctionView:
     """Give what the parts of a comprehension see."""
     items = dict(view.items)
     for each in generators:
-        of = item_of(infer(each.iter, msgspec.structs.replace(view, items=items), depth))
+        of = item_of(infer_type(each.iter, msgspec.structs.replace(view, items=items), depth))
         targets = each.target.elts if isinstance(each.target, ast.Tuple) else [each.target]
         parts = of.args if of.kind == "tuple" and len(of.args) == len(targets) > 1 else [of] * len(targets)
         for target, part in zip(targets, parts, strict=True):
@@ -152,39 +153,40 @@ def inside(generators: list[ast.comprehension], view: View, depth: int = 0) -> V
     return msgspec.structs.replace(view, items=items)
 
 
-def _operation(expression: ast.BinOp, view: View, depth: int) -> Type:
+def _operation(expression: ast.BinOp, view: FunctionView, depth: int) -> Type:
     if isinstance(expression.op, ast.BitOr):
-        schema = read_fields(expression, view, depth)
-        return Type("record", fields=schema.fields) if schema and not schema.is_open else UNKNOWN
-    return of_operation(expression.op, infer(expression.left, view, depth), infer(expression.right, view, depth))
+        return _record_of(read_fields(expression, view, depth)) or UNKNOWN
+    return of_operation(
+        expression.op, infer_type(expression.left, view, depth), infer_type(expression.right, view, depth)
+    )
 
 
-def _not(expression: ast.UnaryOp, view: View, depth: int) -> Type:
+def _not(expression: ast.UnaryOp, view: FunctionView, depth: int) -> Type:
     if isinstance(expression.op, ast.Not):
         return BOOL
-    value = infer(expression.operand, view, depth)
+    value = infer_type(expression.operand, view, depth)
     return value if value.kind in ("int", "float") else UNKNOWN
 
 
-def _compare(expression: ast.Compare, view: View, depth: int) -> Type:
+def _compare(expression: ast.Compare, view: FunctionView, depth: int) -> Type:
     if all(isinstance(operator, ast.In | ast.NotIn | ast.Is | ast.IsNot) for operator in expression.ops):
         return BOOL
     sides = [expression.left, *expression.comparators]
     plain = ("int", "float", "str", "bool")
-    return BOOL if all(infer(side, view, depth).kind in plain for side in sides) else UNKNOWN
+    return BOOL if all(infer_type(side, view, depth).kind in plain for side in sides) else UNKNOWN
 
 
-def _either(expression: ast.IfExp, view: View, depth: int) -> Type:
+def _either(expression: ast.IfExp, view: FunctionView, depth: int) -> Type:
     """Both branches happen, whatever the condition; where one is a choice itself, the condition may have narrowed it."""
-    body, orelse = infer(expression.body, view, depth), infer(expression.orelse, view, depth)
+    body, orelse = infer_type(expression.body, view, depth), infer_type(expression.orelse, view, depth)
     found = union(body, orelse)
     is_certain = found.kind == "union" and "union" not in (body.kind, orelse.kind)
     return msgspec.structs.replace(found, name=EITHER) if is_certain else found
 
 
-def _one_of(expression: ast.BoolOp, view: View, depth: int) -> Type:
+def _one_of(expression: ast.BoolOp, view: FunctionView, depth: int) -> Type:
     """`a or b`, `a and b`: what is None never comes out of an `or` that goes on."""
-    *heads, last = [infer(value, view, depth) for value in expression.values]
+    *heads, last = [infer_type(value, view, depth) for value in expression.values]
     if isinstance(expression.op, ast.Or):
         choices = [each for head in heads for each in (head.args if head.kind == "union" else (head,))]
         heads = [each for each in choices if each.kind != "null"]
@@ -194,7 +196,7 @@ def _one_of(expression: ast.BoolOp, view: View, depth: int) -> Type:
 # --- attributes and entries -------------------------------------------------------------------
 
 
-def _attribute(expression: ast.Attribute, view: View, depth: int) -> Type:
+def _attribute(expression: ast.Attribute, view: FunctionView, depth: int) -> Type:
     found = _constant(expression, view, depth)
     if found.kind != "unknown":
         return found
@@ -205,21 +207,21 @@ def _attribute(expression: ast.Attribute, view: View, depth: int) -> Type:
         return read_type(*view.typed[expression.attr])
     value, home = view.source_of(expression)
     if value is not expression:
-        return _held(infer(value, home, depth), is_display=isinstance(value, _DISPLAYS))
-    owner = infer(expression.value, view, depth)
+        return _held(infer_type(value, home, depth), is_display=isinstance(value, _DISPLAYS))
+    owner = infer_type(expression.value, view, depth)
     is_hex = owner.kind == "str" and owner.name == "UUID" and expression.attr == "hex"
     return STR if is_hex else part_of(owner, expression.attr)
 
 
-def _entry(expression: ast.Subscript, view: View, depth: int) -> Type:
+def _entry(expression: ast.Subscript, view: FunctionView, depth: int) -> Type:
     found = _constant(expression, view, depth)
     if found.kind != "unknown":
         return found
-    owner = infer(expression.value, view, depth)
+    owner = infer_type(expression.value, view, depth)
     if isinstance(expression.slice, ast.Slice):
         return owner if owner.kind in ("list", "str") else UNKNOWN
-    key = evaluate(expression.slice, view.scope)
-    if key is NOT_CONSTANT and owner.kind == "list" and infer(expression.slice, view, depth).kind == "int":
+    key = evaluate_constant(expression.slice, view.scope)
+    if key is NOT_CONSTANT and owner.kind == "list" and infer_type(expression.slice, view, depth).kind == "int":
         return item_of(owner)
     if owner == DICT and isinstance(key, str):
         known = read_fields(expression.value, view, depth)
@@ -228,16 +230,16 @@ def _entry(expression: ast.Subscript, view: View, depth: int) -> Type:
     return part_of(owner, key)
 
 
-def _member(expression: ast.Attribute, view: View) -> Symbol | None:
+def _member(expression: ast.Attribute, view: FunctionView) -> DefinedName | None:
     """The method or property of the project that an attribute stands for."""
     found = resolve(expression, view.scope)
     site = _class_of(expression.value, view) if found is None else None
     if site is not None:
         found = find_member(class_chain(view.scope.library, site), expression.attr)
-    return found if isinstance(found, Symbol) else None
+    return found if isinstance(found, DefinedName) else None
 
 
-def _class_of(expression: ast.expr, view: View) -> ClassSite | None:
+def _class_of(expression: ast.expr, view: FunctionView) -> ClassSite | None:
     """The class of the project whose object a name, an attribute of `self` or a call surely gives."""
     value, home = view.source_of(expression)
     scope, named = home.scope, value.func if isinstance(value, ast.Call) else None
@@ -247,14 +249,14 @@ def _class_of(expression: ast.expr, view: View) -> ClassSite | None:
     elif isinstance(expression, ast.Attribute) and view.is_self(expression.value) and expression.attr in view.typed:
         named, scope = view.typed[expression.attr]
     target = resolve_through(named, scope) if named is not None else None
-    is_class = isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef)
+    is_class = isinstance(target, DefinedName) and isinstance(target.node, ast.ClassDef)
     return ClassSite(target.module, target.node) if is_class else None  # type: ignore[union-attr, arg-type]
 
 
 # --- calls --------------------------------------------------------------------------------------
 
 
-def _call(expression: ast.Call, view: View, depth: int, *, is_awaited: bool = False) -> Type:
+def _call(expression: ast.Call, view: FunctionView, depth: int, *, is_awaited: bool = False) -> Type:
     asked = _name_of_result(expression, view)
     if asked is not None:
         return Type("result", name=asked) if asked else UNKNOWN
@@ -263,19 +265,19 @@ def _call(expression: ast.Call, view: View, depth: int, *, is_awaited: bool = Fa
         return UNKNOWN
     member = _member(function, view) if isinstance(function, ast.Attribute) else None
     target = member or resolve_through(function, view.scope)
-    if isinstance(target, Symbol):
+    if isinstance(target, DefinedName):
         return _called(target, expression, view, depth, is_awaited=is_awaited)
     if isinstance(target, External):
         return _of_library(target.dotted, expression, view, depth)
     return _method(function, expression, view, depth) if isinstance(function, ast.Attribute) else UNKNOWN
 
 
-def _await(expression: ast.Await, view: View, depth: int) -> Type:
+def _await(expression: ast.Await, view: FunctionView, depth: int) -> Type:
     value = expression.value
     return _call(value, view, depth, is_awaited=True) if isinstance(value, ast.Call) else UNKNOWN
 
 
-def _name_of_result(call: ast.Call, view: View) -> str | None:
+def _name_of_result(call: ast.Call, view: FunctionView) -> str | None:
     """What a result goes by, empty if that is computed; None for what is no call of another agent."""
     function = call.func
     if isinstance(function, ast.Attribute) and function.attr == "request" and view.is_self(function.value):
@@ -284,7 +286,7 @@ def _name_of_result(call: ast.Call, view: View) -> str | None:
     return asked and (".".join(asked) if all(asked) else "")
 
 
-def _called(target: Symbol, call: ast.Call, view: View, depth: int, *, is_awaited: bool) -> Type:
+def _called(target: DefinedName, call: ast.Call, view: FunctionView, depth: int, *, is_awaited: bool) -> Type:
     if isinstance(target.node, FUNCTIONS):
         is_certain = isinstance(target.node, ast.AsyncFunctionDef) == is_awaited and not is_rebound(target)
         return _given_by(target, view) if is_certain else UNKNOWN
@@ -292,12 +294,14 @@ def _called(target: Symbol, call: ast.Call, view: View, depth: int, *, is_awaite
     return _made(found, call, view, depth) if found.kind == "record" else found
 
 
-def _made(record: Type, call: ast.Call, view: View, depth: int) -> Type:
+def _made(record: Type, call: ast.Call, view: FunctionView, depth: int) -> Type:
     """An object of a class, with what contradicts the class where it is made: it is a finding there."""
     if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
         return record
-    given = {keyword.arg or "": infer(keyword.value, view, depth) for keyword in call.keywords}
-    given |= {field.name: infer(value, view, depth) for field, value in zip(record.fields, call.args, strict=False)}
+    given = {keyword.arg or "": infer_type(keyword.value, view, depth) for keyword in call.keywords}
+    given |= {
+        field.name: infer_type(value, view, depth) for field, value in zip(record.fields, call.args, strict=False)
+    }
     fields = {field.name: field for field in record.fields if field.name in given or not field.required}
     for name, of in given.items():
         field = fields.get(name)
@@ -308,7 +312,7 @@ def _made(record: Type, call: ast.Call, view: View, depth: int) -> Type:
     return record if tuple(fields.values()) == record.fields else Type("record", fields=tuple(fields.values()))
 
 
-def _given_by(function: Symbol, view: View) -> Type:
+def _given_by(function: DefinedName, view: FunctionView) -> Type:
     """What a function of the project returns: its annotation, else what can be read of its `return` statements."""
     node: Any = function.node
     scope = home_of(function, view.scope)
@@ -324,7 +328,7 @@ def _given_by(function: Symbol, view: View) -> Type:
     return read if is_better or node.returns is None else declared
 
 
-def _read_given(function: Symbol, scope: Scope, view: View) -> Type:
+def _read_given(function: DefinedName, scope: NameScope, view: FunctionView) -> Type:
     """What can be read of the `return` statements of a function."""
     node: Any = function.node
     chain = _chain_of(function, view)
@@ -339,7 +343,7 @@ def _read_given(function: Symbol, scope: Scope, view: View) -> Type:
     return found
 
 
-def _chain_of(function: Symbol, view: View) -> Sequence[ClassSite]:
+def _chain_of(function: DefinedName, view: FunctionView) -> Sequence[ClassSite]:
     """What `self` looks through in a function: the class that is read, if it has the function, else the one that defines it."""
     if function.owner is None:
         return ()
@@ -348,7 +352,7 @@ def _chain_of(function: Symbol, view: View) -> Sequence[ClassSite]:
     return class_chain(view.scope.library, ClassSite(function.module, function.owner))
 
 
-def _decorators_of(function: Symbol, view: View) -> frozenset[str]:
+def _decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
     node: Any = function.node
     scope = view.scope.within(function.module)
     named = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
@@ -356,7 +360,7 @@ def _decorators_of(function: Symbol, view: View) -> frozenset[str]:
     return frozenset(each.dotted if isinstance(each, External) else "" for each in targets)
 
 
-def _read_returns(function: Symbol, caller: View) -> Type:
+def _read_returns(function: DefinedName, caller: FunctionView) -> Type:
     node: Any = function.node
     view = function_view(function, caller)
     if view.body.is_generator or is_stub(node.body):
@@ -365,7 +369,7 @@ def _read_returns(function: Symbol, caller: View) -> Type:
     return union(*given) if given else UNKNOWN
 
 
-def function_view(function: Symbol, caller: View) -> View:
+def function_view(function: DefinedName, caller: FunctionView) -> FunctionView:
     """Give a function of the project that a method calls as its own expressions see it."""
     node: Any = function.node
     chain = _chain_of(function, caller)
@@ -376,49 +380,45 @@ def function_view(function: Symbol, caller: View) -> View:
     body = Body(node, self_name)
     types = {each.arg: read_type(each.annotation, scope) for each in (*arguments, *node.args.kwonlyargs)}
     scope = scope._replace(self_name=self_name, hidden=frozenset((*body.bound, *types)))
-    view = View(scope, body, types, hops=caller.hops + 1)
+    view = FunctionView(scope, body, types, hops=caller.hops + 1)
     is_of_class = chain is caller.scope.chain and bool(chain)
     return msgspec.structs.replace(view, kept=caller.kept, typed=caller.typed) if is_of_class else view
 
 
-def _returned_type(value: ast.expr | None, view: View) -> Type:
-    if value is None:
-        return NULL
-    schema = read_fields(value, view)
-    return Type("record", fields=schema.fields) if schema and not schema.is_open else infer(value, view)
+def _returned_type(value: ast.expr | None, view: FunctionView) -> Type:
+    return NULL if value is None else _record_of(read_fields(value, view)) or infer_type(value, view)
 
 
-def _of_library(dotted: str, call: ast.Call, view: View, depth: int) -> Type:
+def _of_library(dotted: str, call: ast.Call, view: FunctionView, depth: int) -> Type:
     """What a function of Python, or of a package, returns."""
     if dotted in ("typing.cast", "typing_extensions.cast") and call.args:
         return read_type(call.args[0], view.scope)
     if dotted == "builtins.dict":
-        schema = _read_dict_call(call, view, depth)
-        return Type("record", fields=schema.fields) if schema and not schema.is_open and schema.fields else DICT
+        return _record_of(_read_dict_call(call, view, depth)) or DICT
     if dotted == "asyncio.gather":
-        types = [infer(each, view, depth) for each in call.args]
+        types = [infer_type(each, view, depth) for each in call.args]
         return of_items("list", types[0]) if isinstance(call.args[0], ast.Starred) else Type("tuple", tuple(types))
-    first = infer(call.args[0], view, depth) if call.args else UNKNOWN
+    first = infer_type(call.args[0], view, depth) if call.args else UNKNOWN
     return of_function(dotted, first, len(call.args) + len(call.keywords))
 
 
-def _method(function: ast.Attribute, call: ast.Call, view: View, depth: int) -> Type:
+def _method(function: ast.Attribute, call: ast.Call, view: FunctionView, depth: int) -> Type:
     """What a method of a value of a known type gives."""
-    owner = infer(function.value, view, depth)
+    owner = infer_type(function.value, view, depth)
     if function.attr == "get" and call.args and owner.kind in ("record", "dict", "result"):
         return _got(owner, call, view, depth)
     is_plain = not call.args and {each.arg for each in call.keywords} <= {"mode"}
     return of_method(owner, function.attr, is_plain=is_plain)
 
 
-def _got(owner: Type, call: ast.Call, view: View, depth: int) -> Type:
+def _got(owner: Type, call: ast.Call, view: FunctionView, depth: int) -> Type:
     """`x.get(key)`: of a field that is always there the field, else the default as well."""
-    key = evaluate(call.args[0], view.scope)
+    key = evaluate_constant(call.args[0], view.scope)
     found = part_of(owner, key)
     field = next((field for field in owner.fields if field.name == key), None)
     if found.kind in ("unknown", "result") or (field is not None and field.required):
         return found
-    return union(found, infer(call.args[1], view, depth) if len(call.args) > 1 else NULL)
+    return union(found, infer_type(call.args[1], view, depth) if len(call.args) > 1 else NULL)
 
 
 _ALWAYS = {
@@ -429,7 +429,7 @@ _ALWAYS = {
     ast.SetComp: Type("set"),
     ast.Tuple: Type("tuple"),
 }
-_READERS: dict[type, Callable[[Any, View, int], Type]] = {
+_READERS: dict[type, Callable[[Any, FunctionView, int], Type]] = {
     ast.Attribute: _attribute,
     ast.Await: _await,
     ast.BinOp: _operation,
@@ -444,13 +444,13 @@ _READERS: dict[type, Callable[[Any, View, int], Type]] = {
     ast.List: _list,
     ast.ListComp: _comprehension,
     ast.Name: _name,
-    ast.NamedExpr: lambda expression, view, depth: infer(expression.value, view, depth),
+    ast.NamedExpr: lambda expression, view, depth: infer_type(expression.value, view, depth),
     ast.Set: _list,
     ast.SetComp: _comprehension,
-    ast.Starred: lambda expression, view, depth: item_of(infer(expression.value, view, depth)),
+    ast.Starred: lambda expression, view, depth: item_of(infer_type(expression.value, view, depth)),
     ast.Subscript: _entry,
     ast.Tuple: lambda expression, view, depth: Type(
-        "tuple", tuple(infer(each, view, depth) for each in expression.elts)
+        "tuple", tuple(infer_type(each, view, depth) for each in expression.elts)
     ),
     ast.UnaryOp: _not,
 }
@@ -459,7 +459,7 @@ _READERS: dict[type, Callable[[Any, View, int], Type]] = {
 # --- fields ------------------------------------------------------------------------------------------
 
 
-def read_fields(expression: ast.expr | None, view: View, depth: int = 0) -> Schema | None:
+def read_fields(expression: ast.expr | None, view: FunctionView, depth: int = 0) -> Schema | None:
     """Give the fields of a dict display, a `dict(...)` call, a name bound once to one, of a copy of these, and of a record.
 
     Those of another agent's result are its `rest`. None for anything else.
@@ -470,13 +470,13 @@ def read_fields(expression: ast.expr | None, view: View, depth: int = 0) -> Sche
     found = reader(expression, view, depth + 1) if reader else None
     if found is not None or isinstance(expression, ast.Dict | ast.BinOp):
         return found
-    of = infer(expression, view, depth)
+    of = infer_type(expression, view, depth)
     if of.kind == "result":
         return Schema(is_open=True, rest=(of,))
     return Schema(of.fields) if of.kind == "record" else None
 
 
-def _read_operation(expression: ast.BinOp, view: View, depth: int) -> Schema | None:
+def _read_operation(expression: ast.BinOp, view: FunctionView, depth: int) -> Schema | None:
     if not isinstance(expression.op, ast.BitOr):
         return None
     sides = [expression.left, expression.right]
@@ -484,7 +484,7 @@ def _read_operation(expression: ast.BinOp, view: View, depth: int) -> Schema | N
     return _read_display(ast.Dict(keys=[None, None], values=sides), view, depth) if is_dict else None
 
 
-def _read_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
+def _read_call(expression: ast.Call, view: FunctionView, depth: int) -> Schema | None:
     """`dict(...)`, `copy.copy(x)` and `x.copy()`."""
     function = expression.func
     if isinstance(function, ast.Attribute) and function.attr == "copy" and not expression.args:
@@ -496,7 +496,7 @@ def _read_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
     return read_fields(expression.args[0], view, depth) if is_copy else None
 
 
-def _read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None:
+def _read_display(expression: ast.Dict, view: FunctionView, depth: int) -> Schema | None:
     """Give the fields of a dict display; None when a key is no text."""
     fields: dict[str, Field] = {}
     rest: list[Type] = []
@@ -510,9 +510,9 @@ def _read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None
                 fields = {name: Field(name, UNKNOWN, field.required) for name, field in fields.items()}
             fields |= {field.name: field for field in (spread.fields if spread else ())}
             continue
-        name = key.value if isinstance(key, ast.Constant) else evaluate(key, view.scope)
+        name = key.value if isinstance(key, ast.Constant) else evaluate_constant(key, view.scope)
         if isinstance(name, str):
-            fields[name] = Field(name, infer(value, view, depth))
+            fields[name] = Field(name, infer_type(value, view, depth))
         elif name is NOT_CONSTANT:
             is_open = True
         else:
@@ -520,7 +520,7 @@ def _read_display(expression: ast.Dict, view: View, depth: int) -> Schema | None
     return Schema(tuple(fields.values()), is_open or bool(rest), () if is_open else tuple(rest))
 
 
-def _read_dict_call(expression: ast.Call, view: View, depth: int) -> Schema | None:
+def _read_dict_call(expression: ast.Call, view: FunctionView, depth: int) -> Schema | None:
     """`dict(base, key=value, **more)` is `{**base, "key": value, **more}`."""
     if len(expression.args) > 1:
         return None
@@ -529,7 +529,7 @@ def _read_dict_call(expression: ast.Call, view: View, depth: int) -> Schema | No
     return _read_display(ast.Dict([key for key, _ in pairs], [value for _, value in pairs]), view, depth)
 
 
-def _read_local(expression: ast.Name, view: View, depth: int) -> Schema | None:
+def _read_local(expression: ast.Name, view: FunctionView, depth: int) -> Schema | None:
     """A name that is bound once to a display and then only read, or given further keys."""
     name = expression.id
     value = view.body.bound_once(name)
@@ -538,7 +538,7 @@ def _read_local(expression: ast.Name, view: View, depth: int) -> Schema | None:
     return _read_held(name, value, view, depth)
 
 
-def _read_held(name: str, value: ast.expr, view: View, depth: int) -> Schema | None:
+def _read_held(name: str, value: ast.expr, view: FunctionView, depth: int) -> Schema | None:
     """The fields of a display that a name holds, and what becomes of them by that name."""
     schema = read_fields(value, view, depth)
     updates = [change for change in view.body.changes if is_name(change.func.value, name)]  # type: ignore[attr-defined]
@@ -553,17 +553,17 @@ def _read_held(name: str, value: ast.expr, view: View, depth: int) -> Schema | N
         fields[field.name] = Field(field.name, of, known is not None and known.required)
     for access in view.body.accesses:
         if access.name == name and access.how in ("read", "write"):
-            key = evaluate(access.key, view.scope)
+            key = evaluate_constant(access.key, view.scope)
             if not isinstance(key, str) or isinstance(getattr(access.node, "ctx", None), ast.Del):
                 return None
             _touch(fields, key, is_written=access.how == "write")
     return Schema(tuple(fields.values()), schema.is_open or is_open, schema.rest)
 
 
-def variants(expression: ast.expr, view: View) -> list[tuple[Schema | None, Type]]:
+def read_variants(expression: ast.expr, view: FunctionView) -> list[tuple[Schema | None, Type]]:
     """Give what a payload may be, more than one for a choice: its fields, or the type of one without known fields."""
     if isinstance(expression, ast.IfExp):
-        return [*variants(expression.body, view), *variants(expression.orelse, view)]
+        return [*read_variants(expression.body, view), *read_variants(expression.orelse, view)]
     if (
         isinstance(expression, ast.Name)
         and expression.id not in view.parameters
@@ -575,9 +575,9 @@ def variants(expression: ast.expr, view: View) -> list[tuple[Schema | None, Type
             choices = [choices[0].body, choices[0].orelse]  # type: ignore[attr-defined]
         if len(choices) > 1 and len(values) <= len(choices) <= _MOST_VARIANTS:
             read = ((_read_held(expression.id, each, view, 1), each) for each in choices)
-            return [(fields, UNKNOWN if fields else infer(each, view)) for fields, each in read]
+            return [(fields, UNKNOWN if fields else infer_type(each, view)) for fields, each in read]
     fields = read_fields(expression, view)
-    of = UNKNOWN if fields is not None else infer(expression, view)
+    of = UNKNOWN if fields is not None else infer_type(expression, view)
     if of.kind == "union" and all(each.kind == "record" for each in of.args):
         return [(Schema(each.fields), UNKNOWN) for each in of.args]
     return [(fields, of)]
@@ -592,7 +592,7 @@ def _touch(fields: dict[str, Field], key: str, *, is_written: bool) -> None:
         fields[key] = Field(key, _held(field.type), field.required)
 
 
-_FIELD_READERS: dict[type, Callable[[Any, View, int], Schema | None]] = {
+_FIELD_READERS: dict[type, Callable[[Any, FunctionView, int], Schema | None]] = {
     ast.BinOp: _read_operation,
     ast.Call: _read_call,
     ast.Dict: _read_display,

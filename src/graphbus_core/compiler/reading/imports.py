@@ -20,7 +20,7 @@ import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library, absolute_name
-from graphbus_core.compiler.reading.syntax import SourceFile
+from graphbus_core.compiler.reading.syntax import ModuleSource
 from graphbus_core.store.reading import Names
 
 _OWN = "graphbus_core"
@@ -65,7 +65,7 @@ class Needed(msgspec.Struct, frozen=True):
     third_party: tuple[str, ...]
 
 
-def imported_names(source: SourceFile, tree: ast.Module) -> tuple[str, ...]:
+def imported_names(source: ModuleSource, tree: ast.Module) -> tuple[str, ...]:
     """Give the dotted name of everything that a module imports, sorted; the last part may be a name in a module.
 
     `?` before a name: its import may fail. `*`: any module that is built.

@@ -8,33 +8,33 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate, read_schema, read_type
-from graphbus_core.compiler.reading.bodies import Body, Function, is_stub, last_calls, reaches_end
-from graphbus_core.compiler.reading.flow import infer, read_fields
+from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate_constant, read_schema, read_type
+from graphbus_core.compiler.reading.bodies import Body, FunctionNode, is_stub, last_calls, reaches_end
+from graphbus_core.compiler.reading.flow import infer_type, read_fields
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     ClassSite,
+    DefinedName,
     External,
     Module,
     ModuleRef,
-    Scope,
-    Symbol,
+    NameScope,
     resolve,
     resolve_through,
 )
 from graphbus_core.compiler.reading.standard import PROPERTIES, TRANSPARENT
 from graphbus_core.compiler.reading.syntax import call_argument, span_of
-from graphbus_core.compiler.reading.views import View
+from graphbus_core.compiler.reading.views import FunctionView
 from graphbus_core.model.agent import MethodSpec, Parameter, ParameterKind, Returned, SourceSpan
 from graphbus_core.schema.types import DICT, NULL, UNKNOWN, Field, Schema, Type
 
 _RETURNING = frozenset({"call", "log", "publish", "request"})
 
 
-def _may_not_return(call: ast.Call, view: View, *, in_doubt: bool) -> bool:
+def _may_not_return(call: ast.Call, view: FunctionView, *, in_doubt: bool) -> bool:
     """Tell of a call whether it never comes back; `in_doubt` is the answer where the code of the callee is not known."""
     target = resolve_through(call.func, view.scope)
-    if isinstance(target, Symbol) and isinstance(target.node, FUNCTIONS):
+    if isinstance(target, DefinedName) and isinstance(target.node, FUNCTIONS):
         returns = [node for node in ast.walk(target.node) if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)]
         says_so = target.node.returns is not None and ast.unparse(target.node.returns).strip("'").endswith(
             ("NoReturn", "Never")
@@ -65,11 +65,11 @@ class Decorator(msgspec.Struct, frozen=True):
         return call_argument(self.call, position, name) if self.call else None
 
 
-class Method(msgspec.Struct, frozen=True):
+class MethodSource(msgspec.Struct, frozen=True):
     """A method of a class, its body read and its decorators named."""
 
     module: Module
-    node: Function
+    node: FunctionNode
     body: Body
     decorators: tuple[Decorator, ...]
     is_static: bool
@@ -93,7 +93,7 @@ class Method(msgspec.Struct, frozen=True):
         return self.decorators[lasting:]
 
 
-def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator, ...]:
+def read_decorators(decorators: list[ast.expr], scope: NameScope) -> tuple[Decorator, ...]:
     """Name the decorators of a class or function."""
     found: list[Decorator] = []
     for node in decorators:
@@ -103,17 +103,17 @@ def read_decorators(decorators: list[ast.expr], scope: Scope) -> tuple[Decorator
     return tuple(found)
 
 
-def read_method(node: Function, scope: Scope) -> Method:
+def read_method(node: FunctionNode, scope: NameScope) -> MethodSource:
     """Read one method in the class that `scope` stands in."""
     decorators = read_decorators(node.decorator_list, scope) if node.decorator_list else ()
     is_static = bool(decorators) and any(decorator.name == "builtins.staticmethod" for decorator in decorators)
     arguments = node.args.posonlyargs or node.args.args
     self_name = arguments[0].arg if arguments and not is_static else ""
     body = Body(node, self_name)
-    return Method(scope.module, node, body, decorators, is_static, is_stub(node.body))
+    return MethodSource(scope.module, node, body, decorators, is_static, is_stub(node.body))
 
 
-def read_parameters(method: Method, scope: Scope) -> tuple[Parameter, ...]:
+def read_parameters(method: MethodSource, scope: NameScope) -> tuple[Parameter, ...]:
     """Give the parameters of a method, `self` left out."""
     path = method.module.path
     return tuple(
@@ -131,7 +131,7 @@ def read_parameters(method: Method, scope: Scope) -> tuple[Parameter, ...]:
     )
 
 
-def _listed(method: Method) -> list[tuple[ast.arg, ParameterKind, bool]]:
+def _listed(method: MethodSource) -> list[tuple[ast.arg, ParameterKind, bool]]:
     args = method.node.args
     positional = [*args.posonlyargs, *args.args]
     first_default = len(positional) - len(args.defaults)
@@ -149,25 +149,25 @@ def _listed(method: Method) -> list[tuple[ast.arg, ParameterKind, bool]]:
     return listed
 
 
-def annotated_arguments(method: Method) -> Iterator[tuple[str, ast.expr | None]]:
+def annotated_arguments(method: MethodSource) -> Iterator[tuple[str, ast.expr | None]]:
     """Give the names of the parameters that `read_parameters` lists, with their annotations."""
     return ((argument.arg, argument.annotation) for argument, _, _ in _listed(method))
 
 
 def make_view(
-    method: Method,
+    method: MethodSource,
     parameters: tuple[Parameter, ...],
-    scope: Scope,
+    scope: NameScope,
     chain: Sequence[ClassSite],
     **attributes: Any,
-) -> View:
-    """Give the method as the expressions of its body see it; `chain` and the `attributes` of a `View` are what `self.x` is."""
+) -> FunctionView:
+    """Give the method as the expressions of its body see it; `chain` and `attributes` say what `self.x` is."""
     types: Mapping[str, Type] = {
         parameter.name: parameter.type if parameter.kind not in ("var_positional", "var_keyword") else UNKNOWN
         for parameter in parameters
     }
     hidden = frozenset((*scope.hidden, *method.body.bound, *types, method.body.self_name))
-    inner = Scope(
+    inner = NameScope(
         scope.library,
         scope.module,
         chain,
@@ -175,17 +175,19 @@ def make_view(
         hidden=hidden,
         instance_names=scope.instance_names,
     )
-    return View(inner, method.body, types, **attributes)
+    return FunctionView(inner, method.body, types, **attributes)
 
 
-def _method_span(method: Method) -> SourceSpan:
+def _method_span(method: MethodSource) -> SourceSpan:
     """The function with its decorators."""
     node = method.node
     line = node.decorator_list[0].lineno if node.decorator_list else node.lineno
     return SourceSpan(method.module.path, line, node.col_offset, node.end_lineno or line, node.end_col_offset or 0)
 
 
-def make_spec(method: Method, parameters: tuple[Parameter, ...], scope: Scope, view: View) -> MethodSpec:
+def make_spec(
+    method: MethodSource, parameters: tuple[Parameter, ...], scope: NameScope, view: FunctionView
+) -> MethodSpec:
     """Put together what the artifacts say about a method."""
     schema = next((each for each in method.effective if each.name == "graphbus_core.schema_method"), None)
     node = method.node
@@ -209,7 +211,7 @@ def make_spec(method: Method, parameters: tuple[Parameter, ...], scope: Scope, v
 
 
 def _contract(
-    declared: Decorator, parameters: tuple[Parameter, ...], returns: Type, scope: Scope
+    declared: Decorator, parameters: tuple[Parameter, ...], returns: Type, scope: NameScope
 ) -> tuple[Schema | None, Schema | None]:
     """The schemas that `@schema_method` is given, or, where it is given none, those that the annotations say."""
     if declared.call is None or not (declared.call.args or declared.call.keywords):
@@ -228,7 +230,7 @@ def _with_defaults(schema: Schema, parameters: tuple[Parameter, ...]) -> Schema:
     return Schema(tuple(fields), schema.is_open)
 
 
-def _returned(method: Method, view: View) -> Iterator[Returned]:
+def _returned(method: MethodSource, view: FunctionView) -> Iterator[Returned]:
     path = method.module.path
     if method.body.is_generator or method.is_stub or any(each.name not in TRANSPARENT for each in method.decorators):
         yield Returned(span_of(path, method.node), UNKNOWN)
@@ -251,7 +253,7 @@ def _returned(method: Method, view: View) -> Iterator[Returned]:
         yield Returned(span_of(path, body[-1]), NULL)
 
 
-def _misses_a_case(match: ast.Match, view: View) -> bool | None:
+def _misses_a_case(match: ast.Match, view: FunctionView) -> bool | None:
     """Tell whether some value of the subject is in no case of a `match`; None where its type is not known."""
     patterns = [each.pattern for each in match.cases if each.guard is None]
     covered: set[object] = set()
@@ -261,9 +263,9 @@ def _misses_a_case(match: ast.Match, view: View) -> bool | None:
         if isinstance(pattern, ast.MatchSingleton):
             covered.add(pattern.value)
         elif isinstance(pattern, ast.MatchValue):
-            member = evaluate(ast.Attribute(pattern.value, "value", ast.Load()), view.scope)
-            covered.add(evaluate(pattern.value, view.scope) if member is NOT_CONSTANT else member)
-    subject = infer(match.subject, view)
+            member = evaluate_constant(ast.Attribute(pattern.value, "value", ast.Load()), view.scope)
+            covered.add(evaluate_constant(pattern.value, view.scope) if member is NOT_CONSTANT else member)
+    subject = infer_type(match.subject, view)
     if subject.kind == "literal" and NOT_CONSTANT not in covered:
         return not covered.issuperset(subject.values)
     return True if subject.kind in ("str", "int", "float") else None
@@ -277,7 +279,7 @@ def _retries(last: ast.stmt) -> bool:
     return all(any(isinstance(each, ast.Raise) for each in ast.walk(handler)) for handler in attempt.handlers)
 
 
-def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Iterator[Returned]:
+def _returned_value(value: ast.expr | None, span: SourceSpan, view: FunctionView) -> Iterator[Returned]:
     if value is None:
         yield Returned(span, NULL)
     elif isinstance(value, ast.IfExp):
@@ -285,13 +287,13 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: View) -> Ite
         yield from _returned_value(value.orelse, span, view)
     else:
         shape = read_fields(value, view)
-        of = DICT if isinstance(value, ast.Dict) and shape is not None else infer(value, view)
+        of = DICT if isinstance(value, ast.Dict) and shape is not None else infer_type(value, view)
         if shape is not None and not (of.name and of.kind in ("record", "result")):
             of = DICT if shape.is_open else Type("record", fields=shape.fields)
         yield Returned(span, of, shape)
 
 
-def docstring(node: ast.ClassDef | Function) -> str:
+def docstring(node: ast.ClassDef | FunctionNode) -> str:
     """Give the docstring of a class or function, as it is shown."""
     first = node.body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):

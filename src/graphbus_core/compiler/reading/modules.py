@@ -1,6 +1,6 @@
 """What a name stands for at the place where it is written: followed through scopes, imports, re-exports and classes.
 
-Function names hide class names hide module names hide builtins. The answer is a `Symbol` (something written in a file of the
+Function names hide class names hide module names hide builtins. The answer is a `DefinedName` (something written in a file of the
 project), a `ModuleRef`, an `External` (its dotted name is all that is known) or None.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.bodies import ANY_NAME, CHANGING_METHODS
-from graphbus_core.compiler.reading.syntax import SourceFile, TypeAlias, type_parameters
+from graphbus_core.compiler.reading.syntax import ModuleSource, TypeAlias, type_parameters
 from graphbus_core.errors import BuildError
 
 NODE = "graphbus_core.GraphBusNode"
@@ -44,7 +44,7 @@ _BLOCKS = frozenset(
 )
 
 
-class Import(msgspec.Struct, frozen=True):
+class ImportBinding(msgspec.Struct, frozen=True):
     """What an import statement binds: a module (`name` empty), or a name in a module."""
 
     module: str
@@ -57,7 +57,7 @@ class External(msgspec.Struct, frozen=True):
     dotted: str
 
 
-class Symbol(msgspec.Struct, frozen=True):
+class DefinedName(msgspec.Struct, frozen=True):
     """A class, a function or an assigned expression, and the module and class that it is written in."""
 
     module: Module
@@ -71,9 +71,9 @@ class ModuleRef(msgspec.Struct, frozen=True):
     module: Module
 
 
-Target = External | Symbol | ModuleRef | None
-_WRITTEN_HERE = (Symbol, ModuleRef)
-Binding = Import | ast.AST
+ResolvedName = External | DefinedName | ModuleRef | None
+_WRITTEN_HERE = (DefinedName, ModuleRef)
+Binding = ImportBinding | ast.AST
 
 
 class Bindings:
@@ -172,11 +172,11 @@ class Bindings:
             if alias.name == "*":
                 self.stars.append(home)
             elif home:
-                self._bind(alias.asname or alias.name, Import(home, alias.name))
+                self._bind(alias.asname or alias.name, ImportBinding(home, alias.name))
             elif alias.asname:
-                self._bind(alias.asname, Import(alias.name, ""))
-            elif self.first.get(top) != Import(top, ""):
-                self._bind(top, Import(top, ""))
+                self._bind(alias.asname, ImportBinding(alias.name, ""))
+            elif self.first.get(top) != ImportBinding(top, ""):
+                self._bind(top, ImportBinding(top, ""))
 
 
 def _item(value: ast.expr | None, number: int) -> ast.expr | None:
@@ -203,7 +203,7 @@ class Module:
 
     __slots__ = ("_changed", "_class_bindings", "bindings", "given", "known", "name", "path", "source", "tree")
 
-    def __init__(self, source: SourceFile, tree: ast.Module) -> None:
+    def __init__(self, source: ModuleSource, tree: ast.Module) -> None:
         self.source = source
         self.path = source.path
         self.name = source.module
@@ -329,7 +329,7 @@ class Library:
             data = self._read(path) if data is None else data
             if data is None:
                 return None
-            source = SourceFile(path, self.module_name(path), data)
+            source = ModuleSource(path, self.module_name(path), data)
             return Module(source, source.parse())
         except BuildError as error:
             self.errors[path] = error
@@ -350,7 +350,7 @@ class Library:
 
     # --- names ------------------------------------------------------------------------
 
-    def lookup(self, module: Module, name: str, steps: int = 0) -> Target:
+    def lookup(self, module: Module, name: str, steps: int = 0) -> ResolvedName:
         """Say what a name at the top level of a module stands for, imports followed."""
         if name in module.known:
             return module.known[name]
@@ -360,15 +360,15 @@ class Library:
             module.known[name] = found
         return found
 
-    def _lookup(self, module: Module, name: str, steps: int) -> Target:
+    def _lookup(self, module: Module, name: str, steps: int) -> ResolvedName:
         binding = module.bindings.first.get(name)
         if binding is None:
             return self._lookup_star(module, name, steps)
-        if isinstance(binding, Import):
+        if isinstance(binding, ImportBinding):
             return self.follow(binding, steps + 1)
-        return Symbol(module, binding)
+        return DefinedName(module, binding)
 
-    def _lookup_star(self, module: Module, name: str, steps: int) -> Target:
+    def _lookup_star(self, module: Module, name: str, steps: int) -> ResolvedName:
         if steps > _MAX_STEPS:
             return None
         for star in module.bindings.stars:
@@ -380,7 +380,7 @@ class Library:
                 return found
         return None
 
-    def follow(self, binding: Import, steps: int = 0) -> Target:
+    def follow(self, binding: ImportBinding, steps: int = 0) -> ResolvedName:
         """Say what an import binds."""
         if steps > _MAX_STEPS:
             return None
@@ -391,7 +391,7 @@ class Library:
             return external(f"{binding.module}.{binding.name}")
         return self.member(binding.module, binding.name, steps)
 
-    def member(self, module_name: str, name: str, steps: int = 0) -> Target:
+    def member(self, module_name: str, name: str, steps: int = 0) -> ResolvedName:
         """Say what `name` in the module of a dotted name stands for: something bound there, or a submodule."""
         module = self.module(module_name)
         found = self.lookup(module, name, steps + 1) if module else None
@@ -431,7 +431,7 @@ class ClassSite(msgspec.Struct, frozen=True):
     node: ast.ClassDef
 
 
-class Scope(NamedTuple):
+class NameScope(NamedTuple):
     """The surroundings of an expression.
 
     Attributes:
@@ -450,17 +450,17 @@ class Scope(NamedTuple):
     hidden: frozenset[str] = frozenset()
     instance_names: frozenset[str] = frozenset()
 
-    def within(self, module: Module) -> Scope:
+    def within(self, module: Module) -> NameScope:
         """Give the top level of another module."""
-        return Scope(self.library, module)
+        return NameScope(self.library, module)
 
-    def in_signature(self, node: ast.AST) -> Scope:
+    def in_signature(self, node: ast.AST) -> NameScope:
         """Give the surroundings of the annotations of a function: its type parameters hide what its decorators see."""
         own = type_parameters(node)
         return self._replace(hidden=self.hidden | own) if own else self
 
 
-def resolve(expression: ast.expr, scope: Scope) -> Target:
+def resolve(expression: ast.expr, scope: NameScope) -> ResolvedName:
     """Say what a name or a dotted name stands for; None when it is not known."""
     if isinstance(expression, ast.Name):
         return _resolve_name(expression.id, scope)
@@ -469,21 +469,21 @@ def resolve(expression: ast.expr, scope: Scope) -> Target:
     return None
 
 
-def resolve_through(expression: ast.expr, scope: Scope) -> Target:
+def resolve_through(expression: ast.expr, scope: NameScope) -> ResolvedName:
     """Say what a name stands for, further names that are assigned to it followed: `Node = GraphBusNode`."""
     return follow_aliases(resolve(expression, scope), scope)
 
 
-def follow_aliases(target: Target, scope: Scope) -> Target:
+def follow_aliases(target: ResolvedName, scope: NameScope) -> ResolvedName:
     """Say what a target stands for that may be one more name for something else."""
     for _ in range(_MAX_ALIASES):
-        if not isinstance(target, Symbol) or not isinstance(target.node, _NAMES):
+        if not isinstance(target, DefinedName) or not isinstance(target.node, _NAMES):
             break
         target = resolve(target.node, scope.within(target.module))
     return target
 
 
-def _resolve_name(name: str, scope: Scope) -> Target:
+def _resolve_name(name: str, scope: NameScope) -> ResolvedName:
     if name in scope.hidden:
         return None
     if scope.in_class_body and scope.chain:
@@ -497,15 +497,15 @@ def _resolve_name(name: str, scope: Scope) -> Target:
     return found
 
 
-def _class_member(site: ClassSite, name: str) -> Target:
+def _class_member(site: ClassSite, name: str) -> ResolvedName:
     bindings = site.module.class_bindings(site.node)
     binding = bindings.first.get(name)
-    if binding is None or name in bindings.rebound or isinstance(binding, Import):
+    if binding is None or name in bindings.rebound or isinstance(binding, ImportBinding):
         return None
-    return Symbol(site.module, binding, site.node)
+    return DefinedName(site.module, binding, site.node)
 
 
-def _resolve_attribute(expression: ast.Attribute, scope: Scope) -> Target:
+def _resolve_attribute(expression: ast.Attribute, scope: NameScope) -> ResolvedName:
     value = expression.value
     if isinstance(value, ast.Name) and value.id == scope.self_name and scope.self_name:
         if expression.attr in scope.instance_names or ANY_NAME in scope.instance_names:
@@ -518,27 +518,27 @@ def _resolve_attribute(expression: ast.Attribute, scope: Scope) -> Target:
         return ModuleRef(module) if module else external(dotted)
     if isinstance(base, ModuleRef):
         return scope.library.member(base.module.name, expression.attr)
-    if isinstance(base, Symbol) and isinstance(base.node, ast.ClassDef):
+    if isinstance(base, DefinedName) and isinstance(base.node, ast.ClassDef):
         return find_member(class_chain(scope.library, ClassSite(base.module, base.node)), expression.attr)
-    return _of_object(base, expression.attr, scope) if isinstance(base, Symbol) else None
+    return _of_object(base, expression.attr, scope) if isinstance(base, DefinedName) else None
 
 
-def _of_object(base: Symbol, name: str, scope: Scope) -> Target:
+def _of_object(base: DefinedName, name: str, scope: NameScope) -> ResolvedName:
     """What an attribute of a constant object stands for: `SimpleNamespace(created=...)`, or a class that is called for it."""
     call = base.node
     if not isinstance(call, ast.Call) or call.args or base.module.bindings.rebinds(call):
         return None
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     made = resolve_through(call.func, scope.within(base.module))
-    is_class = isinstance(made, Symbol) and isinstance(made.node, ast.ClassDef)
+    is_class = isinstance(made, DefinedName) and isinstance(made.node, ast.ClassDef)
     if name in given and (is_class or made == External("types.SimpleNamespace")):
-        return Symbol(base.module, given[name])
-    if isinstance(made, Symbol) and isinstance(made.node, ast.ClassDef):
+        return DefinedName(base.module, given[name])
+    if isinstance(made, DefinedName) and isinstance(made.node, ast.ClassDef):
         return find_member(class_chain(scope.library, ClassSite(made.module, made.node)), name)
     return None
 
 
-def find_member(chain: Sequence[ClassSite], name: str) -> Target:
+def find_member(chain: Sequence[ClassSite], name: str) -> ResolvedName:
     """Give a class attribute, the nearest first."""
     for site in chain:
         bindings = site.module.class_bindings(site.node)
@@ -588,11 +588,11 @@ def _walk_bases(library: Library, site: ClassSite, external: set[str], depth: in
     for base in base_targets(library, site):
         if isinstance(base, External):
             external.add(base.dotted)
-        elif isinstance(base, Symbol) and isinstance(base.node, ast.ClassDef) and base.node is not site.node:
+        elif isinstance(base, DefinedName) and isinstance(base.node, ast.ClassDef) and base.node is not site.node:
             yield from _walk_bases(library, ClassSite(base.module, base.node), external, depth + 1)
 
 
-def base_targets(library: Library, site: ClassSite) -> list[Target]:
+def base_targets(library: Library, site: ClassSite) -> list[ResolvedName]:
     """Say what each base of a class stands for; `Generic[T]` counts as `Generic`."""
-    scope = Scope(library, site.module)
+    scope = NameScope(library, site.module)
     return [resolve_through(base.value if isinstance(base, ast.Subscript) else base, scope) for base in site.node.bases]

@@ -144,7 +144,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 _IGNORE = re.compile(r"#\s*graphbus:\s*ignore(-file)?(?:\[([^\]]*)\])?")
 
 
-class SourceFile:
+class ModuleSource:
     """A file as it was read.
 
     Attributes:

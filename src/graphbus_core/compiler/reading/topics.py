@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from graphbus_core.compiler.reading.annotations import read_type, text_of, written
-from graphbus_core.compiler.reading.modules import External, Scope, resolve_through
+from graphbus_core.compiler.reading.annotations import follow_constant, read_type, text_of
+from graphbus_core.compiler.reading.modules import External, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, span_of
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.schema.types import UNKNOWN, Type
@@ -28,7 +28,7 @@ class ReadTopic(NamedTuple):
     type_span: SourceSpan | None = None
 
 
-def read_topic(expression: ast.expr | None, scope: Scope) -> ReadTopic:
+def read_topic(expression: ast.expr | None, scope: NameScope) -> ReadTopic:
     """Read a topic where it is used: `"/Order/Created"`, `ORDER_CREATED`, `TOPICS.created`, `TOPICS["created"]`."""
     if expression is None:
         return ReadTopic()
@@ -42,8 +42,8 @@ def read_topic(expression: ast.expr | None, scope: Scope) -> ReadTopic:
     return _read_object(expression, scope)
 
 
-def _read_object(expression: ast.expr, scope: Scope) -> ReadTopic:
-    made, home = written(expression, scope)
+def _read_object(expression: ast.expr, scope: NameScope) -> ReadTopic:
+    made, home = follow_constant(expression, scope)
     if not isinstance(made, ast.Call):
         return ReadTopic()
     generic = made.func if isinstance(made.func, ast.Subscript) else None

@@ -9,12 +9,12 @@ import msgspec
 
 from graphbus_core.compiler.reading.annotations import read_type, text_of
 from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.modules import External, Scope, Symbol, resolve_through
+from graphbus_core.compiler.reading.modules import DefinedName, External, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument
 from graphbus_core.schema.types import UNKNOWN, Type
 
 
-class View(msgspec.Struct, frozen=True):
+class FunctionView(msgspec.Struct, frozen=True):
     """A method as its expressions see it.
 
     Attributes:
@@ -27,15 +27,15 @@ class View(msgspec.Struct, frozen=True):
         typed: Attribute of `self` -> its annotation, and where that is written.
     """
 
-    scope: Scope
+    scope: NameScope
     body: Body
     parameters: Mapping[str, Type]
     items: Mapping[str, Type] = {}
     hops: int = 0
-    kept: Mapping[str, tuple[ast.expr, View]] = {}
-    typed: Mapping[str, tuple[ast.expr, Scope]] = {}
+    kept: Mapping[str, tuple[ast.expr, FunctionView]] = {}
+    typed: Mapping[str, tuple[ast.expr, NameScope]] = {}
 
-    def source_of(self, expression: ast.expr) -> tuple[ast.expr, View]:
+    def source_of(self, expression: ast.expr) -> tuple[ast.expr, FunctionView]:
         """Give what is assigned to a local name or an attribute of `self`, if only once, and the view that it is read in."""
         if isinstance(expression, ast.Name) and expression.id not in self.parameters:
             return self.body.bound_once(expression.id) or expression, self
@@ -48,7 +48,7 @@ class View(msgspec.Struct, frozen=True):
         return isinstance(expression, ast.Name) and expression.id == self.body.self_name != ""
 
 
-def called_method(call: ast.Call, view: View) -> tuple[str, str] | None:
+def called_method(call: ast.Call, view: FunctionView) -> tuple[str, str] | None:
     """Give agent and method of `self.call("Agent", "method")` and `self.agent(Agent).method()`, empty for what is computed.
 
     None for a call that is none of these.
@@ -65,25 +65,25 @@ def called_method(call: ast.Call, view: View) -> tuple[str, str] | None:
     return _class_name(call_argument(proxy, 0, "kind"), home), call.func.attr  # type: ignore[arg-type]
 
 
-def _class_name(expression: ast.expr | None, view: View) -> str:
+def _class_name(expression: ast.expr | None, view: FunctionView) -> str:
     """The name of an agent that is given as a class; empty for anything else, which a running graph refuses."""
     target = resolve_through(expression, view.scope) if expression is not None else None
-    if isinstance(target, Symbol) and isinstance(target.node, ast.ClassDef):
+    if isinstance(target, DefinedName) and isinstance(target.node, ast.ClassDef):
         return target.node.name
     return target.dotted.rpartition(".")[2] if isinstance(target, External) else ""
 
 
-def _local_text(expression: ast.expr | None, view: View) -> str | None:
+def _local_text(expression: ast.expr | None, view: FunctionView) -> str | None:
     """Give a constant text, also by way of a local name that is bound once."""
     return text_of(local_value(expression, view), view.scope)
 
 
-def local_value(expression: ast.expr | None, view: View) -> ast.expr | None:
+def local_value(expression: ast.expr | None, view: FunctionView) -> ast.expr | None:
     """Give what a local name that is bound once stands for, or the expression itself."""
     return view.source_of(expression)[0] if isinstance(expression, ast.Name) else expression
 
 
-def unless_changed(of: Type, name: str, view: View) -> Type:
+def unless_changed(of: Type, name: str, view: FunctionView) -> Type:
     """Give the type, unknown for a record of which a key is taken out by this name, or which has a name of type Any, too."""
     if of.kind != "record":
         return of

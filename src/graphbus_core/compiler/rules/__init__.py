@@ -27,8 +27,8 @@ from graphbus_core.compiler.rules.edges import (
     check_types_of_topics,
 )
 from graphbus_core.compiler.rules.misuse import check_constructors, check_skipped
-from graphbus_core.compiler.rules.names import distance
-from graphbus_core.compiler.rules.wiring import Evidence, Wiring, WiringRule
+from graphbus_core.compiler.rules.names import edit_distance
+from graphbus_core.compiler.rules.wiring import ProjectFacts, Wiring, WiringRule
 from graphbus_core.errors import UsageError
 from graphbus_core.model.findings import Finding, Fix, Severity
 
@@ -108,7 +108,7 @@ _RULES = (
 REGISTER: dict[str, Rule] = {rule.code: rule for rule in _RULES}
 
 
-def selected(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> frozenset[str]:
+def selected_codes(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> frozenset[str]:
     """Give the codes to report.
 
     Args:
@@ -132,13 +132,13 @@ def _known(names: Iterable[str]) -> tuple[str, ...]:
     prefixes = tuple("GB" if name.strip().upper() == "ALL" else name.strip().upper() for name in names if name.strip())
     for prefix in prefixes:
         if not any(code.startswith(prefix) for code in REGISTER):
-            nearest = min(REGISTER, key=lambda code: distance(prefix, code))
-            suggestion = f" Did you mean {nearest!r}?" if distance(prefix, nearest) < 3 else ""
+            nearest = min(REGISTER, key=lambda code: edit_distance(prefix, code))
+            suggestion = f" Did you mean {nearest!r}?" if edit_distance(prefix, nearest) < 3 else ""
             raise UsageError("GBE120", name=prefix, suggestion=suggestion, known=", ".join(REGISTER))
     return prefixes
 
 
-__all__ = ["COVERED_ERRORS", "REGISTER", "Evidence", "Rule", "check", "fix_for", "place_of", "selected"]
+__all__ = ["COVERED_ERRORS", "REGISTER", "ProjectFacts", "Rule", "check", "fix_for", "place_of", "selected_codes"]
 
 _CHECKS: tuple[tuple[str, WiringRule], ...] = (
     ("GB001 GB002", check_topics),
@@ -158,7 +158,7 @@ _CHECKS: tuple[tuple[str, WiringRule], ...] = (
 
 
 def check(
-    project: Evidence,
+    project: ProjectFacts,
     *,
     select: Iterable[str] = (),
     ignore: Iterable[str] = (),
@@ -180,9 +180,9 @@ def check(
         UsageError: GBE120 for a code that does not exist.
     """
     settings = project.config.settings
-    wanted = selected(tuple(select) or settings.select, (*settings.ignore, *ignore))
+    wanted = selected_codes(tuple(select) or settings.select, (*settings.ignore, *ignore))
     if all_fixable:
-        every = selected(["ALL"], (*settings.ignore, *ignore))
+        every = selected_codes(["ALL"], (*settings.ignore, *ignore))
         wanted |= {code for code in every if REGISTER[code].is_fixable}
     found = {
         (finding.code, finding.span, finding.message): finding
@@ -201,17 +201,17 @@ def place_of(finding: Finding) -> tuple[str, int, int, str, str]:
 
 def _findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
     rules = (rule for codes, rule in _CHECKS if wanted & set(codes.split()))
-    for finding in (*chain.from_iterable(map(wiring.found, rules)), *wiring.evidence.local_findings):
+    for finding in (*chain.from_iterable(map(wiring.findings_of, rules)), *wiring.project.local_findings):
         if finding.code in wanted and wiring.asks_about(finding.agent):
             yield finding
 
 
-def _is_ignored(finding: Finding, evidence: Evidence) -> bool:
+def _is_ignored(finding: Finding, project: ProjectFacts) -> bool:
     """Tell whether a comment silences a finding: one on its line, one alone on the line above, or one for the whole file."""
     above = finding.span.line - 1
-    for line, codes in evidence.ignores(finding.span.path):
+    for line, codes in project.ignores(finding.span.path):
         if not codes or finding.code.startswith(codes):
-            source = evidence.source(finding.span.path)
+            source = project.source(finding.span.path)
             is_alone = line == above != 0 and source.utf8[source.line_starts[line - 1] :].lstrip(b" \t").startswith(
                 b"#"
             )
@@ -220,7 +220,7 @@ def _is_ignored(finding: Finding, evidence: Evidence) -> bool:
     return False
 
 
-def _with_exact_fix(finding: Finding, project: Evidence) -> Finding:
+def _with_exact_fix(finding: Finding, project: ProjectFacts) -> Finding:
     """A finding is called fixable only when its fix can really be made."""
     if not finding.is_fixable:
         return finding
@@ -230,7 +230,7 @@ def _with_exact_fix(finding: Finding, project: Evidence) -> Finding:
     return replace(finding, is_fixable=fix is not None, is_fix_safe=fix is not None and fix.is_safe)
 
 
-def fix_for(finding: Finding, project: Evidence, *others: Finding, is_narrow: bool = False) -> Fix | None:
+def fix_for(finding: Finding, project: ProjectFacts, *others: Finding, is_narrow: bool = False) -> Fix | None:
     """Give the change that mends a finding, or None when there is none that is surely right.
 
     Args:

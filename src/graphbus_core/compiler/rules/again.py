@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from graphbus_core.compiler.rules import REGISTER, check, place_of
 from graphbus_core.compiler.rules.contracts import shape_of
-from graphbus_core.compiler.rules.wiring import Evidence, Wiring, owns
+from graphbus_core.compiler.rules.wiring import ProjectFacts, Wiring, is_written_in
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import matches
@@ -22,8 +22,8 @@ _MENDED_ALONE = frozenset({"GB201", "GB202"})
 
 
 def check_again(
-    after: Evidence,
-    before: Evidence,
+    after: ProjectFacts,
+    before: ProjectFacts,
     found: Sequence[Finding],
     *,
     select: Iterable[str] = (),
@@ -43,11 +43,11 @@ def check_again(
     if changed is None:
         return check(after, select=select, all_fixable=all_fixable, wiring=wiring)
     concerned = _concerned(changed, wiring, found)
-    fresh = check(after, select=select, all_fixable=all_fixable, wiring=wiring.narrowed(concerned))
+    fresh = check(after, select=select, all_fixable=all_fixable, wiring=wiring.narrow_to(concerned))
     return tuple(sorted([*(each for each in found if each.agent not in concerned), *fresh], key=place_of))
 
 
-def _changed_agents(before: Evidence, after: Evidence) -> list[AgentDefinition] | None:
+def _changed_agents(before: ProjectFacts, after: ProjectFacts) -> list[AgentDefinition] | None:
     """Give the agents of the changed files as they are now; None when the change may concern agents without an edge to them."""
     if before.errors or after.errors or before.digests.keys() != after.digests.keys():
         return None
@@ -84,20 +84,20 @@ def _stands_alone(agent: AgentDefinition) -> bool:
     spans = [each.span for each in agent.methods]
     spans += [each.span for each in agent.subscriptions]
     spans += [each.span for each in agent.publications]
-    return all(owns(agent, span) for span in spans)
+    return all(is_written_in(agent, span) for span in spans)
 
 
-def _mention_open_ends(paths: Iterable[str], before: Evidence, after: Evidence) -> bool:
+def _mention_open_ends(paths: Iterable[str], before: ProjectFacts, after: ProjectFacts) -> bool:
     """Tell whether a changed file names a topic with one end: the rules then look for the other end in the text of all files."""
     texts = [side.source(path).data for side in (before, after) for path in paths]
     return any(topic.encode() in text for topic in _open_ends(after) for text in texts)
 
 
-def _open_ends(evidence: Evidence) -> Iterator[str]:
+def _open_ends(project: ProjectFacts) -> Iterator[str]:
     """Give the topics that are heard and not sent, and those of requests that nobody hears by their name."""
-    publications = [each for agent in evidence.definitions for each in agent.publications if each.topic]
+    publications = [each for agent in project.definitions for each in agent.publications if each.topic]
     sent = {each.topic for each in publications}
-    heard = {each.topic for agent in evidence.definitions for each in agent.subscriptions if each.topic}
+    heard = {each.topic for agent in project.definitions for each in agent.subscriptions if each.topic}
     yield from (topic for topic in heard - sent if not any(matches(topic, name) for name in sent))
     yield from {each.topic for each in publications if each.is_request} - heard
 
@@ -118,7 +118,7 @@ def _concerned(changed: Sequence[AgentDefinition], wiring: Wiring, found: Iterab
 def _at_its_edges(agent: AgentDefinition, wiring: Wiring) -> Iterator[str]:
     """Give those who hear what it sends, send what it hears or send the same, and those that are tied to it by a call or need."""
     for publication in agent.publications:
-        yield from (heard.agent.name for heard in wiring.hearers(publication.topic))
+        yield from (heard.agent.name for heard in wiring.subscribers(publication.topic))
         yield from (sent.agent.name for sent in wiring.publishers(publication.topic))
     for subscription in agent.subscriptions:
         yield from (sent.agent.name for sent in wiring.publishers(subscription.topic))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from graphbus_core.compiler.reading.methods import Method
+from graphbus_core.compiler.reading.methods import MethodSource
 from graphbus_core.compiler.reading.syntax import own_nodes
 
 _ASKING = frozenset({"call", "request"})
@@ -22,7 +22,7 @@ _OPERATIONS = (
 )
 
 
-def check_awaits(method: Method, own: frozenset[str], is_exposed: bool) -> Iterator[tuple[ast.Call, str, str]]:
+def check_awaits(method: MethodSource, own: frozenset[str], is_exposed: bool) -> Iterator[tuple[ast.Call, str, str]]:
     """Find calls over the bus that nothing awaits, and awaits of what cannot be awaited.
 
     Args:
@@ -49,7 +49,7 @@ def check_awaits(method: Method, own: frozenset[str], is_exposed: bool) -> Itera
 class _Uses:
     """What happens to the values of expressions in an `async def`."""
 
-    def __init__(self, method: Method, own: frozenset[str], is_exposed: bool) -> None:
+    def __init__(self, method: MethodSource, own: frozenset[str], is_exposed: bool) -> None:
         self._body = method.body
         self._own = own
         self._is_exposed = is_exposed

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from graphbus_core.compiler.reading.bodies import Body, Function, container_root
-from graphbus_core.compiler.reading.modules import Bindings, Import
-from graphbus_core.compiler.reading.syntax import SourceFile, nodes_below, own_nodes, parse, span_of
-from graphbus_core.compiler.rules.wiring import Wiring, last_name, report
+from graphbus_core.compiler.reading.bodies import Body, FunctionNode, container_root
+from graphbus_core.compiler.reading.modules import Bindings, ImportBinding
+from graphbus_core.compiler.reading.syntax import ModuleSource, nodes_below, own_nodes, parse, span_of
+from graphbus_core.compiler.rules.wiring import Wiring, last_name, make_finding
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding
@@ -23,15 +23,15 @@ _CALLABLE = (
 
 def check_handlers(wiring: Wiring) -> Iterator[Finding]:
     """Find handlers whose signature fits no way of calling them, and options that cannot be kept."""
-    for heard in wiring.asked_heard:
+    for heard in wiring.asked_subscriptions:
         name, span = heard.agent.name, heard.subscription.span
         if heard.subscription.shape == "invalid":
             method = heard.agent.method(heard.subscription.method)
             parameters = ", ".join(item.name for item in method.parameters) if method else ""
             message = f"{heard.name}({parameters}) cannot be called with an event"
-            yield report("GB310", name, span, message, _CALLABLE)
+            yield make_finding("GB310", name, span, message, _CALLABLE)
         for problem, hint in _unkept(heard.subscription):
-            yield report("GB311", name, span, f"{heard.name} {problem}: a run refuses it", hint)
+            yield make_finding("GB311", name, span, f"{heard.name} {problem}: a run refuses it", hint)
 
 
 def _unkept(options: Subscription) -> Iterator[tuple[str, str]]:
@@ -71,7 +71,9 @@ _BLOCKING = {
 _LAST_WORDS = frozenset(name.rpartition(".")[2] for name in _BLOCKING)
 
 
-def _check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, source: SourceFile) -> Iterator[Finding]:
+def _check_blocking(
+    method: ast.AsyncFunctionDef, definition: AgentDefinition, source: ModuleSource
+) -> Iterator[Finding]:
     """Find calls that wait without letting others go on."""
     words = _LAST_WORDS | {node.id for call in _calls(method) if isinstance(node := call.func, ast.Name)}
     words = words if b" as " in source.utf8 else _LAST_WORDS  # a plain name may be one that is imported under another
@@ -82,11 +84,11 @@ def _check_blocking(method: ast.AsyncFunctionDef, definition: AgentDefinition, s
         written = ast.unparse(call.func)
         first, _, rest = written.partition(".")
         found = imports.get(first)
-        meant = ".".join(filter(None, [found.module, found.name, rest])) if isinstance(found, Import) else ""
+        meant = ".".join(filter(None, [found.module, found.name, rest])) if isinstance(found, ImportBinding) else ""
         if meant in _BLOCKING:
             message = f"{definition.name}.{method.name} is async and waits in {meant}, which stops all other handlers"
             hint = f"Use `{_BLOCKING[meant].format(call=written)}`, or make the method a plain `def`."
-            yield report("GB310", definition.name, span_of(definition.path, call), message, hint)
+            yield make_finding("GB310", definition.name, span_of(definition.path, call), message, hint)
 
 
 def _calls(method: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
@@ -101,13 +103,15 @@ _READ_ONLY = "Events and payloads are read-only: change a copy, `dict(event.payl
 
 
 def _check_event_use(
-    method: Function, definition: AgentDefinition, subscription: Subscription, body: Body
+    method: FunctionNode, definition: AgentDefinition, subscription: Subscription, body: Body
 ) -> Iterator[Finding]:
     """Look at every use of the event and the payload in the body of a handler."""
     name = f"{definition.name}.{method.name}"
     if body.is_generator:
         message = f"{name} is a generator: it does nothing when it is called"
-        yield report("GB310", definition.name, subscription.span, message, "Do the work in the body, without `yield`.")
+        yield make_finding(
+            "GB310", definition.name, subscription.span, message, "Do the work in the body, without `yield`."
+        )
         return
     event, payload = (each if each not in body.bound else "" for each in _names(method, subscription))
     for node in (
@@ -117,10 +121,10 @@ def _check_event_use(
             _attribute(node, event, payload) if isinstance(node, ast.Attribute) else _change(node, event, payload)
         )
         if what:
-            yield report("GB310", definition.name, span_of(definition.path, node), f"{name} {what}", hint)
+            yield make_finding("GB310", definition.name, span_of(definition.path, node), f"{name} {what}", hint)
 
 
-def _names(method: Function, subscription: Subscription) -> tuple[str, str]:
+def _names(method: FunctionNode, subscription: Subscription) -> tuple[str, str]:
     """The names of the event and of the payload, empty for what the handler does not get or gives a type of its own."""
     given = [*method.args.posonlyargs, *method.args.args][1:]
     if not given or any(last_name(decorator) == "staticmethod" for decorator in method.decorator_list):
@@ -167,7 +171,7 @@ def _change(node: ast.expr, event: str, payload: str) -> tuple[str, str]:
     return ("changes what it was given", _READ_ONLY) if root and root[0] and root in given else ("", "")
 
 
-def _check_exceptions(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
+def _check_exceptions(method: FunctionNode, definition: AgentDefinition) -> Iterator[Finding]:
     """Find `except:` without a `raise`, and clauses that catch everything and do nothing."""
     name = f"{definition.name}.{method.name}"
     for clause in _clauses(method.body):
@@ -177,11 +181,11 @@ def _check_exceptions(method: Function, definition: AgentDefinition) -> Iterator
         if clause.type is None and not _raises_again(clause.body):
             message = f"{name} has an `except:` that also catches Ctrl-C and the end of the process"
             hint = "Write `except Exception:`, or name what may be raised."
-            yield report("GB302", definition.name, span, message, hint, severity="warning", is_fixable=True)
+            yield make_finding("GB302", definition.name, span, message, hint, severity="warning", is_fixable=True)
         if _catches_everything(clause.type) and all(_does_nothing(statement) for statement in clause.body):
             message = f"{name} catches every exception and does nothing about it"
             hint = "Name the exception that may be passed over, log it with self.log, or let it rise: the bus isolates handlers."
-            yield report("GB303", definition.name, span, message, hint, severity="warning")
+            yield make_finding("GB303", definition.name, span, message, hint, severity="warning")
 
 
 def _clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
@@ -226,7 +230,7 @@ _CHANGING = _CHANGING_A_DICT | {
 }
 
 
-def _check_defaults(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
+def _check_defaults(method: FunctionNode, definition: AgentDefinition) -> Iterator[Finding]:
     """Find mutable defaults that the body changes; one that is only read does no harm."""
     for argument, default in defaulted(method):
         name = argument.arg
@@ -235,10 +239,12 @@ def _check_defaults(method: Function, definition: AgentDefinition) -> Iterator[F
             message = f"{definition.name}.{method.name} changes the default value of {name!r}, which all calls share"
             hint = f"Write `{name}=None` and make a new value in the body."
             span = span_of(definition.path, default)
-            yield report("GB301", definition.name, span, message, hint, severity="warning", data={"parameter": name})
+            yield make_finding(
+                "GB301", definition.name, span, message, hint, severity="warning", data={"parameter": name}
+            )
 
 
-def defaulted(method: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
+def defaulted(method: FunctionNode) -> Iterator[tuple[ast.arg, ast.expr]]:
     """Give the parameters with their defaults."""
     positional = [*method.args.posonlyargs, *method.args.args]
     if method.args.defaults:
@@ -255,7 +261,7 @@ def _is_mutable(default: ast.expr) -> bool:
     return isinstance(default, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
 
 
-def _is_changed(name: str, method: Function) -> bool:
+def _is_changed(name: str, method: FunctionNode) -> bool:
     """True when the body changes the value itself and never gives the name another value."""
     nodes = [node for statement in method.body for node in ast.walk(statement)]
     added = [node.target for node in nodes if isinstance(node, ast.AugAssign)]
@@ -285,7 +291,7 @@ _CHECKABLE = frozenset({"str", "int", "float", "bool", "list", "dict"})
 _CHECKING = ("valid", "check", "ensure", "require", "assert", "verify", "parse", "convert", "isinstance")
 
 
-def _check_validation(method: Function, definition: AgentDefinition) -> Iterator[Finding]:
+def _check_validation(method: FunctionNode, definition: AgentDefinition) -> Iterator[Finding]:
     """Find a method with an input schema none of whose arguments is ever looked at before it is used."""
     spec = definition.method(method.name)
     if spec is None or spec.input_schema is None:
@@ -299,7 +305,9 @@ def _check_validation(method: Function, definition: AgentDefinition) -> Iterator
         message = f"{definition.name}.{method.name} declares its input and never validates it"
         hint = "Refuse wrong input at the top of the body, before anything is done with it."
         data = {"kinds": ",".join(f"{name}:{kind}" for name, kind in kinds.items())}
-        yield report("GB210", definition.name, spec.schema_span or spec.span, message, hint, severity="info", data=data)
+        yield make_finding(
+            "GB210", definition.name, spec.schema_span or spec.span, message, hint, severity="info", data=data
+        )
 
 
 def _looks_at(node: ast.AST, names: set[str]) -> bool:
@@ -319,7 +327,7 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 
 
 def check_class(
-    tree: ast.ClassDef, definition: AgentDefinition, source: SourceFile, bodies: Mapping[str, Body]
+    tree: ast.ClassDef, definition: AgentDefinition, source: ModuleSource, bodies: Mapping[str, Body]
 ) -> tuple[Finding, ...]:
     """Find what is wrong in the bodies of an agent's own methods: GB210, GB301, GB302, GB303 and GB310.
 
@@ -333,7 +341,7 @@ def check_class(
 
 
 def _check(
-    tree: ast.ClassDef, definition: AgentDefinition, source: SourceFile, bodies: Mapping[str, Body]
+    tree: ast.ClassDef, definition: AgentDefinition, source: ModuleSource, bodies: Mapping[str, Body]
 ) -> Iterator[Finding]:
     handlers = {subscription.method: subscription for subscription in definition.subscriptions}
     may_catch = b"except" in source.utf8
@@ -350,10 +358,10 @@ def _check(
             yield from _check_blocking(method, definition, source)
 
 
-def methods_of(body: list[ast.stmt]) -> Iterator[Function]:
+def methods_of(body: list[ast.stmt]) -> Iterator[FunctionNode]:
     """Give the methods of a class body, those in conditional blocks included."""
     for statement in body:
-        if isinstance(statement, Function):
+        if isinstance(statement, FunctionNode):
             yield statement
         elif isinstance(statement, ast.If | ast.Try | ast.With):
             yield from methods_of(statement.body)

@@ -10,14 +10,14 @@ from graphbus_core.compiler.rules.edges import described, everything_sent_to, se
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
 from graphbus_core.compiler.rules.results import container_of
 from graphbus_core.compiler.rules.wiring import (
+    AgentPublication,
+    AgentSubscription,
     Demand,
-    Heard,
-    Sent,
     Wiring,
     accepted_fields,
     declared_demands,
-    owns,
-    report,
+    is_written_in,
+    make_finding,
 )
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Parameter, Returned, SourceSpan
@@ -67,7 +67,7 @@ def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
         (agent.name, f"{agent.name}.{method.name}", method.schema_span or method.span, shape)
         for agent in wiring.agents.values()
         for method in agent.methods
-        if method.output_schema and owns(agent, method.span) and (shape := shape_of(method.output_schema))
+        if method.output_schema and is_written_in(agent, method.span) and (shape := shape_of(method.output_schema))
     ]
     agents = {name for name, *_ in reporting}
     votes = Counter(shape for _, shape in dict.fromkeys((name, shape) for name, _, _, shape in reporting))
@@ -76,7 +76,7 @@ def check_error_shapes(wiring: Wiring) -> Iterator[Finding]:
     if odd:
         agent, name, span, shape = odd[0]
         models = [each for each in reporting if each[-1] == usual]
-        yield report(
+        yield make_finding(
             "GB120",
             agent,
             span,
@@ -99,16 +99,16 @@ def _differs(shape: Shape, usual: Shape) -> bool:
 
 def check_handoff(wiring: Wiring) -> Iterator[Finding]:
     """Compare what is handed over with what is taken, wherever both ends are known."""
-    for heard in wiring.asked_heard:
+    for heard in wiring.asked_subscriptions:
         yield from _event(heard, wiring)
-    for agent in wiring.asked:
+    for agent in wiring.asked_agents:
         for call in agent.calls:
-            if owns(agent, call.span):
+            if is_written_in(agent, call.span):
                 yield from _call(agent, call, wiring)
         yield from _handed_on(agent, wiring)
 
 
-def _event(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
+def _event(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
     yield from _against_promise(heard)
     accepted = accepted_fields(heard)
     if accepted:
@@ -120,11 +120,11 @@ def _event(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
             if message not in seen:
                 seen.add(message)
                 hint = "Make both ends of the topic agree on one type."
-                yield report("GB110", heard.agent.name, demand, message, hint, related=[described(sent)])
+                yield make_finding("GB110", heard.agent.name, demand, message, hint, related=[described(sent)])
 
 
 def _misfits(
-    heard: Heard, sent: Sent, accepted: Mapping[str, tuple[Demand, bool]]
+    heard: AgentSubscription, sent: AgentPublication, accepted: Mapping[str, tuple[Demand, bool]]
 ) -> Iterator[tuple[str, SourceSpan, str]]:
     """Give what of an event does not fit its handler: its name, where it is taken, and why. What is declared is no guess."""
     publication = sent.publication
@@ -138,16 +138,16 @@ def _misfits(
             yield "the payload", heard.subscription.span, reason
 
 
-def _against_promise(heard: Heard) -> Iterator[Finding]:
+def _against_promise(heard: AgentSubscription) -> Iterator[Finding]:
     """Find a handler that takes something else than the Topic that it listens to promises."""
     wanted, promised = heard.subscription.wanted, heard.subscription.promised
     reason = why_not(wanted, promised) if promised.kind != "unknown" else None
     if reason:
         message = f"{heard.name} takes what the Topic {heard.topic!r} does not promise: {reason}"
-        yield report("GB110", heard.agent.name, heard.subscription.span, message, _how_to_take(promised, heard))
+        yield make_finding("GB110", heard.agent.name, heard.subscription.span, message, _how_to_take(promised, heard))
 
 
-def _how_to_take(promised: Type, heard: Heard) -> str:
+def _how_to_take(promised: Type, heard: AgentSubscription) -> str:
     names = [parameter.name for parameter in heard.subscription.fields]
     if not names:
         return f"Annotate the parameter with {promised}, or correct the Topic."
@@ -162,7 +162,7 @@ def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool 
     return why_not(wanted, field.type, is_narrowed=is_narrowed) if field else None
 
 
-def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
+def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
     """Fields that the signature of a handler asks for and that no publisher sends at all."""
     wanted = declared_demands(heard)
     sent = everything_sent_to(heard, wiring) if wanted else None
@@ -171,7 +171,7 @@ def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
         if demand.name not in known:
             meant = near_match(demand.name, known - accepted_fields(heard).keys())
             guess = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
-            yield report(
+            yield make_finding(
                 "GB110",
                 heard.agent.name,
                 demand.span,
@@ -199,7 +199,7 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
         message = f"{caller.name} calls {callee.name}.{call.method}, but {what}"
         meant = "" if method else near_match(call.method, offered)
         data = {"called": call.method, "new": meant} if meant else None
-        yield report("GB110", caller.name, call.span, message, hint, related=related, data=data)
+        yield make_finding("GB110", caller.name, call.span, message, hint, related=related, data=data)
     elif method.input_schema is not None:
         name = f"{callee.name}.{method.name}"
         taken = Related(callee.name, method.schema_span or method.span, f"{name} takes {method.input_schema}")
@@ -208,7 +208,7 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
             if not new and old in method.input_schema.names and not near.endswith(" "):
                 data = _lacking(old, method.input_schema)
-            yield report(
+            yield make_finding(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
             )
 
@@ -257,17 +257,17 @@ def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str
 
 def check_results(wiring: Wiring) -> Iterator[Finding]:
     """Compare the keys that are read of results and answers with what the other end declares."""
-    for agent in wiring.asked:
+    for agent in wiring.asked_agents:
         asked = [(f"{each.agent}.{each.method}", each.span, each.reads) for each in agent.calls]
         asked += [(each.topic, each.span, each.reads) for each in agent.publications if each.is_request]
         for name, span, reads in asked:
-            if reads and owns(agent, span):
+            if reads and is_written_in(agent, span):
                 yield from _unknown_keys(agent.name, name, reads, wiring)
 
 
 def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wiring) -> Iterator[Finding]:
     """What is returned though it is not declared can be read as well; what may be missing is meant if it is nearly a field."""
-    whole, method = wiring.results.given(name), wiring.results.method(name)
+    whole, method = wiring.results.type_of(name), wiring.results.method(name)
     if method is None:
         return
     returned = {key for each in method.returned if each.shape for key in each.shape.names}
@@ -285,7 +285,7 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
             data = {"old": key, "new": meant} if meant else None
             place = method.schema_span or method.span
             related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
-            yield report("GB111", reader, read.span, message, hint, related=related, data=data)
+            yield make_finding("GB111", reader, read.span, message, hint, related=related, data=data)
 
 
 # --- results that are handed on without a word in the code ------------------------------------
@@ -293,13 +293,17 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
 # HelloService.generate_message gives {message: str}, PrinterService.print_message takes {msg: str}, and one depends on the
 # other (seed 002, 5.1). Nothing in the code says that the one feeds the other, so it is only reported when all of this
 # holds: the two schemas are the same but for one pair of names that are nearly the same; no call or event shows where the
-# input comes from; and no other method comes into question. Only a short form, msg of message, is evidence enough to mend
+# input comes from; and no other method comes into question. Only a short form, msg of message, is project enough to mend
 # it: what is nearly the same otherwise may well be another thing, so that it is a note; singular and plural surely are two.
 
 
 def _handed_on(consumer: AgentDefinition, wiring: Wiring) -> Iterator[Finding]:
     for takes in consumer.methods:
-        if takes.input_schema and owns(consumer, takes.span) and not _is_fed_otherwise(consumer, takes, wiring):
+        if (
+            takes.input_schema
+            and is_written_in(consumer, takes.span)
+            and not _is_fed_otherwise(consumer, takes, wiring)
+        ):
             pairs = [
                 (producer, gives, renamed)
                 for producer in wiring.partners(consumer.name)
@@ -315,7 +319,7 @@ def _is_fed_otherwise(consumer: AgentDefinition, takes: MethodSpec, wiring: Wiri
     """True when a call or an event shows, or may show, where the method gets its input from."""
     is_handler = any(subscription.method == takes.name for subscription in consumer.subscriptions)
     possible = {(agent, method) for agent in ("", consumer.name) for method in ("", takes.name)}
-    return is_handler or bool(possible & wiring.called)
+    return is_handler or bool(possible & wiring.called_methods)
 
 
 def _correspondence(wanted: Schema, given: Schema) -> tuple[str, ...] | None:
@@ -347,7 +351,7 @@ def _other_name(
     source, target = f"{producer.name}.{gives.name}", f"{consumer.name}.{takes.name}"
     is_sure = is_short_form(wanted, given)
     hint = f"give both the same name, {given!r}."
-    return report(
+    return make_finding(
         "GB110",
         consumer.name,
         next((item.span for item in takes.parameters if item.name == wanted), takes.span),
@@ -368,7 +372,7 @@ _OPEN = frozenset({"unknown", "any"})
 
 def check_contracts(wiring: Wiring) -> Iterator[Finding]:
     """Compare signatures and results with schemas, each method once, where it is written."""
-    for agent in wiring.asked:
+    for agent in wiring.asked_agents:
         handlers = {subscription.method for subscription in agent.subscriptions}
         for method in agent.methods:
             if method.has_schema and _is_reported_here(agent, method, wiring):
@@ -382,10 +386,10 @@ def check_contracts(wiring: Wiring) -> Iterator[Finding]:
 
 def _is_reported_here(agent: AgentDefinition, method: MethodSpec, wiring: Wiring) -> bool:
     """An inherited method is reported at the agent that defines it, else at the first that inherits it."""
-    if owns(agent, method.span):
+    if is_written_in(agent, method.span):
         return True
     heirs = [other for other in wiring.agents.values() if any(spec.span == method.span for spec in other.methods)]
-    return heirs[0] is agent and not any(owns(heir, method.span) for heir in heirs)
+    return heirs[0] is agent and not any(is_written_in(heir, method.span) for heir in heirs)
 
 
 class _Contract:
@@ -443,11 +447,11 @@ class _Contract:
         message = f"{self._name} cannot take {field.name!r}, which its input_schema declares"
         if meant is None:
             hint = f"Add a parameter {field.name!r}, or remove the field from the schema."
-            return report("GB101", self._agent.name, self._place, message, hint)
+            return make_finding("GB101", self._agent.name, self._place, message, hint)
         hint = f"Did you mean {meant.name!r}? Give both the same name."
         related = [Related(self._agent.name, meant.span, f"the parameter {meant.name!r}")]
         data = {"field": field.name, "parameter": meant.name}
-        return report("GB101", self._agent.name, self._place, message, hint, related=related, data=data)
+        return make_finding("GB101", self._agent.name, self._place, message, hint, related=related, data=data)
 
     def parameters_without_annotation(self) -> Iterator[Finding]:
         """Find parameters whose annotation follows from the schema and is not there."""
@@ -458,7 +462,7 @@ class _Contract:
                 message = f"{self._name} takes {field.name!r} without an annotation; its input_schema says {field.type}"
                 hint = f"Annotate it: `{field.name}: {field.type}`."
                 data = {"parameter": field.name, "method": self._name}
-                yield report("GB201", self._agent.name, parameter.span, message, hint, severity="info", data=data)
+                yield make_finding("GB201", self._agent.name, parameter.span, message, hint, severity="info", data=data)
 
     def results(self) -> Iterator[Finding]:
         """Find results that are not what the output schema declares, and an annotation that is not there."""
@@ -472,7 +476,7 @@ class _Contract:
             message = f"{self._name} has no return annotation; its output_schema says that it returns a dict"
             data = {"method": self._name}
             hint = "Annotate it: `-> dict[str, Any]`."
-            yield report("GB202", self._agent.name, self._place, message, hint, severity="info", data=data)
+            yield make_finding("GB202", self._agent.name, self._place, message, hint, severity="info", data=data)
 
     def _result(self, schema: Schema, returned: Returned) -> Iterator[Finding]:
         declares = f"but its output_schema declares {schema}"
@@ -528,7 +532,7 @@ class _Contract:
         data: dict[str, str] | None = None,
     ) -> Finding:
         related = self._schema_place
-        return report(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
+        return make_finding(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
 
 
 def _lacking(name: str, wanted: Schema) -> dict[str, str]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from graphbus_core.compiler.reading.annotations import text_of
 from graphbus_core.compiler.reading.facts import ReadFile
 from graphbus_core.compiler.reading.methods import annotated_arguments
-from graphbus_core.compiler.reading.modules import External, Module, Scope, Symbol, resolve_through
+from graphbus_core.compiler.reading.modules import DefinedName, External, Module, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, children_of, parse_expression, span_of
-from graphbus_core.compiler.rules.wiring import last_name, report
+from graphbus_core.compiler.rules.wiring import last_name, make_finding
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
@@ -22,17 +22,17 @@ _NO_TYPE = 'Give a class: `Topic("/Order/Created", Order)`.'
 
 def check_topics(file: ReadFile) -> Iterator[Finding]:
     """Find each `Topic(...)` whose name or type cannot be."""
-    scope = Scope(file.library, file.module)
+    scope = NameScope(file.library, file.module)
     homes = {"graphbus_core", "graphbus_core.Topic", "graphbus_core.model.topics.Topic"}
     for node in ast.walk(file.module.tree) if homes.intersection(file.imports) else ():
         function = node.func if isinstance(node, ast.Call) else None
         generic = function.value if isinstance(function, ast.Subscript) else function
         is_topic = generic is not None and resolve_through(generic, scope) == External("graphbus_core.Topic")
         for place, message, hint in _wrong_parts(node, scope) if is_topic and isinstance(node, ast.Call) else ():
-            yield report("GB322", "", span_of(file.module.path, place), message, hint)
+            yield make_finding("GB322", "", span_of(file.module.path, place), message, hint)
 
 
-def _wrong_parts(made: ast.Call, scope: Scope) -> Iterator[tuple[ast.expr, str, str]]:
+def _wrong_parts(made: ast.Call, scope: NameScope) -> Iterator[tuple[ast.expr, str, str]]:
     """Give the parts of a `Topic(...)` that cannot be, unless they are unpacked from something else."""
     if any(isinstance(each, ast.Starred) or getattr(each, "arg", "") is None for each in children_of(made)):
         return
@@ -45,10 +45,10 @@ def _wrong_parts(made: ast.Call, scope: Scope) -> Iterator[tuple[ast.expr, str, 
         yield payload or made, f"{ast.unparse(made)} is not given the type of its payloads", _NO_TYPE
 
 
-def _is_value(payload: ast.expr, scope: Scope) -> bool:
+def _is_value(payload: ast.expr, scope: NameScope) -> bool:
     """True for a constant, and for an object of a class or a function of the project: surely no type."""
     target = resolve_through(payload.func if isinstance(payload, ast.Call) else payload, scope)
-    made = target.node if isinstance(target, Symbol) else None
+    made = target.node if isinstance(target, DefinedName) else None
     is_object = isinstance(payload, ast.Call) and isinstance(made, ast.ClassDef) and not made.keywords
     is_function = isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef) and not isinstance(payload, ast.Call)
     return is_object or is_function or (isinstance(payload, ast.Constant) and payload.value is not None)
@@ -67,7 +67,7 @@ def check_annotations(file: ReadFile) -> Iterator[Finding]:
                         f"{definition.name}.{method.node.name} is annotated with {name!r}, which is not defined here"
                     )
                     hint = did_you_mean(name, file.module.bindings.first).strip() or f"Import or define {name}."
-                    yield report("GB323", definition.name, span_of(file.module.path, place), message, hint)
+                    yield make_finding("GB323", definition.name, span_of(file.module.path, place), message, hint)
 
 
 def _names(annotation: ast.AST) -> Iterator[str]:

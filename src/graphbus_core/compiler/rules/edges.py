@@ -13,7 +13,16 @@ import msgspec
 from graphbus_core.compiler.graph import components, find_circle
 from graphbus_core.compiler.reading.syntax import parse
 from graphbus_core.compiler.rules.names import are_near_topics, is_slip_of_topic, near_match, near_topic
-from graphbus_core.compiler.rules.wiring import Demand, Evidence, Heard, Sent, Wiring, demands, owns, report
+from graphbus_core.compiler.rules.wiring import (
+    AgentPublication,
+    AgentSubscription,
+    Demand,
+    ProjectFacts,
+    Wiring,
+    demands_of,
+    is_written_in,
+    make_finding,
+)
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import KeyRead, SourceSpan
 from graphbus_core.model.findings import Finding, Related
@@ -32,29 +41,29 @@ def check_dependencies(wiring: Wiring) -> Iterator[Finding]:
     """Find dependencies on nobody, calls that a running graph refuses, and circles of dependencies."""
     if not wiring.is_partial:
         yield from _unknown_agents(wiring)
-    if any(agent.dependencies for agent in wiring.asked):
+    if any(agent.dependencies for agent in wiring.asked_agents):
         yield from _circles(wiring)
 
 
 def _unknown_agents(wiring: Wiring) -> Iterator[Finding]:
-    for agent in wiring.asked:
+    for agent in wiring.asked_agents:
         for each in agent.dependencies:
-            if each.name not in wiring.agents and owns(agent, each.span):
+            if each.name not in wiring.agents and is_written_in(agent, each.span):
                 message = f"{agent.name} depends on {each.name}, which is no agent of this graph"
                 hint = "Correct the name, or check the folder that holds the agent as well."
                 guess = did_you_mean(each.name, wiring.agents).strip()
                 data = _named(each.name, near_match(each.name, wiring.agents))
-                yield report("GB010", agent.name, each.span, message, guess or hint, data=data)
+                yield make_finding("GB010", agent.name, each.span, message, guess or hint, data=data)
         declared = {each.name for each in agent.dependencies} | {"", agent.name}
         for call in agent.calls:
-            if call.agent not in declared and owns(agent, call.span):
+            if call.agent not in declared and is_written_in(agent, call.span):
                 is_known = call.agent in wiring.agents
                 what = "without depending on it" if is_known else "which is no agent of this graph"
                 hint = f'Add @depends_on("{call.agent}") to {agent.name}.' if is_known else ""
                 guess = did_you_mean(call.agent, wiring.agents).strip()
                 data = {"new": call.agent} if is_known else _named(call.agent, near_match(call.agent, wiring.agents))
                 message = f"{agent.name} calls {call.agent}, {what}"
-                yield report("GB010", agent.name, call.span, message, hint or guess, data=data)
+                yield make_finding("GB010", agent.name, call.span, message, hint or guess, data=data)
 
 
 def _named(old: str, new: str) -> dict[str, str] | None:
@@ -70,7 +79,7 @@ def _circles(wiring: Wiring) -> Iterator[Finding]:
         if len(group) > 1 or group[0] in spans[group[0]]:
             circle = find_circle(group, spans)
             first, *others = pairwise(circle)
-            yield report(
+            yield make_finding(
                 "GB011",
                 circle[0],
                 spans[first[0]][first[1]],
@@ -86,7 +95,7 @@ def _circles(wiring: Wiring) -> Iterator[Finding]:
 class _Known(msgspec.Struct, frozen=True):
     """A publication whose payload is known."""
 
-    sent: Sent
+    sent: AgentPublication
     payload: Schema
 
     @property
@@ -101,12 +110,12 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 _ONE_TYPE = "Make both ends of the topic agree on one type."
-_Needs = dict[str, tuple[Heard, Demand]]
+_Needs = dict[str, tuple[AgentSubscription, Demand]]
 
 
 def check_agreement(wiring: Wiring) -> Iterator[Finding]:
     """Compare the publications of each topic with the declared payload, else with the one that most others look like."""
-    for topic in sorted({sent.topic for sent in wiring.asked_sent if sent.topic}):
+    for topic in sorted({sent.topic for sent in wiring.asked_publications if sent.topic}):
         publishers = wiring.publishers(topic)
         yield from _against_own_declaration(publishers)
         known = [_Known(sent, sent.publication.payload) for sent in publishers if sent.publication.payload is not None]
@@ -127,11 +136,11 @@ def _compared(other: _Known, model: _Known, needs: _Needs, wiring: Wiring) -> It
     is_of_types = all(each.sent.publication.promised.kind != "unknown" for each in (model, other))  # GB006
     is_same = other is model or is_of_types
     found = [*_different_types(model, other), *_missing_keys(model, other, needs)] if not is_same else []
-    if found and (model.is_declared or not _are_told_apart(model, other, wiring.evidence)):
+    if found and (model.is_declared or not _are_told_apart(model, other, wiring.project)):
         yield from found
 
 
-def _against_own_declaration(publishers: tuple[Sent, ...]) -> Iterator[Finding]:
+def _against_own_declaration(publishers: tuple[AgentPublication, ...]) -> Iterator[Finding]:
     """Find payloads that are of another kind than their agent declares; fields are compared by themselves."""
     own = {each.agent.name: each for each in reversed(publishers) if each.publication.is_declared}
     for sent in publishers:
@@ -147,7 +156,7 @@ def _against_own_declaration(publishers: tuple[Sent, ...]) -> Iterator[Finding]:
             message = f"{sent.agent.name} sends {given} to {sent.topic!r}, but its own declaration says {wanted}"
             place = publication.payload_span or publication.span
             hint = "Send what is declared, or correct the declaration."
-            yield report("GB004", sent.agent.name, place, message, hint, related=[described(declared)])
+            yield make_finding("GB004", sent.agent.name, place, message, hint, related=[described(declared)])
 
 
 def _needs(known: list[_Known], wiring: Wiring) -> _Needs:
@@ -155,8 +164,8 @@ def _needs(known: list[_Known], wiring: Wiring) -> _Needs:
     names = [each.payload.names for each in known]
     contested = frozenset().union(*names) - frozenset.intersection(*map(frozenset, names))
     needs: _Needs = {}
-    for heard in wiring.hearers(known[0].sent.topic) if contested else ():
-        for demand in demands(heard, wiring.evidence):
+    for heard in wiring.subscribers(known[0].sent.topic) if contested else ():
+        for demand in demands_of(heard, wiring.project):
             if demand.name in contested:
                 needs.setdefault(demand.name, (heard, demand))
     return needs
@@ -225,7 +234,7 @@ def _disagreement(
     message: str,
     hint: str,
     *,
-    need: tuple[Heard, Demand] | None = None,
+    need: tuple[AgentSubscription, Demand] | None = None,
     data: dict[str, str] | None = None,
 ) -> Finding:
     related = [described(other.sent)]
@@ -233,23 +242,23 @@ def _disagreement(
         related.append(Related(need[0].agent.name, need[1].span, f"{need[0].name} needs {need[1].name!r}"))
     name, publication = at.sent.agent.name, at.sent.publication
     place = publication.payload_span or publication.span
-    return report("GB004", name, place, f"{name} {message}", hint, related=related, data=data)
+    return make_finding("GB004", name, place, f"{name} {message}", hint, related=related, data=data)
 
 
-def _are_told_apart(one: _Known, other: _Known, evidence: Evidence) -> bool:
+def _are_told_apart(one: _Known, other: _Known, project: ProjectFacts) -> bool:
     """Tell whether a handler can see which of two payloads it got: a key holds another constant in each, or may do so."""
-    mine, theirs = _labels(one, evidence), _labels(other, evidence)
+    mine, theirs = _labels(one, project), _labels(other, project)
     if mine is None or theirs is None:
         return True
     return any(mine[key] != theirs[key] for key in mine.keys() & theirs.keys())
 
 
-def _labels(known: _Known, evidence: Evidence) -> dict[str, str] | None:
+def _labels(known: _Known, project: ProjectFacts) -> dict[str, str] | None:
     """The keys of a dict display that hold a constant which may serve as a label; None when it is no display."""
     span = known.sent.publication.payload_span
     if span is None:
         return {}
-    for node in ast.walk(parse(evidence.source(span.path).text)):
+    for node in ast.walk(parse(project.source(span.path).text)):
         if isinstance(node, ast.Dict) and (node.lineno, node.col_offset) == (span.line, span.column):
             pairs = zip(node.keys, node.values, strict=True)
             labels = ((ast.unparse(key), value) for key, value in pairs if key and _is_label(value))
@@ -299,14 +308,14 @@ def check_types_of_topics(wiring: Wiring) -> Iterator[Finding]:
                 )
                 hint = "Use one Topic object for one topic; the type of a pattern has what all its topics have."
                 related = [Related(other.agent, other.span, f"{other.agent} uses {other.topic!r} of {other.type}")]
-                yield report("GB006", each.agent, each.span, message, hint, related=related)
+                yield make_finding("GB006", each.agent, each.span, message, hint, related=related)
 
 
 def _promises(wiring: Wiring) -> Iterator[_Promise]:
-    for sent in wiring.sent:
+    for sent in wiring.publications:
         if sent.topic and sent.publication.promised.kind != "unknown":
             yield _Promise(sent.agent.name, sent.topic, sent.publication.span, sent.publication.promised)
-    for heard in wiring.heard:
+    for heard in wiring.subscriptions:
         if heard.topic and heard.subscription.promised.kind != "unknown":
             yield _Promise(heard.agent.name, heard.topic, heard.subscription.span, heard.subscription.promised)
 
@@ -316,9 +325,9 @@ def _promises(wiring: Wiring) -> Iterator[_Promise]:
 
 def check_requests(wiring: Wiring) -> Iterator[Finding]:
     """Find requests that nobody, more than one handler, or only the asking agent itself answers."""
-    for sent in wiring.asked_sent:
+    for sent in wiring.asked_publications:
         if sent.publication.is_request and is_topic(sent.topic) and not wiring.is_external(sent.topic):
-            answering = wiring.answering(sent.topic)
+            answering = wiring.responders(sent.topic)
             problem, hint, meant = _request_problem(sent, answering, wiring)
             if problem:
                 message = f"{sent.agent.name} requests {sent.topic!r}, {problem}"
@@ -327,10 +336,12 @@ def check_requests(wiring: Wiring) -> Iterator[Finding]:
                 ]
                 place = sent.publication.span
                 data = _named(sent.topic, meant)
-                yield report("GB005", sent.agent.name, place, message, hint, related=related, data=data)
+                yield make_finding("GB005", sent.agent.name, place, message, hint, related=related, data=data)
 
 
-def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -> tuple[str, str, str]:
+def _request_problem(
+    sent: AgentPublication, answering: tuple[AgentSubscription, ...], wiring: Wiring
+) -> tuple[str, str, str]:
     if len(answering) > 1:
         *names, last = (heard.name for heard in answering)
         hint = "A request has one answer: keep one of these handlers, or publish the event instead."
@@ -344,9 +355,9 @@ def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -
         )
     if wiring.has_unknown_subscribers or {"", "subscribe"} & wiring.calls_with(sent.topic):
         return "", "", ""
-    meant = near_topic(sent.topic, {heard.topic for heard in wiring.heard if is_topic(heard.topic)})
+    meant = near_topic(sent.topic, {heard.topic for heard in wiring.subscriptions if is_topic(heard.topic)})
     guess = f"Did you mean {meant!r}? " if meant else ""
-    problem = "which only handlers of patterns hear" if wiring.hearers(sent.topic) else "which no agent answers"
+    problem = "which only handlers of patterns hear" if wiring.subscribers(sent.topic) else "which no agent answers"
     return problem, f"{guess}Give one agent a handler of it that returns the answer.", meant
 
 
@@ -356,7 +367,7 @@ def _request_problem(sent: Sent, answering: tuple[Heard, ...], wiring: Wiring) -
 def check_reads(wiring: Wiring) -> Iterator[Finding]:
     """Compare what handlers read with everything that can reach them; silent where anything of that is unknown."""
     seen: set[object] = set()
-    for heard in wiring.heard:  # each handler once, though it may listen to several topics
+    for heard in wiring.subscriptions:  # each handler once, though it may listen to several topics
         method = heard.agent.method(heard.subscription.method)
         place = (method.span if method else heard.subscription.span, heard.subscription.method)
         is_asked = wiring.asks_about(heard.agent.name) and place not in seen
@@ -371,7 +382,9 @@ def check_reads(wiring: Wiring) -> Iterator[Finding]:
             yield _unsent_key(heard, first, sent, names)
 
 
-def _known_fields(heard: Heard, wiring: Wiring) -> tuple[tuple[Sent, ...], frozenset[str]] | None:
+def _known_fields(
+    heard: AgentSubscription, wiring: Wiring
+) -> tuple[tuple[AgentPublication, ...], frozenset[str]] | None:
     """Give what a handler can be sent, and the names in it: those that are sent, and those that its Topics promise."""
     topics = [each for each in heard.agent.subscriptions if each.method == heard.subscription.method]
     promised = frozenset(field.name for each in topics for field in each.promised.fields)
@@ -381,11 +394,13 @@ def _known_fields(heard: Heard, wiring: Wiring) -> tuple[tuple[Sent, ...], froze
     return ((), promised) if all(each.promised.kind == "record" for each in topics) else None
 
 
-def _unsent_key(heard: Heard, read: KeyRead, sent: tuple[Sent, ...], known: frozenset[str]) -> Finding:
+def _unsent_key(
+    heard: AgentSubscription, read: KeyRead, sent: tuple[AgentPublication, ...], known: frozenset[str]
+) -> Finding:
     meant = near_match(read.key, known)
     guess = f"Did you mean {meant!r}?" if meant else did_you_mean(read.key, known).strip()
     lacks = f"which no publisher of {heard.topic!r} sends" if sent else f"which the Topic {heard.topic!r} does not have"
-    return report(
+    return make_finding(
         "GB003",
         heard.agent.name,
         read.span,
@@ -396,12 +411,12 @@ def _unsent_key(heard: Heard, read: KeyRead, sent: tuple[Sent, ...], known: froz
     )
 
 
-def everything_sent_to(heard: Heard, wiring: Wiring) -> tuple[Sent, ...] | None:
+def everything_sent_to(heard: AgentSubscription, wiring: Wiring) -> tuple[AgentPublication, ...] | None:
     """Give every publication that reaches a handler by any of its topics, or None when one of them is not fully known.
 
     What an agent declares stands for what it sends, whatever expression makes that.
     """
-    found: dict[Sent, None] = {}
+    found: dict[AgentPublication, None] = {}
     for subscription in heard.agent.subscriptions:
         if subscription.method == heard.subscription.method:
             publishers = wiring.all_publishers(subscription.topic)
@@ -414,12 +429,12 @@ def everything_sent_to(heard: Heard, wiring: Wiring) -> tuple[Sent, ...] | None:
     return tuple(found)
 
 
-def sent_names(sent: tuple[Sent, ...]) -> frozenset[str]:
+def sent_names(sent: tuple[AgentPublication, ...]) -> frozenset[str]:
     """Give the names of all fields that are sent."""
     return frozenset(name for each in sent if each.publication.payload for name in each.publication.payload.names)
 
 
-def described(sent: Sent) -> Related:
+def described(sent: AgentPublication) -> Related:
     """Show a publication with what it sends."""
     publication = sent.publication
     verb = "declares" if publication.is_declared else "sends"
@@ -432,14 +447,14 @@ def described(sent: Sent) -> Related:
 
 def check_topics(wiring: Wiring) -> Iterator[Finding]:
     """Find subscriptions that hear nothing and publications that nobody hears."""
-    for heard in wiring.asked_heard:
+    for heard in wiring.asked_subscriptions:
         if _is_silent(heard, wiring):
             yield _deaf(heard, wiring)
     if not wiring.has_unknown_subscribers:
         yield from _without_subscriber(wiring)
 
 
-def _is_silent(heard: Heard, wiring: Wiring) -> bool:
+def _is_silent(heard: AgentSubscription, wiring: Wiring) -> bool:
     """True for what is no topic, and for what neither an agent nor a call in any file publishes."""
     if heard.topic and not is_topic_or_pattern(heard.topic):
         return True
@@ -448,7 +463,7 @@ def _is_silent(heard: Heard, wiring: Wiring) -> bool:
     return wiring.calls_with(heard.topic) <= {"subscribe", "unsubscribe"}
 
 
-def _deaf(heard: Heard, wiring: Wiring) -> Finding:
+def _deaf(heard: AgentSubscription, wiring: Wiring) -> Finding:
     topic, meant = heard.topic, _meant_topic(heard.topic, wiring)
     guess = f"Did you mean {meant!r}?" if meant else did_you_mean(topic, wiring.topics).strip()
     if is_topic_or_pattern(topic):
@@ -457,7 +472,7 @@ def _deaf(heard: Heard, wiring: Wiring) -> Finding:
     else:  # a graph with such a subscription does not start at all
         shape = "A topic is one or more segments of letters, digits, '-' and '_', each behind a slash: '/Order/Placed'."
         what, hint = "which is no topic: a run refuses it", f"{guess} {shape}" if meant else shape
-    return report(
+    return make_finding(
         "GB001",
         heard.agent.name,
         heard.subscription.span,
@@ -478,7 +493,7 @@ def _meant_topic(topic: str, wiring: Wiring) -> str:
     A published topic that somebody hears already is only meant when a single slip lies between the two.
     """
     near = {name for name in wiring.topics if is_topic(name) and are_near_topics(topic, name)}
-    unheard = {name for name in near if not wiring.hearers(name)}
+    unheard = {name for name in near if not wiring.subscribers(name)}
     return near_topic(topic, unheard) or near_topic(topic, {name for name in near if is_slip_of_topic(topic, name)})
 
 
@@ -486,19 +501,19 @@ def _without_subscriber(wiring: Wiring) -> Iterator[Finding]:
     """Find what nobody hears; a topic that is nearly one that hears nothing is reported at that end."""
     unheard = {
         (sent.agent.name, sent.topic): sent
-        for sent in reversed(wiring.asked_sent)
-        if not (sent.publication.is_request or wiring.hearers(sent.topic) or wiring.is_external(sent.topic))
+        for sent in reversed(wiring.asked_publications)
+        if not (sent.publication.is_request or wiring.subscribers(sent.topic) or wiring.is_external(sent.topic))
         and is_topic(sent.topic)
     }
-    dangling = {heard.topic for heard in wiring.heard if _is_silent(heard, wiring)} if unheard else set()
+    dangling = {heard.topic for heard in wiring.subscriptions if _is_silent(heard, wiring)} if unheard else set()
     for (agent, topic), sent in unheard.items():
         if not any(are_near_topics(topic, other) for other in dangling):
             message = f"{agent} publishes {topic!r}, which no agent subscribes to"
             hint = f"Subscribe to it or stop publishing it; if it is heard outside, {_line_to_add(topic, wiring)}"
-            yield report("GB002", agent, sent.publication.span, message, hint, severity="info")
+            yield make_finding("GB002", agent, sent.publication.span, message, hint, severity="info")
 
 
 def _line_to_add(topic: str, wiring: Wiring) -> str:
     """Say what to write for a topic whose other end is outside of the graph: the whole line, ready to be copied."""
-    listed = ", ".join(f'"{each}"' for each in (*wiring.evidence.config.settings.external_topics, topic))
+    listed = ", ".join(f'"{each}"' for each in (*wiring.project.config.settings.external_topics, topic))
     return f"write external_topics = [{listed}] in [tool.graphbus] of pyproject.toml."

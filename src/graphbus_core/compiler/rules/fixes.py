@@ -35,7 +35,7 @@ from graphbus_core.compiler.rules.renames import (
     schema_display,
 )
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
-from graphbus_core.compiler.rules.wiring import Evidence, last_name
+from graphbus_core.compiler.rules.wiring import ProjectFacts, last_name
 from graphbus_core.errors import BuildError
 from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix
 from graphbus_core.model.proposals import CodeChange
@@ -43,15 +43,15 @@ from graphbus_core.model.proposals import CodeChange
 _BUILTIN = frozenset({*dir(builtins), "Any"})
 
 
-def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = False) -> Fix | None:
+def mend(findings: Iterable[Finding], project: ProjectFacts, *, is_narrow: bool = False) -> Fix | None:
     """Make one change for all of the findings, or None when it cannot be made with certainty.
 
     Args:
         findings: At least one; several must be of one agent.
-        evidence: The project.
+        project: The project.
         is_narrow: Change as few files as possible, although the same is wrong in others.
     """
-    edits = TokenEdits(evidence, is_narrow=is_narrow)
+    edits = TokenEdits(project, is_narrow=is_narrow)
     first, *others = findings
     try:
         mender = _give_as_well if "missing" in first.data else MENDERS[first.code]
@@ -60,7 +60,7 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
         changes = edits.changes()
     except (Refused, BuildError):  # a file that cannot be read may hold anything
         return None
-    names = {related.agent for related in first.related} | {*remedy.affected} | _owners(changes, evidence)
+    names = {related.agent for related in first.related} | {*remedy.affected} | _owners(changes, project)
     return Fix(
         title=f"Annotate the parameters and the result{edits.where}" if more else remedy.title,
         intent=remedy.intent,
@@ -70,11 +70,11 @@ def mend(findings: Iterable[Finding], evidence: Evidence, *, is_narrow: bool = F
     )
 
 
-def _owners(changes: Iterable[CodeChange], evidence: Evidence) -> set[str]:
+def _owners(changes: Iterable[CodeChange], project: ProjectFacts) -> set[str]:
     """Give the agents whose class is changed; all of a file for what is a base class or stands in none."""
     owners: set[str] = set()
     for change in changes:
-        own, name = evidence.editable[change.file_path], change.target.partition(".")[0]
+        own, name = project.editable[change.file_path], change.target.partition(".")[0]
         is_import = change.operation == "add_import"
         owners.update([name] if name in own else () if is_import else own)
     return owners
@@ -170,7 +170,7 @@ def _make_default_in_body(finding: Finding, edits: TokenEdits) -> Remedy:
     is_called = bool(edits.wiring.callers(finding.agent, symbol.function.name))
     if not _is_constant(default) or (looks and (is_called or not _is_joined(name, added, looks, symbol.function))):
         raise Refused("somebody may rely on what is shared")
-    heard = (each for definition in edits.evidence.definitions for each in definition.subscriptions)
+    heard = (each for definition in edits.project.definitions for each in definition.subscriptions)
     if any((each.method, each.span.path) == (symbol.function.name, finding.span.path) for each in heard):
         raise Refused("the signature decides how the handler is called")
     _refuse_hidden(symbol, _names(default))
@@ -305,7 +305,7 @@ def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
     odd = [(key, value) for key, value in zip(keys, values, strict=True) if key_of(key) not in wanted]
     same = [key for key, value in odd if any(name in _named(node) for node in ast.walk(value))]
     old = key_of(only(same))
-    if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.evidence):
+    if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.project):
         raise Refused("something may read the other key")
     rename_entries([(symbol, only(same))], old, name)
     return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")

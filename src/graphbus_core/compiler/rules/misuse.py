@@ -13,16 +13,16 @@ from graphbus_core.compiler.reading.classes import Methods, is_abstract, is_node
 from graphbus_core.compiler.reading.facts import ReadFile
 from graphbus_core.compiler.reading.methods import (
     Decorator,
-    Method,
+    MethodSource,
     annotated_arguments,
     read_decorators,
 )
 from graphbus_core.compiler.reading.modules import (
     NODE,
     ClassSite,
+    DefinedName,
     Library,
-    Scope,
-    Symbol,
+    NameScope,
     class_chain,
     family_of,
     resolve,
@@ -32,7 +32,7 @@ from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
 from graphbus_core.compiler.rules.declared import check_annotations, check_topics
 from graphbus_core.compiler.rules.offered import check_imports
-from graphbus_core.compiler.rules.wiring import Wiring, last_name, report, trees_with
+from graphbus_core.compiler.rules.wiring import Wiring, last_name, make_finding, trees_with
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.findings import Finding, Severity
@@ -69,9 +69,9 @@ class _Agent(NamedTuple):
         """False for a class with a base from elsewhere, which may have a constructor, a `request` and a `state` of its own."""
         return family_of(self.library, self.chain[0]).external <= {NODE, "abc.ABC", "typing.Generic", "typing.Protocol"}
 
-    def scope(self, home: ClassSite) -> Scope:
+    def scope(self, home: ClassSite) -> NameScope:
         """Where the decorators of the methods of a class stand."""
-        return Scope(self.library, home.module, (home,), in_class_body=True)
+        return NameScope(self.library, home.module, (home,), in_class_body=True)
 
 
 def check_file(file: ReadFile) -> tuple[Finding, ...]:
@@ -86,7 +86,7 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
         for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
             span = span_of(home.module.path, node)
             severity: Severity = "warning" if code == "GB318" else "error"
-            found.append(report(code, definition.name, span, message, hint, severity=severity))
+            found.append(make_finding(code, definition.name, span, message, hint, severity=severity))
     return tuple(found)
 
 
@@ -121,8 +121,8 @@ def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: st
     for topic in topics if decorator.name == _SUBSCRIBE else topics[:1]:
         constant = topic.id if isinstance(topic, ast.Name) else ""
         target = resolve(topic, agent.scope(home)) if constant else None
-        is_known = isinstance(target, Symbol) and constant not in target.module.bindings.rebound
-        value = target.node if is_known and isinstance(target, Symbol) else topic
+        is_known = isinstance(target, DefinedName) and constant not in target.module.bindings.rebound
+        value = target.node if is_known and isinstance(target, DefinedName) else topic
         is_constant = isinstance(topic, ast.Constant) and not isinstance(topic.value, str)
         if is_constant or isinstance(value, ast.List | ast.Tuple | ast.Set):
             message = f"@{name} in {home.node.name} takes {ast.unparse(value)} where a topic belongs"
@@ -166,7 +166,7 @@ def _check_making(agent: _Agent) -> Iterator[_Found]:
                 yield "GB316", home, node, message, hint
 
 
-def _on_self(method: Method) -> Iterator[tuple[ast.expr, str]]:
+def _on_self(method: MethodSource) -> Iterator[tuple[ast.expr, str]]:
     """Give what a method calls on `self`, and `self.state`; without what is only defined there to run later."""
     for node in own_nodes(method.node):
         taken = node.func if isinstance(node, ast.Call) else node
@@ -188,10 +188,10 @@ _NO_ARGUMENTS = (
 
 def check_constructors(wiring: Wiring) -> Iterator[Finding]:
     """Find agents that a graph cannot make, since it makes them without arguments."""
-    if wiring.evidence.config.settings.runtime.factory:
+    if wiring.project.config.settings.runtime.factory:
         return
     seen: set[SourceSpan] = set()
-    for agent in wiring.asked:
+    for agent in wiring.asked_agents:
         init = agent.method("__init__")
         given = [each for each in (init.parameters if init else ()) if not each.has_default]
         needed = [each.name for each in given if not each.kind.startswith("var")]
@@ -199,12 +199,12 @@ def check_constructors(wiring: Wiring) -> Iterator[Finding]:
             seen.add(init.span)
             message = f"{agent.name} needs {', '.join(needed)} to be made, and a graph gives its agents no arguments"
             hint = _NO_BUS if {*needed} <= {"bus", "message_bus", "event_bus"} else _NO_ARGUMENTS
-            yield report("GB315", agent.name, init.span, message, hint)
+            yield make_finding("GB315", agent.name, init.span, message, hint)
 
 
 def _is_made(name: str, wiring: Wiring) -> bool:
     """True when code of the project may make the agent itself: calls it with arguments, or hands it to what may."""
-    for tree in trees_with([name], wiring.evidence):
+    for tree in trees_with([name], wiring.project):
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ():
             given = [*call.args, *(each.value for each in call.keywords)]
             called = last_name(call.func)
@@ -251,9 +251,9 @@ _OF_TESTS = re.compile(
 
 def check_skipped(wiring: Wiring) -> Iterator[Finding]:
     """Find agents in files that are not read because of their name, unless tests are in them as well."""
-    for path in wiring.evidence.index.skipped:
+    for path in wiring.project.index.skipped:
         try:
-            source = wiring.evidence.source(path)
+            source = wiring.project.source(path)
             tree = source.parse() if b"GraphBusNode" in source.data and not _OF_TESTS.search(source.data) else None
         except BuildError:
             continue
@@ -262,7 +262,7 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
             if "GraphBusNode" in bases and isinstance(node, ast.ClassDef) and node.name not in wiring.agents:
                 message = f"{node.name} is in no graph: {path} is not read, since its name is that of a test"
                 hint = "Give the file another name."
-                yield report("GB320", "", span_of(path, node), message, hint, severity="warning")
+                yield make_finding("GB320", "", span_of(path, node), message, hint, severity="warning")
 
 
 _CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (

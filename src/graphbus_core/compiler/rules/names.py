@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from graphbus_core.compiler.rules.wiring import Evidence
+from graphbus_core.compiler.rules.wiring import ProjectFacts
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import SourceSpan
 
@@ -62,10 +62,10 @@ def are_near_topics(one: str, other: str) -> bool:
 
 def is_slip_of_topic(one: str, other: str) -> bool:
     """Tell whether two topics differ by one slip: a letter too many, too few, wrong or swapped."""
-    return are_near_topics(one, other) and distance(one.lower(), other.lower()) <= 1
+    return are_near_topics(one, other) and edit_distance(one.lower(), other.lower()) <= 1
 
 
-def distance(one: str, other: str) -> int:
+def edit_distance(one: str, other: str) -> int:
     """Count the letters to insert, remove, replace or swap with their neighbour to make one word the other."""
     before: list[int] = []
     row = list(range(len(other) + 1))
@@ -99,7 +99,7 @@ def _is_slip(one: str, other: str) -> bool:
         return len(one) == len(other) > 3 and one[:2] == other[1::-1] and one[2:] == other[2:]
     longest = max(len(one), len(other))
     allowed = 0 if longest < 3 else 1 if longest < 7 else 2
-    return distance(one, other) <= allowed
+    return edit_distance(one, other) <= allowed
 
 
 def _digits(word: str) -> str:
@@ -122,12 +122,12 @@ _FORMS = (("s", 1), ("ed", 1), ("ed", 2), ("ing", 3))
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
-def slip_of(names: tuple[str, str], evidence: Evidence, beyond: Collection[SourceSpan]) -> str | None:
+def slip_of(names: tuple[str, str], project: ProjectFacts, beyond: Collection[SourceSpan]) -> str | None:
     """Give the one of two names whose only other word is written nowhere else in the project.
 
     Args:
         names: As they are written in literals, which do not count.
-        evidence: The project.
+        project: The project.
         beyond: Methods that do not count, for one of the names is their own.
 
     Returns:
@@ -137,7 +137,7 @@ def slip_of(names: tuple[str, str], evidence: Evidence, beyond: Collection[Sourc
     different = [pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]]
     if len(ours) != len(theirs) or len(different) != 1:
         return ""
-    known = [_is_written(word, names, evidence, beyond) for word in different[0]]
+    known = [_is_written(word, names, project, beyond) for word in different[0]]
     if not any(known):
         return None
     return "" if all(known) else names[known[0]]
@@ -152,11 +152,11 @@ def _stems(word: str) -> set[str]:
     return {word, *(word[:-drop] for ending, drop in _FORMS if word.endswith(ending) and len(word) - drop > 2)}
 
 
-def _is_written(word: str, names: Iterable[str], evidence: Evidence, beyond: Collection[SourceSpan]) -> bool:
+def _is_written(word: str, names: Iterable[str], project: ProjectFacts, beyond: Collection[SourceSpan]) -> bool:
     """Tell whether a word is used otherwise than in the literals of two names, and beyond some methods."""
-    for file in evidence.index.files:
-        with suppress(BuildError):  # a file that cannot be read is no evidence
-            source = evidence.source(file.path)
+    for file in project.index.files:
+        with suppress(BuildError):  # a file that cannot be read is no project
+            source = project.source(file.path)
             text = source.text
             for span in beyond:
                 text = text.replace(source.span_bytes(span).decode(), "") if span.path == file.path else text

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import graphbus_core
 from graphbus_core.compiler.reading.facts import ReadFile
-from graphbus_core.compiler.reading.modules import Bindings, Import, absolute_name
+from graphbus_core.compiler.reading.modules import Bindings, ImportBinding, absolute_name
 from graphbus_core.compiler.reading.syntax import parse, span_of
-from graphbus_core.compiler.rules.wiring import report
+from graphbus_core.compiler.rules.wiring import make_finding
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.findings import Finding
 
@@ -36,7 +36,7 @@ _MEANT = {
 def check_imports(file: ReadFile) -> Iterator[Finding]:
     """Find names and modules that are imported from GraphBus and that it does not have."""
     missing = {name for name in file.imports if not _is_there(name, file)}
-    modules = {name for name, each in file.module.bindings.first.items() if each == Import(_OWN, "")}
+    modules = {name for name, each in file.module.bindings.first.items() if each == ImportBinding(_OWN, "")}
     for node in ast.walk(file.module.tree) if missing or modules else ():
         if isinstance(node, ast.Import | ast.ImportFrom):
             source = file.module.source
@@ -60,7 +60,7 @@ def _missing(dotted: str, node: ast.alias | ast.expr, file: ReadFile, written: s
     within, _, last = f"{_OWN}.{ours}".rpartition(".")
     guess = did_you_mean(name, graphbus_core.__all__).strip() or f"It has {', '.join(graphbus_core.__all__)}."
     hint = f"Write `from {within} import {last}`." if ours else guess
-    return report("GB319", "", span_of(file.module.path, node), f"{home or 'Python'} has no {name!r}{loss}", hint)
+    return make_finding("GB319", "", span_of(file.module.path, node), f"{home or 'Python'} has no {name!r}{loss}", hint)
 
 
 def _is_there(dotted: str, file: ReadFile) -> bool:

@@ -14,7 +14,14 @@ from itertools import chain
 from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.names import slip_of
 from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
-from graphbus_core.compiler.rules.wiring import Evidence, Heard, Sent, Wiring, last_name, trees_with
+from graphbus_core.compiler.rules.wiring import (
+    AgentPublication,
+    AgentSubscription,
+    ProjectFacts,
+    Wiring,
+    last_name,
+    trees_with,
+)
 from graphbus_core.model.agent import (
     EVENT_NAMES,
     PAYLOAD_NAMES,
@@ -36,11 +43,11 @@ def _is_giver_wrong(
     names: tuple[str, str],
     givers: Collection[str],
     takers: Collection[str],
-    evidence: Evidence,
+    project: ProjectFacts,
     beyond: Collection[SourceSpan] = (),
 ) -> bool:
     """Decide between the name that is given and the one that is taken; methods `beyond` have it as their own name."""
-    slip = slip_of(names, evidence, beyond)
+    slip = slip_of(names, project, beyond)
     is_open = slip is None and is_topic_or_pattern(
         names[0]
     )  # a key is called as its sender calls it; nobody owns a topic
@@ -55,11 +62,11 @@ def _is_giver_wrong(
 def rename_topic(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB001: one name for what is published and what is subscribed to."""
     old, new = finding.data["old"], finding.data["new"]
-    hearing = [heard for heard in edits.wiring.heard if heard.topic == old]
+    hearing = [heard for heard in edits.wiring.subscriptions if heard.topic == old]
     sending = edits.wiring.publishers(new)
     hearers, senders = ({each.agent.name for each in ends} for ends in (hearing, sending))
-    is_open = is_topic_or_pattern(old) and not any(heard.topic == new for heard in edits.wiring.heard)
-    if is_open and _is_giver_wrong((new, old), senders, hearers, edits.evidence):
+    is_open = is_topic_or_pattern(old) and not any(heard.topic == new for heard in edits.wiring.subscriptions)
+    if is_open and _is_giver_wrong((new, old), senders, hearers, edits.project):
         old, new = new, old
         spans = [sent.publication.span for sent in sending]
     else:
@@ -75,7 +82,7 @@ def rename_requested(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB005: request what an agent answers."""
     old, new = finding.data["old"], finding.data["new"]
     rename_literal(edits, finding.span, old, new)
-    hearers = {heard.agent.name for heard in edits.wiring.hearers(new)}
+    hearers = {heard.agent.name for heard in edits.wiring.subscribers(new)}
     return Remedy(f"Request {new!r} instead of {old!r}{edits.where}", "align_topic", hearers)
 
 
@@ -148,7 +155,7 @@ def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     own = [field.span for each in asking for field in each.subscription.fields if field.name == old]
     beyond = [edits.at(span).span for span in own]
     is_typed = old not in _own_names(heard)
-    if not is_settled and (is_typed or _is_giver_wrong((new, old), senders, askers, edits.evidence, beyond)):
+    if not is_settled and (is_typed or _is_giver_wrong((new, old), senders, askers, edits.project, beyond)):
         _rename_ends(edits, sent, (), new, old)
         title = f"Send {old!r} instead of {new!r}{edits.where}"
         return Remedy(title, "align_schema", {each.agent.name for each in hearers})
@@ -166,22 +173,24 @@ def rename_key_sent(finding: Finding, edits: TokenEdits) -> Remedy:
     mine = _publication(finding, wiring)
     sent = wiring.publishers(mine.topic)
     odd = _misnamed(sent, old, new) or [mine]
-    readers = [heard for heard in wiring.hearers(mine.topic) if old in _asked(heard)]
+    readers = [heard for heard in wiring.subscribers(mine.topic) if old in _asked(heard)]
     if any(_is_sent(old, heard, odd, wiring) for heard in readers):
         raise Refused("the other name is sent as well")
     _rename_ends(edits, odd, readers, old, new)
-    affected = {heard.agent.name for heard in wiring.hearers(mine.topic)}
+    affected = {heard.agent.name for heard in wiring.subscribers(mine.topic)}
     return Remedy(f"Send {new!r} instead of {old!r}{edits.where}", "align_schema", affected)
 
 
-def _misnamed(sent: Iterable[Sent], old: str, new: str) -> list[Sent]:
+def _misnamed(sent: Iterable[AgentPublication], old: str, new: str) -> list[AgentPublication]:
     """Give what is sent under a name against a declaration that has the other one."""
     known = [each for each in sent if each.publication.payload]
     is_declared = any(each.publication.is_declared and new in _sent_keys(each) for each in known)
     return [each for each in known if is_declared and not each.publication.is_declared and old in _sent_keys(each)]
 
 
-def _rename_ends(edits: TokenEdits, sent: Iterable[Sent], readers: Iterable[Heard], old: str, new: str) -> None:
+def _rename_ends(
+    edits: TokenEdits, sent: Iterable[AgentPublication], readers: Iterable[AgentSubscription], old: str, new: str
+) -> None:
     for each in sent:
         _rename_sent(edits, each, old, new)
     for heard in readers:
@@ -193,28 +202,28 @@ def rename_key_returned(finding: Finding, edits: TokenEdits) -> Remedy:
     old, new = finding.data["old"], finding.data["new"]
     symbol = edits.at(finding.span)
     found = list(_entries(symbol.expression_at(finding.span), symbol, edits, old))
-    if is_read(finding.data["method"], old, len(found), edits.evidence):
+    if is_read(finding.data["method"], old, len(found), edits.project):
         raise Refused("something may read the other key")
     rename_entries(found, old, new)
     title = f"Return {new!r} instead of {old!r}{edits.where}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
 
 
-def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
+def is_read(method: str, key: str, known: int, project: ProjectFacts) -> bool:
     """Tell whether something may read a key of what a method returns: it is mentioned more often than where it is returned."""
-    if not any(True for _ in calls_of(method, evidence, dropped=False)):
+    if not any(True for _ in calls_of(method, project, dropped=False)):
         return False
     word = re.compile(rf"\b{re.escape(key)}\b".encode())
-    return sum(len(word.findall(evidence.source(file.path).data)) for file in evidence.index.files) > known
+    return sum(len(word.findall(project.source(file.path).data)) for file in project.index.files) > known
 
 
-def _handler(finding: Finding, wiring: Wiring) -> Heard:
+def _handler(finding: Finding, wiring: Wiring) -> AgentSubscription:
     """Give the handler that a finding is about, with one of its topics."""
     return only(_handlers(finding, wiring)[:1])
 
 
-def _handlers(finding: Finding, wiring: Wiring) -> list[Heard]:
-    mine = [(heard, heard.subscription) for heard in wiring.heard if heard.agent.name == finding.agent]
+def _handlers(finding: Finding, wiring: Wiring) -> list[AgentSubscription]:
+    mine = [(heard, heard.subscription) for heard in wiring.subscriptions if heard.agent.name == finding.agent]
     spans = [
         (heard, (own.span, *(read.span for read in own.reads), *(each.span for each in own.fields)))
         for heard, own in mine
@@ -231,52 +240,54 @@ def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozense
         return finding.span, frozenset(finding.data["wanted"].split())
     heard = _handlers(finding, wiring)
     sent = only(_reaching(heard[0], wiring)) if heard else _publication(finding, wiring)
-    known = [*map(_asked, wiring.hearers(sent.topic)), *map(_declared_keys, wiring.publishers(sent.topic))]
+    known = [*map(_asked, wiring.subscribers(sent.topic)), *map(_declared_keys, wiring.publishers(sent.topic))]
     return sent.publication.payload_span or finding.span, frozenset().union(*known)
 
 
-def _publication(finding: Finding, wiring: Wiring) -> Sent:
-    found = (each for each in wiring.sent if finding.span in (each.publication.payload_span, each.publication.span))
+def _publication(finding: Finding, wiring: Wiring) -> AgentPublication:
+    found = (
+        each for each in wiring.publications if finding.span in (each.publication.payload_span, each.publication.span)
+    )
     return only(list(found)[:1])
 
 
-def _declared_keys(sent: Sent) -> frozenset[str]:
+def _declared_keys(sent: AgentPublication) -> frozenset[str]:
     return _sent_keys(sent) if sent.publication.is_declared else frozenset()
 
 
-def _hearers(sent: Iterable[Sent], wiring: Wiring) -> list[Heard]:
+def _hearers(sent: Iterable[AgentPublication], wiring: Wiring) -> list[AgentSubscription]:
     """Give each handler that hears one of these, once."""
-    found = (heard for each in sent for heard in wiring.hearers(each.topic))
+    found = (heard for each in sent for heard in wiring.subscribers(each.topic))
     return list({(heard.agent.name, heard.subscription.method): heard for heard in found}.values())
 
 
-def _reaching(heard: Heard, wiring: Wiring) -> list[Sent]:
+def _reaching(heard: AgentSubscription, wiring: Wiring) -> list[AgentPublication]:
     """Give what reaches a handler by any of its topics."""
     mine = (each for each in heard.agent.subscriptions if each.method == heard.subscription.method)
     return list({sent: None for each in mine for sent in wiring.publishers(each.topic)})
 
 
-def _is_sent(key: str, heard: Heard, odd: Collection[Sent], wiring: Wiring) -> bool:
+def _is_sent(key: str, heard: AgentSubscription, odd: Collection[AgentPublication], wiring: Wiring) -> bool:
     """Tell whether a handler gets a key from others than those that are `odd`."""
     return any(key in _sent_keys(each) and each not in odd for each in _reaching(heard, wiring))
 
 
-def _sent_keys(sent: Sent) -> frozenset[str]:
+def _sent_keys(sent: AgentPublication) -> frozenset[str]:
     return sent.publication.payload.names if sent.publication.payload else frozenset()
 
 
-def _own_names(heard: Heard) -> frozenset[str]:
+def _own_names(heard: AgentSubscription) -> frozenset[str]:
     """The keys that a handler names itself: what it reads, and its parameters."""
     own = heard.subscription
     return frozenset(read.key for read in own.reads) | {field.name for field in own.fields}
 
 
-def _asked(heard: Heard) -> frozenset[str]:
+def _asked(heard: AgentSubscription) -> frozenset[str]:
     """All keys that a handler names, those of its payload class included."""
     return _own_names(heard) | {field.name for field in heard.subscription.payload.fields}
 
 
-def _rename_read(edits: TokenEdits, heard: Heard, old: str, new: str) -> None:
+def _rename_read(edits: TokenEdits, heard: AgentSubscription, old: str, new: str) -> None:
     subscription = heard.subscription
     if old not in _own_names(heard) or old in {field.name for field in subscription.payload.fields}:
         raise Refused("the key belongs to a class")
@@ -288,10 +299,10 @@ def _rename_read(edits: TokenEdits, heard: Heard, old: str, new: str) -> None:
         if field.name == old:
             if len(subscription.fields) < 3 and new in EVENT_NAMES | PAYLOAD_NAMES:
                 raise Refused("the handler would be called with something else")
-            rename_parameter(edits.at(field.span), old, new, edits.evidence)
+            rename_parameter(edits.at(field.span), old, new, edits.project)
 
 
-def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
+def _rename_sent(edits: TokenEdits, sent: AgentPublication, old: str, new: str) -> None:
     span = sent.publication.payload_span
     if span is None:
         raise Refused("there is no payload")
@@ -370,7 +381,7 @@ def rename_to_field(finding: Finding, edits: TokenEdits) -> Remedy:
     old, new = finding.data["parameter"], finding.data["field"]
     if any(old in call.arguments.names for _, call in _calls(finding.agent, symbol.function.name, edits)):
         return _rename_field(symbol, new, old)
-    rename_parameter(symbol, old, new, edits.evidence)
+    rename_parameter(symbol, old, new, edits.project)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
 
@@ -382,7 +393,7 @@ def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
     if "agent" not in finding.data:
         return rename_key(finding, edits)
     old, new = finding.data["old"], finding.data["new"]
-    callee, method = _consumer(finding, edits.evidence)
+    callee, method = _consumer(finding, edits.project)
     calls = _calls(callee.name, method.name, edits)
     odd = [(agent, call) for agent, call in calls if new in call.arguments.names]
     is_theirs = len({agent.name for agent, _ in odd}) > 1 and not any(old in call.arguments.names for _, call in calls)
@@ -417,7 +428,7 @@ def _arguments_at(edits: TokenEdits, call: Call, name: str) -> Iterator[_Entry]:
 
 
 def _calls(agent: str, method: str, edits: TokenEdits) -> list[tuple[AgentDefinition, Call]]:
-    calls = ((caller, call) for caller in edits.evidence.definitions for call in caller.calls)
+    calls = ((caller, call) for caller in edits.project.definitions for call in caller.calls)
     return [(caller, call) for caller, call in calls if (call.agent, call.method) == (agent, method)]
 
 
@@ -431,9 +442,9 @@ def _rename_field(symbol: Symbol, old: str, new: str) -> Remedy:
 def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
     """Let the consumer's parameter, and its field in the schema, bear the name that the producer uses."""
     old, new = finding.data["old"], finding.data["new"]
-    agent, method = _consumer(finding, edits.evidence)
+    agent, method = _consumer(finding, edits.project)
     symbol = edits.of(method)
-    rename_parameter(symbol, old, new, edits.evidence)
+    rename_parameter(symbol, old, new, edits.project)
     if method.has_schema:
         _rename_field(symbol, old, new)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
@@ -441,17 +452,17 @@ def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(title, "align_schema", (agent.name, *neighbours))
 
 
-def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, MethodSpec]:
-    agent = next(each for each in evidence.definitions if each.name == finding.data["agent"])
+def _consumer(finding: Finding, project: ProjectFacts) -> tuple[AgentDefinition, MethodSpec]:
+    agent = next(each for each in project.definitions if each.name == finding.data["agent"])
     method = agent.method(finding.data["method"])
     if method is None:
         raise Refused("the consumer is gone")
     return agent, method
 
 
-def rename_parameter(symbol: Symbol, old: str, new: str, evidence: Evidence) -> None:
+def rename_parameter(symbol: Symbol, old: str, new: str, project: ProjectFacts) -> None:
     """Rename a parameter that no call may pass by name, and every use of it in the body."""
-    for call in calls_of(symbol.function.name, evidence):
+    for call in calls_of(symbol.function.name, project):
         if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
             raise Refused("the parameter may be passed by name")
     taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
@@ -477,12 +488,12 @@ def _names_bound_by(node: ast.AST) -> frozenset[str]:
     return frozenset(value for value in values if isinstance(value, str))
 
 
-def calls_of(method: str, evidence: Evidence, *, dropped: bool = True) -> Iterator[ast.Call | None]:
+def calls_of(method: str, project: ProjectFacts, *, dropped: bool = True) -> Iterator[ast.Call | None]:
     """Give every call in the project that is of a method of this name or is given the name; None for what may be one.
 
     Without those whose result is `dropped`: a statement calls the method and does nothing with what it gives.
     """
-    for tree in trees_with([method], evidence):
+    for tree in trees_with([method], project):
         if tree is None:
             yield None
         nodes = list(ast.walk(tree)) if tree else []
@@ -493,7 +504,7 @@ def calls_of(method: str, evidence: Evidence, *, dropped: bool = True) -> Iterat
                 is_method = last_name(node.func) == method
                 if (is_method and (dropped or node not in alone)) or method in map(_constant, node.args):
                     yield node
-    yield from (None for agent in evidence.definitions for call in agent.calls if not call.method)
+    yield from (None for agent in project.definitions for call in agent.calls if not call.method)
 
 
 def _constant(node: ast.expr) -> object:

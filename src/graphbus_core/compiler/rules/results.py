@@ -30,12 +30,12 @@ class Results:
     def method(self, name: str) -> MethodSpec | None:
         """Give the method `"Agent.method"`, or the one that answers requests on a topic; None if there is not exactly one."""
         if name.startswith("/"):
-            answering = self.answering(name)
+            answering = self.responders(name)
             return self.method(".".join(answering[0])) if len(answering) == 1 else None
         agent, _, method = name.rpartition(".")
         return self._agents[agent].method(method) if agent in self._agents else None
 
-    def answering(self, topic: str) -> tuple[tuple[str, str], ...]:
+    def responders(self, topic: str) -> tuple[tuple[str, str], ...]:
         """Give agent and method of those who answer requests: handlers of this very topic; beside others none with `-> None`."""
         exact = self._handlers.get(topic, [])
         return tuple(each for each in exact if len(exact) == 1 or self._may_answer(".".join(each)))
@@ -52,7 +52,7 @@ class Results:
                 handlers.setdefault(each.topic, []).append((agent.name, each.method))
         return handlers
 
-    def given(self, name: str, steps: int = 0) -> Type:
+    def type_of(self, name: str, steps: int = 0) -> Type:
         """Give what a method or a request gives: what is declared, else what can be read; unknown if neither is known."""
         spec = self.method(name)
         if spec is None or steps > _MOST_STEPS:
@@ -61,7 +61,7 @@ class Results:
             return UNKNOWN if spec.output_schema.is_open else Type("record", fields=spec.output_schema.fields)
         if spec.has_return_annotation and spec.returns.kind not in ("unknown", "any", "dict"):
             return spec.returns
-        shapes = [self.settled(each.type, steps + 1) for each in spec.returned]
+        shapes = [self.resolved(each.type, steps + 1) for each in spec.returned]
         if not shapes or any(each.kind != "record" for each in shapes):
             return spec.returns if spec.has_return_annotation else union(*shapes) if shapes else UNKNOWN
         fields: dict[str, Field] = {}
@@ -72,20 +72,20 @@ class Results:
             )
         return Type("record", fields=tuple(fields.values()))
 
-    def settled(self, of: Type, steps: int = 0) -> Type:
+    def resolved(self, of: Type, steps: int = 0) -> Type:
         """Give the type with all results in it replaced."""
         if not _has_result(of):
             return of
         if of.kind != "result":
-            args = tuple(self.settled(each, steps) for each in of.args)
-            fields = tuple(replace(each, type=self.settled(each.type, steps)) for each in of.fields)
+            args = tuple(self.resolved(each, steps) for each in of.args)
+            fields = tuple(replace(each, type=self.resolved(each.type, steps)) for each in of.fields)
             return union(*args) if of.kind == "union" else replace(of, args=args, fields=fields)
-        found = self.given(of.name, steps)
+        found = self.type_of(of.name, steps)
         for key in of.values:
             found = _entry_of(found, str(key))
         return found
 
-    def agent(self, agent: AgentDefinition) -> AgentDefinition:
+    def resolved_agent(self, agent: AgentDefinition) -> AgentDefinition:
         """Give the definition with all results in it replaced."""
         if not agent.calls and not any(each.is_request for each in agent.publications):
             return agent
@@ -97,7 +97,7 @@ class Results:
         )
 
     def _returned(self, returned: Returned) -> Returned:
-        schema, of = self._schema(returned.shape), self.settled(returned.type)
+        schema, of = self._schema(returned.shape), self.resolved(returned.type)
         if schema is returned.shape:
             return replace(returned, type=of)
         return replace(returned, shape=schema, type=Type("record", fields=schema.fields) if schema else of)
@@ -105,7 +105,7 @@ class Results:
     def _publication(self, sent: Publication) -> Publication:
         schema = self._schema(sent.payload)
         whole = sent.payload.rest if sent.payload and not sent.payload.fields and schema is None else ()
-        return replace(sent, payload=schema, type=self.settled(whole[0] if whole else sent.type))
+        return replace(sent, payload=schema, type=self.resolved(whole[0] if whole else sent.type))
 
     def _call(self, call: Call) -> Call:
         schema = self._schema(call.arguments) or Schema(is_open=True)
@@ -123,8 +123,8 @@ class Results:
         """The fields, with those of results among them; None for a result alone that is no mapping of known fields."""
         if schema is None or not (schema.rest or any(_has_result(each.type) for each in schema.fields)):
             return schema
-        fields = {each.name: replace(each, type=self.settled(each.type)) for each in schema.fields}
-        rest = [self.settled(each) for each in schema.rest]
+        fields = {each.name: replace(each, type=self.resolved(each.type)) for each in schema.fields}
+        rest = [self.resolved(each) for each in schema.rest]
         if not schema.fields and len(rest) == 1 and rest[0].kind != "record":
             return None
         further: Iterable[Field] = (each for of in rest for each in of.fields)

@@ -12,9 +12,9 @@ from functools import cached_property
 from hashlib import sha256
 from typing import NamedTuple, TypeVar
 
-from graphbus_core.compiler.reading.modules import Bindings, Import
-from graphbus_core.compiler.reading.syntax import SourceFile, parse, type_parameters
-from graphbus_core.compiler.rules.wiring import Evidence, Wiring
+from graphbus_core.compiler.reading.modules import Bindings, ImportBinding
+from graphbus_core.compiler.reading.syntax import ModuleSource, parse, type_parameters
+from graphbus_core.compiler.rules.wiring import ProjectFacts, Wiring
 from graphbus_core.model.agent import MethodSpec, SourceSpan
 from graphbus_core.model.proposals import CodeChange
 
@@ -31,12 +31,12 @@ class TokenEdits:
     """The edits of one fix, by the symbol that they are in.
 
     Attributes:
-        evidence: The project.
+        project: The project.
         is_narrow: True when as few files as possible shall change, although the same is wrong in others.
     """
 
-    def __init__(self, evidence: Evidence, *, is_narrow: bool = False) -> None:
-        self.evidence = evidence
+    def __init__(self, project: ProjectFacts, *, is_narrow: bool = False) -> None:
+        self.project = project
         self.is_narrow = is_narrow
         self._trees: dict[str, ast.Module] = {}
         self._symbols: dict[tuple[str, str, int], Symbol] = {}
@@ -45,17 +45,17 @@ class TokenEdits:
     @cached_property
     def wiring(self) -> Wiring:
         """The edges of the project."""
-        return self.evidence.wiring
+        return self.project.wiring
 
     def tree(self, path: str) -> ast.Module:
         """Give the syntax tree of a file."""
         if path not in self._trees:
-            self._trees[path] = parse(self.evidence.source(path).text)
+            self._trees[path] = parse(self.project.source(path).text)
         return self._trees[path]
 
     def at(self, span: SourceSpan) -> Symbol:
         """Give the innermost method or class around a place, at the top level of a file the statement."""
-        symbol = Symbol(self.evidence.source(span.path), self.tree(span.path), span.line, span.column)
+        symbol = Symbol(self.project.source(span.path), self.tree(span.path), span.line, span.column)
         return self._symbols.setdefault((span.path, symbol.target, symbol.node.lineno), symbol)
 
     def of(self, method: MethodSpec) -> Symbol:
@@ -66,7 +66,7 @@ class TokenEdits:
     def add_import(self, symbol: Symbol, module: str, name: str) -> None:
         """Import a name at the head of a file where it is not."""
         bindings = Bindings(symbol.tree.body)
-        if bindings.first.get(name) == Import(module, name) and name not in bindings.rebound:
+        if bindings.first.get(name) == ImportBinding(module, name) and name not in bindings.rebound:
             return
         if name in bindings.first or name in bindings.rebound or bindings.stars:
             raise Refused(f"{name} means something else here")
@@ -91,7 +91,7 @@ class TokenEdits:
                 around.take(symbol)
             else:
                 outermost.append(symbol)
-        if not outermost or any(symbol.path not in self.evidence.editable for symbol in outermost):
+        if not outermost or any(symbol.path not in self.project.editable for symbol in outermost):
             raise Refused("nothing changes, or a file that no agent may change")
         return (*(symbol.change() for symbol in outermost), *self._imports)
 
@@ -104,7 +104,7 @@ class Symbol:
         owner: The class or function that it stands in.
     """
 
-    def __init__(self, source: SourceFile, tree: ast.Module, line: int, column: int) -> None:
+    def __init__(self, source: ModuleSource, tree: ast.Module, line: int, column: int) -> None:
         self._source = source
         self.path = source.path
         self.tree = tree

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.reading.syntax import SourceFile, parse
+from graphbus_core.compiler.reading.syntax import ModuleSource, parse
 from graphbus_core.compiler.rules.results import Results
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
@@ -27,7 +27,7 @@ _UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE2
 """A file that could not be read may hold the missing end of any edge."""
 
 
-class Evidence(Protocol):
+class ProjectFacts(Protocol):
     """The facts of a project."""
 
     @property
@@ -54,7 +54,7 @@ class Evidence(Protocol):
     def local_findings(self) -> tuple[Finding, ...]:
         """What the rules that need the syntax tree found."""
 
-    def source(self, path: str) -> SourceFile:
+    def source(self, path: str) -> ModuleSource:
         """Give a file."""
 
     def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
@@ -70,12 +70,12 @@ class Evidence(Protocol):
 
 
 def trees_with(
-    words: Sequence[str], evidence: Evidence, *, besides: Container[str] = ()
+    words: Sequence[str], project: ProjectFacts, *, besides: Container[str] = ()
 ) -> Iterator[ast.Module | None]:
     """Give the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
-    for module in (each for each in evidence.index.files if each.path not in besides):
+    for module in (each for each in project.index.files if each.path not in besides):
         try:
-            source = evidence.source(module.path)
+            source = project.source(module.path)
             if all(word.encode() in source.data for word in words):
                 yield source.parse()
         except BuildError:
@@ -87,7 +87,7 @@ def last_name(expression: ast.expr) -> str:
     return getattr(expression, "attr", "") or getattr(expression, "id", "")
 
 
-def report(
+def make_finding(
     code: str,
     agent: str,
     span: SourceSpan,
@@ -115,7 +115,7 @@ def report(
     )
 
 
-class Sent(msgspec.Struct, frozen=True):
+class AgentPublication(msgspec.Struct, frozen=True):
     """A publication and the agent that makes it."""
 
     agent: AgentDefinition
@@ -127,7 +127,7 @@ class Sent(msgspec.Struct, frozen=True):
         return self.publication.topic
 
 
-class Heard(msgspec.Struct, frozen=True):
+class AgentSubscription(msgspec.Struct, frozen=True):
     """A subscription and the agent that has it."""
 
     agent: AgentDefinition
@@ -151,42 +151,42 @@ class Wiring:
     """The edges of a project.
 
     Args:
-        evidence: The project.
+        project: The project.
         only: The agents whose findings are asked for; the edges are those of all. None: all agents.
 
     Attributes:
         agents: By name, with what they get from each other filled in.
         results: What methods and requests give.
-        asked: Of these, those whose findings are asked for.
+        asked_agents: Of these, those whose findings are asked for.
         is_partial: True when some file could not be read; then nothing can be concluded from what is absent.
     """
 
-    def __init__(self, evidence: Evidence, only: frozenset[str] | None = None) -> None:
-        self.evidence = evidence
+    def __init__(self, project: ProjectFacts, only: frozenset[str] | None = None) -> None:
+        self.project = project
         self._only = only
-        self.results = Results({definition.name: definition for definition in evidence.definitions})
-        self.agents = {each.name: self.results.agent(each) for each in evidence.definitions}
-        self.asked = tuple(agent for agent in self.agents.values() if self.asks_about(agent.name))
-        self.is_partial = any(error.code in _UNREADABLE for error in evidence.errors)
-        self._external = evidence.config.settings.external_topics
+        self.results = Results({definition.name: definition for definition in project.definitions})
+        self.agents = {each.name: self.results.resolved_agent(each) for each in project.definitions}
+        self.asked_agents = tuple(agent for agent in self.agents.values() if self.asks_about(agent.name))
+        self.is_partial = any(error.code in _UNREADABLE for error in project.errors)
+        self._external = project.config.settings.external_topics
         self._found: dict[WiringRule, tuple[Finding, ...]] = {}
         self._given: dict[str, frozenset[str]] = {}
 
-    def found(self, rule: WiringRule) -> tuple[Finding, ...]:
+    def findings_of(self, rule: WiringRule) -> tuple[Finding, ...]:
         """Give what a rule finds. It is asked once: a build looks for conflicts first, and for everything in the end."""
         findings = self._found.get(rule)
         if findings is None:
             findings = self._found[rule] = tuple(rule(self))
         return findings
 
-    def narrowed(self, only: frozenset[str]) -> Wiring:
+    def narrow_to(self, only: frozenset[str]) -> Wiring:
         """Give the same edges, asked about fewer agents; what is known of the edges is not worked out again."""
         wiring = copy(self)
         wiring._only = only
         wiring._found = {}
-        wiring.asked = tuple(agent for agent in self.agents.values() if agent.name in only)
-        wiring.__dict__.pop("asked_sent", None)
-        wiring.__dict__.pop("asked_heard", None)
+        wiring.asked_agents = tuple(agent for agent in self.agents.values() if agent.name in only)
+        wiring.__dict__.pop("asked_publications", None)
+        wiring.__dict__.pop("asked_subscriptions", None)
         return wiring
 
     def asks_about(self, agent: str) -> bool:
@@ -194,14 +194,14 @@ class Wiring:
         return self._only is None or agent in self._only
 
     @cached_property
-    def sent(self) -> tuple[Sent, ...]:
+    def publications(self) -> tuple[AgentPublication, ...]:
         """All publications, each place once, though subclasses inherit it; more than once where it differs between them."""
-        found: dict[tuple[object, ...], Sent] = {}
+        found: dict[tuple[object, ...], AgentPublication] = {}
         for agent in self.agents.values():
             for each in agent.publications:
                 key = (each.span, each.is_declared, each.topic, each.prefix, each.payload)
-                if (key not in found or owns(agent, each.span)) and not self._is_for_heirs(agent, each):
-                    found[key] = Sent(agent, each)
+                if (key not in found or is_written_in(agent, each.span)) and not self._is_for_heirs(agent, each):
+                    found[key] = AgentPublication(agent, each)
         return tuple(found.values())
 
     def _is_for_heirs(self, agent: AgentDefinition, sent: Publication) -> bool:
@@ -219,33 +219,33 @@ class Wiring:
         return frozenset(base.rpartition(".")[2] for agent in self.agents.values() for base in agent.bases)
 
     @cached_property
-    def heard(self) -> tuple[Heard, ...]:
+    def subscriptions(self) -> tuple[AgentSubscription, ...]:
         """All subscriptions, each place once, though subclasses inherit it."""
-        found: dict[tuple[SourceSpan, str], Heard] = {}
+        found: dict[tuple[SourceSpan, str], AgentSubscription] = {}
         for agent in self.agents.values():
             for each in agent.subscriptions:
-                if (each.span, each.method) not in found or owns(agent, each.span):
-                    found[each.span, each.method] = Heard(agent, each)
+                if (each.span, each.method) not in found or is_written_in(agent, each.span):
+                    found[each.span, each.method] = AgentSubscription(agent, each)
         return tuple(found.values())
 
     @cached_property
-    def asked_sent(self) -> tuple[Sent, ...]:
+    def asked_publications(self) -> tuple[AgentPublication, ...]:
         """The publications of the agents that are asked about."""
-        return tuple(sent for sent in self.sent if self.asks_about(sent.agent.name))
+        return tuple(sent for sent in self.publications if self.asks_about(sent.agent.name))
 
     @cached_property
-    def asked_heard(self) -> tuple[Heard, ...]:
+    def asked_subscriptions(self) -> tuple[AgentSubscription, ...]:
         """The subscriptions of the agents that are asked about."""
-        return tuple(heard for heard in self.heard if self.asks_about(heard.agent.name))
+        return tuple(heard for heard in self.subscriptions if self.asks_about(heard.agent.name))
 
     @cached_property
-    def _sent_to(self) -> dict[str, tuple[Sent, ...]]:
+    def _sent_to(self) -> dict[str, tuple[AgentPublication, ...]]:
         """Topic -> its known publications; under the empty topic those whose topic is computed."""
-        return _grouped((sent.topic, sent) for sent in self.sent)
+        return _grouped((sent.topic, sent) for sent in self.publications)
 
     @cached_property
-    def _heard_at(self) -> dict[str, tuple[Heard, ...]]:
-        return _grouped((heard.topic, heard) for heard in self.heard)
+    def _heard_at(self) -> dict[str, tuple[AgentSubscription, ...]]:
+        return _grouped((heard.topic, heard) for heard in self.subscriptions)
 
     @cached_property
     def _patterns(self) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ class Wiring:
         return frozenset(self._sent_to) - {""}
 
     @property
-    def unread(self) -> tuple[SourceSpan, ...]:
+    def computed_topics(self) -> tuple[SourceSpan, ...]:
         """Where topics stand that are computed: rules that could be wrong because of them are silent."""
         ends = [each.publication.span for each in self._sent_to.get("", ())]
         return tuple(dict.fromkeys([*ends, *(each.subscription.span for each in self._heard_at.get("", ()))]))
@@ -278,7 +278,7 @@ class Wiring:
         """True when the configuration says that the topic is published or heard outside of the graph."""
         return any(matches(pattern, topic) or matches(topic, pattern) for pattern in self._external)
 
-    def publishers(self, topic: str) -> tuple[Sent, ...]:
+    def publishers(self, topic: str) -> tuple[AgentPublication, ...]:
         """Give every known publication that reaches a subscription to `topic`, which may be a pattern."""
         if not is_pattern(topic):
             return self._sent_to.get(topic, ()) if topic else ()
@@ -289,23 +289,23 @@ class Wiring:
         said = ((agent.name, each) for agent in self.agents.values() for each in agent.publications if each.is_declared)
         return frozenset((name, each.topic) for name, each in said if each.payload and not each.payload.is_open)
 
-    def is_declared(self, sent: Sent) -> bool:
+    def is_declared(self, sent: AgentPublication) -> bool:
         """True when the agent declares all fields of what it publishes there."""
         return (sent.agent.name, sent.topic) in self._declared
 
-    def hearers(self, topic: str) -> tuple[Heard, ...]:
+    def subscribers(self, topic: str) -> tuple[AgentSubscription, ...]:
         """Give every known subscription that an event of `topic` reaches."""
         patterns = [pattern for pattern in self._patterns if matches(pattern, topic)]
         return tuple(heard for name in (topic, *patterns) for heard in self._heard_at.get(name, ()))
 
-    def answering(self, topic: str) -> tuple[Heard, ...]:
+    def responders(self, topic: str) -> tuple[AgentSubscription, ...]:
         """Give who answers a request when the graph runs: handlers of the very topic; of several, those without `-> None`."""
-        names = self.results.answering(topic)
+        names = self.results.responders(topic)
         return tuple(
             each for each in self._heard_at.get(topic, ()) if (each.agent.name, each.subscription.method) in names
         )
 
-    def all_publishers(self, topic: str) -> tuple[Sent, ...] | None:
+    def all_publishers(self, topic: str) -> tuple[AgentPublication, ...] | None:
         """Give every publication that reaches `topic`, or None when there may be others."""
         if not topic or self.has_unknown_publishers(topic) or self.is_external(topic):
             return None
@@ -337,10 +337,10 @@ class Wiring:
     @cached_property
     def calls_in_scripts(self) -> Mapping[str, Iterable[str]]:
         """Name -> the last name of everything that a file without agents calls with it, e.g. `graph.publish(OPENED)`."""
-        with_agents = {agent.path for agent in self.evidence.definitions}
+        with_agents = {agent.path for agent in self.project.definitions}
         return _grouped(
             (last_name(value), last_name(node.func) or "?")
-            for tree in trees_with([], self.evidence, besides=with_agents)
+            for tree in trees_with([], self.project, besides=with_agents)
             for node in (ast.walk(tree) if tree else ())
             if isinstance(node, ast.Call)
             for value in _values_of(node)
@@ -363,7 +363,7 @@ class Wiring:
         )
 
     @cached_property
-    def called(self) -> frozenset[tuple[str, str]]:
+    def called_methods(self) -> frozenset[tuple[str, str]]:
         """Agent and method of every call; either is empty when it is computed."""
         return frozenset((callee, method) for method, calls in self._calling.items() for _, callee in calls)
 
@@ -375,7 +375,7 @@ class Wiring:
 
 
 def _calls_with(topic: str, wiring: Wiring) -> Iterator[str]:
-    for tree in trees_with([topic], wiring.evidence):
+    for tree in trees_with([topic], wiring.project):
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and topic in map(_text_of, _values_of(node)):
                 called = last_name(node.func) or "?"
@@ -418,7 +418,7 @@ def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:
     return head.startswith(prefix) or (not is_whole and prefix.startswith(head))
 
 
-def owns(agent: AgentDefinition, span: SourceSpan) -> bool:
+def is_written_in(agent: AgentDefinition, span: SourceSpan) -> bool:
     """True when the place lies in the class statement of the agent itself, not in a base class."""
     return agent.path == span.path and agent.span.line <= span.line <= agent.span.end_line
 
@@ -432,7 +432,7 @@ class Demand(msgspec.Struct, frozen=True):
     is_parameter: bool = False
 
 
-def accepted_fields(heard: Heard) -> dict[str, tuple[Demand, bool]]:
+def accepted_fields(heard: AgentSubscription) -> dict[str, tuple[Demand, bool]]:
     """Give every field that the signature of a handler gives a type, by name, and whether the handler fails without it."""
     subscription = heard.subscription
     if subscription.shape == "fields":
@@ -445,17 +445,17 @@ def accepted_fields(heard: Heard) -> dict[str, tuple[Demand, bool]]:
     return {field.name: (Demand(field.name, field.type, subscription.span), field.required) for field in fields}
 
 
-def declared_demands(heard: Heard) -> list[Demand]:
+def declared_demands(heard: AgentSubscription) -> list[Demand]:
     """Give the fields that the signature of a handler asks for: its parameters, or the fields of its typed payload."""
     return [demand for demand, is_needed in accepted_fields(heard).values() if is_needed]
 
 
-def demands(heard: Heard, evidence: Evidence) -> tuple[Demand, ...]:
+def demands_of(heard: AgentSubscription, project: ProjectFacts) -> tuple[Demand, ...]:
     """Give the fields that every single event must have: what the signature asks for, and what the body reads in any case."""
     found = {demand.name: demand for demand in declared_demands(heard)}
     reads = [read for read in heard.subscription.reads if not read.is_optional and read.key not in found]
     method = heard.agent.method(heard.subscription.method)
-    certain = set(_certain_places(method.span, evidence)) if reads and method else set()
+    certain = set(_certain_places(method.span, project)) if reads and method else set()
     for read in reads:
         if (read.span.line, read.span.column) in certain:
             found.setdefault(read.key, Demand(read.key, UNKNOWN, read.span))
@@ -466,9 +466,9 @@ _EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Assert)
 
 
-def _certain_places(method: SourceSpan, evidence: Evidence) -> Iterator[tuple[int, int]]:
+def _certain_places(method: SourceSpan, project: ProjectFacts) -> Iterator[tuple[int, int]]:
     """The places in the body of a method that no branch, loop or early exit can pass by."""
-    for node in ast.walk(parse(evidence.source(method.path).text)):
+    for node in ast.walk(parse(project.source(method.path).text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno == method.end_line:
             for statement in node.body if node.col_offset == method.column else ():
                 heads = [getattr(statement, field, None) for field in ("test", "iter", "subject")]
