@@ -33,7 +33,7 @@ from graphbus_core.errors import UsageError
 from graphbus_core.model.findings import Finding, Fix, Severity
 
 
-class Rule(msgspec.Struct, frozen=True):
+class CheckRule(msgspec.Struct, frozen=True):
     """One thing to look for.
 
     Attributes:
@@ -54,58 +54,66 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 _RULES = (
-    Rule("GB001", "topic without publisher", "warning", "A topic is subscribed to that no agent publishes.", is_fixable=True),
-    Rule("GB002", "topic without subscriber", "info", "A topic is published that no agent subscribes to."),
-    Rule("GB003", "key that nobody sends", "error", "A handler reads a key that no publisher sends.", is_fixable=True),
-    Rule("GB004", "publishers disagree", "error", "The publishers of a topic send different payloads.", is_fixable=True),
-    Rule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several.",
+    CheckRule("GB001", "topic without publisher", "warning",
+              "A topic is subscribed to that no agent publishes.", is_fixable=True),
+    CheckRule("GB002", "topic without subscriber", "info", "A topic is published that no agent subscribes to."),
+    CheckRule("GB003", "key that nobody sends", "error", "A handler reads a key that no publisher sends.", is_fixable=True),
+    CheckRule("GB004", "publishers disagree", "error", "The publishers of a topic send different payloads.", is_fixable=True),
+    CheckRule("GB005", "request without its one answer", "error", "A request has no handler that answers it, or several.",
          is_fixable=True),
-    Rule("GB006", "one topic, two types", "error", "Topics of one name, or a pattern and a topic of it, are of different types."),
-    Rule("GB010", "unknown dependency", "error", "An agent is depended on or called that is not in the graph, or not declared.",
+    CheckRule("GB006", "one topic, two types", "error",
+              "Topics of one name, or a pattern and a topic of it, are of different types."),
+    CheckRule("GB010", "unknown dependency", "error",
+              "An agent is depended on or called that is not in the graph, or not declared.",
          is_fixable=True, is_safe=True),
-    Rule("GB011", "circular dependency", "error", "The dependencies of agents form a circle."),
-    Rule("GB101", "field without parameter", "error", "The method cannot take an input that its schema declares.",
+    CheckRule("GB011", "circular dependency", "error", "The dependencies of agents form a circle."),
+    CheckRule("GB101", "field without parameter", "error", "The method cannot take an input that its schema declares.",
          is_fixable=True),
-    Rule("GB102", "parameter without field", "error", "The schema leaves out an input that the method needs.",
+    CheckRule("GB102", "parameter without field", "error", "The schema leaves out an input that the method needs.",
          is_fixable=True),
-    Rule("GB103", "result differs from schema", "error", "A returned mapping has other fields than the output schema.",
+    CheckRule("GB103", "result differs from schema", "error", "A returned mapping has other fields than the output schema.",
          is_fixable=True),
-    Rule("GB104", "wrong kind of result", "error", "A method returns something that is no mapping, against its schema."),
-    Rule("GB105", "result may be None", "error", "A path through a method returns None, against its schema."),
-    Rule("GB106", "schema contradicts signature", "error", "The input schema allows a value that the signature does not take."),
-    Rule("GB110", "producer does not fit consumer", "error", "What one agent gives does not fit what another takes.",
+    CheckRule("GB104", "wrong kind of result", "error", "A method returns something that is no mapping, against its schema."),
+    CheckRule("GB105", "result may be None", "error", "A path through a method returns None, against its schema."),
+    CheckRule("GB106", "schema contradicts signature", "error",
+              "The input schema allows a value that the signature does not take."),
+    CheckRule("GB110", "producer does not fit consumer", "error", "What one agent gives does not fit what another takes.",
          is_fixable=True),
-    Rule("GB111", "key that a result lacks", "error", "A key is read of a result or an answer that has no such key.",
+    CheckRule("GB111", "key that a result lacks", "error", "A key is read of a result or an answer that has no such key.",
          is_fixable=True),
-    Rule("GB120", "error shapes differ", "info", "Agents report errors in different shapes."),
-    Rule("GB201", "parameter without annotation", "info", "A parameter lacks the annotation that its schema implies.",
+    CheckRule("GB120", "error shapes differ", "info", "Agents report errors in different shapes."),
+    CheckRule("GB201", "parameter without annotation", "info", "A parameter lacks the annotation that its schema implies.",
          is_fixable=True, is_safe=True),
-    Rule("GB202", "result without annotation", "info", "A method lacks the return annotation that its schema implies.",
+    CheckRule("GB202", "result without annotation", "info", "A method lacks the return annotation that its schema implies.",
          is_fixable=True, is_safe=True),
-    Rule("GB210", "input not validated", "info", "A method with an input schema never checks what it is given.",
+    CheckRule("GB210", "input not validated", "info", "A method with an input schema never checks what it is given.",
          is_default=False, is_fixable=True),
-    Rule("GB301", "mutable default", "warning", "A default value is shared by all calls and may be changed by one.",
+    CheckRule("GB301", "mutable default", "warning", "A default value is shared by all calls and may be changed by one.",
          is_fixable=True, is_safe=True),
-    Rule("GB302", "bare except", "warning", "`except:` also catches Ctrl-C and the end of the process.",
+    CheckRule("GB302", "bare except", "warning", "`except:` also catches Ctrl-C and the end of the process.",
          is_fixable=True),
-    Rule("GB303", "swallowed exception", "warning", "Every exception is caught and nothing is done about it."),
-    Rule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop."),
-    Rule("GB311", "options that cannot be kept", "error", "A subscription asks for retries, time or concurrency that cannot be."),
-    Rule("GB312", "decorator without a topic", "error", "`@subscribe` or `@publishes` is given nothing."),
-    Rule("GB313", "no topic", "error", "A list, or a value that is no text, stands where a topic belongs."),
-    Rule("GB314", "answer not awaited", "error", "An `async def` does not await an answer, or awaits what has none."),
-    Rule("GB315", "agent that cannot be made", "error", "The constructor needs arguments, which a graph does not give."),
-    Rule("GB316", "used before it is connected", "error", "An agent publishes, asks or keeps a state while it is made."),
-    Rule("GB317", "decorator without effect", "error", "A decorator stands above `@classmethod`, `@staticmethod` or a property."),
-    Rule("GB318", "override without its decorator", "warning", "An override leaves out the decorator of the method in the base."),
-    Rule("GB319", "name that GraphBus does not have", "error", "Something is imported from GraphBus that it does not have."),
-    Rule("GB320", "agent in a skipped file", "warning", "An agent stands in a file that is not read because of its name."),
-    Rule("GB321", "event beside fields", "error", "A handler takes the event together with fields of its payload."),
-    Rule("GB322", "wrong Topic", "error", "A `Topic` is given a malformed name, or something that is no type."),
-    Rule("GB323", "annotation without meaning", "error", "A handler is annotated with a name that its file does not define."),
+    CheckRule("GB303", "swallowed exception", "warning", "Every exception is caught and nothing is done about it."),
+    CheckRule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop."),
+    CheckRule("GB311", "options that cannot be kept", "error",
+              "A subscription asks for retries, time or concurrency that cannot be."),
+    CheckRule("GB312", "decorator without a topic", "error", "`@subscribe` or `@publishes` is given nothing."),
+    CheckRule("GB313", "no topic", "error", "A list, or a value that is no text, stands where a topic belongs."),
+    CheckRule("GB314", "answer not awaited", "error", "An `async def` does not await an answer, or awaits what has none."),
+    CheckRule("GB315", "agent that cannot be made", "error", "The constructor needs arguments, which a graph does not give."),
+    CheckRule("GB316", "used before it is connected", "error", "An agent publishes, asks or keeps a state while it is made."),
+    CheckRule("GB317", "decorator without effect", "error",
+              "A decorator stands above `@classmethod`, `@staticmethod` or a property."),
+    CheckRule("GB318", "override without its decorator", "warning",
+              "An override leaves out the decorator of the method in the base."),
+    CheckRule("GB319", "name that GraphBus does not have", "error", "Something is imported from GraphBus that it does not have."),
+    CheckRule("GB320", "agent in a skipped file", "warning", "An agent stands in a file that is not read because of its name."),
+    CheckRule("GB321", "event beside fields", "error", "A handler takes the event together with fields of its payload."),
+    CheckRule("GB322", "wrong Topic", "error", "A `Topic` is given a malformed name, or something that is no type."),
+    CheckRule("GB323", "annotation without meaning", "error",
+              "A handler is annotated with a name that its file does not define."),
 )  # fmt: skip
 
-REGISTER: dict[str, Rule] = {rule.code: rule for rule in _RULES}
+REGISTER: dict[str, CheckRule] = {rule.code: rule for rule in _RULES}
 
 
 def selected_codes(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> frozenset[str]:
@@ -120,7 +128,7 @@ def selected_codes(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> fr
     """
     wanted, unwanted = _known(select), _known(ignore)
 
-    def is_selected(rule: Rule) -> bool:
+    def is_selected(rule: CheckRule) -> bool:
         chosen = max((len(prefix) for prefix in wanted if rule.code.startswith(prefix)), default=0)
         left_out = max((len(prefix) for prefix in unwanted if rule.code.startswith(prefix)), default=0)
         return (chosen or int(not wanted and rule.is_default)) > left_out
@@ -138,7 +146,7 @@ def _known(names: Iterable[str]) -> tuple[str, ...]:
     return prefixes
 
 
-__all__ = ["COVERED_ERRORS", "REGISTER", "ProjectFacts", "Rule", "check", "fix_for", "place_of", "selected_codes"]
+__all__ = ["COVERED_ERRORS", "REGISTER", "CheckRule", "ProjectFacts", "check", "fix_for", "place_of", "selected_codes"]
 
 _CHECKS: tuple[tuple[str, WiringRule], ...] = (
     ("GB001 GB002", check_topics),
@@ -241,6 +249,6 @@ def fix_for(finding: Finding, project: ProjectFacts, *others: Finding, is_narrow
     """
     if not finding.is_fixable:
         return None
-    from graphbus_core.compiler.rules.fixes import mend
+    from graphbus_core.compiler.rules.fixes import make_fix
 
-    return mend((finding, *others), project, is_narrow=is_narrow)
+    return make_fix((finding, *others), project, is_narrow=is_narrow)

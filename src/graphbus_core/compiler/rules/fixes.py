@@ -34,7 +34,7 @@ from graphbus_core.compiler.rules.renames import (
     rename_topic,
     schema_display,
 )
-from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
+from graphbus_core.compiler.rules.token_edits import EditedSymbol, Function, Refused, Remedy, TokenEdits, take_single
 from graphbus_core.compiler.rules.wiring import ProjectFacts, last_name
 from graphbus_core.errors import BuildError
 from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix
@@ -43,7 +43,7 @@ from graphbus_core.model.proposals import CodeChange
 _BUILTIN = frozenset({*dir(builtins), "Any"})
 
 
-def mend(findings: Iterable[Finding], project: ProjectFacts, *, is_narrow: bool = False) -> Fix | None:
+def make_fix(findings: Iterable[Finding], project: ProjectFacts, *, is_narrow: bool = False) -> Fix | None:
     """Make one change for all of the findings, or None when it cannot be made with certainty.
 
     Args:
@@ -110,7 +110,7 @@ def _annotate_parameter(finding: Finding, edits: TokenEdits) -> Remedy:
     symbol = edits.at(finding.span)
     display = schema_display(symbol.function)
     pairs = zip(display.keys, display.values, strict=True)
-    value = only([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
+    value = take_single([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
     if not isinstance(value, ast.Name | ast.Subscript | ast.BinOp) or "NotRequired" in ast.dump(value):
         raise Refused("the schema does not spell a type")
     _refuse_hidden(symbol, _names(value))
@@ -135,7 +135,7 @@ def _annotate_result(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(title, "add_annotation", is_safe=True)
 
 
-def _refuse_hidden(symbol: Symbol, names: set[str]) -> None:
+def _refuse_hidden(symbol: EditedSymbol, names: set[str]) -> None:
     """Give up where a name that is to be written means something else: in the class, or for a builtin in the module."""
     hidden = type_parameters(symbol.node)
     if isinstance(symbol.owner, ast.ClassDef):
@@ -280,7 +280,7 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(title, "declare_dependency" if is_decorated else NEW_DEPENDS_ON, (new,), is_safe=True)
 
 
-def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
+def _depend(name: str, symbol: EditedSymbol, edits: TokenEdits) -> bool:
     """Put a name into the `@depends_on` of a class, or such a decorator above it; tell whether one was there."""
     imports = [node for node in symbol.tree.body if isinstance(node, ast.ImportFrom)]
     is_imported = any((alias.asname or alias.name) == name for node in imports for alias in node.names)
@@ -289,7 +289,7 @@ def _depend(name: str, symbol: Symbol, edits: TokenEdits) -> bool:
         if isinstance(decorator, ast.Call) and last_name(decorator.func) == "depends_on" and decorator.args:
             last = decorator.args[-1]
             listed = last.elts if isinstance(last, ast.List | ast.Tuple) else [last]
-            symbol.insert_behind(only(listed[-1:]), f", {written}")
+            symbol.insert_behind(take_single(listed[-1:]), f", {written}")
             return True
     edits.add_import(symbol, "graphbus_core", "depends_on")
     symbol.insert_line_above(f"@depends_on({written})")
@@ -304,10 +304,10 @@ def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
     keys, values = _given(given)
     odd = [(key, value) for key, value in zip(keys, values, strict=True) if key_of(key) not in wanted]
     same = [key for key, value in odd if any(name in _named(node) for node in ast.walk(value))]
-    old = key_of(only(same))
+    old = key_of(take_single(same))
     if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.project):
         raise Refused("something may read the other key")
-    rename_entries([(symbol, only(same))], old, name)
+    rename_entries([(symbol, take_single(same))], old, name)
     return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")
 
 

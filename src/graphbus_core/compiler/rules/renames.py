@@ -13,7 +13,7 @@ from itertools import chain
 
 from graphbus_core.compiler.reading.syntax import type_parameters
 from graphbus_core.compiler.rules.names import slip_of
-from graphbus_core.compiler.rules.token_edits import Function, Refused, Remedy, Symbol, TokenEdits, only
+from graphbus_core.compiler.rules.token_edits import EditedSymbol, Function, Refused, Remedy, TokenEdits, take_single
 from graphbus_core.compiler.rules.wiring import (
     AgentPublication,
     AgentSubscription,
@@ -34,7 +34,7 @@ from graphbus_core.model.agent import (
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
 
-_Entry = tuple[Symbol, ast.Constant | ast.keyword]
+_Entry = tuple[EditedSymbol, ast.Constant | ast.keyword]
 
 # --- which of two names is the wrong one --------------------------------------------------------
 
@@ -98,11 +98,11 @@ def _written(expression: ast.expr, tree: ast.Module, text: str) -> ast.Constant:
     if isinstance(expression, ast.Constant | ast.Call):
         return _literal(expression, text)
     base = expression.value if isinstance(expression, ast.Subscript) else expression
-    return _literal(only([value for name, value in _assigned(tree) if name == last_name(base)]), text)
+    return _literal(take_single([value for name, value in _assigned(tree) if name == last_name(base)]), text)
 
 
 def _literal(expression: ast.expr, text: str) -> ast.Constant:
-    return only([node for node in ast.walk(expression) if isinstance(node, ast.Constant) and node.value == text])
+    return take_single([node for node in ast.walk(expression) if isinstance(node, ast.Constant) and node.value == text])
 
 
 def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -123,7 +123,7 @@ def rename_key_of_result(finding: Finding, edits: TokenEdits) -> Remedy:
     agent = edits.wiring.agents[finding.agent]
     sources: list[Call | Publication] = [*agent.calls, *agent.publications]
     read = [(_source(each), read) for each in sources for read in each.reads]
-    mine = only([pair for pair in read if pair[1].span == finding.span][:1])
+    mine = take_single([pair for pair in read if pair[1].span == finding.span][:1])
     for source, each in read:
         if (source, each.key) == (mine[0], mine[1].key):
             symbol = edits.at(each.span)
@@ -219,7 +219,7 @@ def is_read(method: str, key: str, known: int, project: ProjectFacts) -> bool:
 
 def _handler(finding: Finding, wiring: Wiring) -> AgentSubscription:
     """Give the handler that a finding is about, with one of its topics."""
-    return only(_handlers(finding, wiring)[:1])
+    return take_single(_handlers(finding, wiring)[:1])
 
 
 def _handlers(finding: Finding, wiring: Wiring) -> list[AgentSubscription]:
@@ -239,7 +239,7 @@ def giving_place(finding: Finding, wiring: Wiring) -> tuple[SourceSpan, frozense
     if "wanted" in finding.data:
         return finding.span, frozenset(finding.data["wanted"].split())
     heard = _handlers(finding, wiring)
-    sent = only(_reaching(heard[0], wiring)) if heard else _publication(finding, wiring)
+    sent = take_single(_reaching(heard[0], wiring)) if heard else _publication(finding, wiring)
     known = [*map(_asked, wiring.subscribers(sent.topic)), *map(_declared_keys, wiring.publishers(sent.topic))]
     return sent.publication.payload_span or finding.span, frozenset().union(*known)
 
@@ -248,7 +248,7 @@ def _publication(finding: Finding, wiring: Wiring) -> AgentPublication:
     found = (
         each for each in wiring.publications if finding.span in (each.publication.payload_span, each.publication.span)
     )
-    return only(list(found)[:1])
+    return take_single(list(found)[:1])
 
 
 def _declared_keys(sent: AgentPublication) -> frozenset[str]:
@@ -330,7 +330,7 @@ def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
         raise Refused("it is not known where the key is written")
 
 
-def _entries(expression: ast.expr, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
+def _entries(expression: ast.expr, symbol: EditedSymbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
     """Give where a mapping gets a key: in a display, in `dict(...)`, or in a local name."""
     if isinstance(expression, ast.Dict):
         for key, value in zip(expression.keys, expression.values, strict=True):
@@ -344,7 +344,7 @@ def _entries(expression: ast.expr, symbol: Symbol, edits: TokenEdits, name: str)
         yield from _keywords(expression, symbol, edits, name) if last_name(expression.func) == "dict" else ()
 
 
-def _keywords(call: ast.Call, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
+def _keywords(call: ast.Call, symbol: EditedSymbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
     for keyword in call.keywords:
         if keyword.arg == name:
             yield symbol, keyword
@@ -352,7 +352,7 @@ def _keywords(call: ast.Call, symbol: Symbol, edits: TokenEdits, name: str) -> I
         yield from _entries(spread, symbol, edits, name)
 
 
-def _local_entries(local: str, symbol: Symbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
+def _local_entries(local: str, symbol: EditedSymbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
     """Follow a name that is bound once in its function and used for nothing else."""
     nodes = list(ast.walk(symbol.function))
     uses = [
@@ -363,7 +363,7 @@ def _local_entries(local: str, symbol: Symbol, edits: TokenEdits, name: str) -> 
     if len(uses) - len(stored) > 1:
         raise Refused("the mapping is used for more than this")
     yield from _entries(
-        only([value for bound, value in _assigned(symbol.function) if bound == local]), symbol, edits, name
+        take_single([value for bound, value in _assigned(symbol.function) if bound == local]), symbol, edits, name
     )
     yield from (
         (symbol, each.slice) for each in stored if isinstance(each.slice, ast.Constant) and each.slice.value == name
@@ -432,10 +432,10 @@ def _calls(agent: str, method: str, edits: TokenEdits) -> list[tuple[AgentDefini
     return [(caller, call) for caller, call in calls if (call.agent, call.method) == (agent, method)]
 
 
-def _rename_field(symbol: Symbol, old: str, new: str) -> Remedy:
+def _rename_field(symbol: EditedSymbol, old: str, new: str) -> Remedy:
     """Let the schema say what parameter and calls say."""
     keys = [key for key in schema_display(symbol.function).keys if isinstance(key, ast.Constant) and key.value == old]
-    symbol.replace_text(only(keys), old, new)
+    symbol.replace_text(take_single(keys), old, new)
     return Remedy(f"Declare {new!r} instead of {old!r} in {symbol.target}", "align_schema")
 
 
@@ -460,7 +460,7 @@ def _consumer(finding: Finding, project: ProjectFacts) -> tuple[AgentDefinition,
     return agent, method
 
 
-def rename_parameter(symbol: Symbol, old: str, new: str, project: ProjectFacts) -> None:
+def rename_parameter(symbol: EditedSymbol, old: str, new: str, project: ProjectFacts) -> None:
     """Rename a parameter that no call may pass by name, and every use of it in the body."""
     for call in calls_of(symbol.function.name, project):
         if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
@@ -517,7 +517,7 @@ def _arguments(function: Function) -> list[ast.arg]:
 
 def parameter_of(function: Function, name: str) -> ast.arg:
     """Give the parameter of a name."""
-    return only([argument for argument in _arguments(function) if argument.arg == name])
+    return take_single([argument for argument in _arguments(function) if argument.arg == name])
 
 
 def schema_display(function: Function) -> ast.Dict:

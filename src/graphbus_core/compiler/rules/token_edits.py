@@ -39,7 +39,7 @@ class TokenEdits:
         self.project = project
         self.is_narrow = is_narrow
         self._trees: dict[str, ast.Module] = {}
-        self._symbols: dict[tuple[str, str, int], Symbol] = {}
+        self._symbols: dict[tuple[str, str, int], EditedSymbol] = {}
         self._imports: dict[CodeChange, None] = {}
 
     @cached_property
@@ -53,17 +53,17 @@ class TokenEdits:
             self._trees[path] = parse(self.project.source(path).text)
         return self._trees[path]
 
-    def at(self, span: SourceSpan) -> Symbol:
+    def at(self, span: SourceSpan) -> EditedSymbol:
         """Give the innermost method or class around a place, at the top level of a file the statement."""
-        symbol = Symbol(self.project.source(span.path), self.tree(span.path), span.line, span.column)
+        symbol = EditedSymbol(self.project.source(span.path), self.tree(span.path), span.line, span.column)
         return self._symbols.setdefault((span.path, symbol.target, symbol.node.lineno), symbol)
 
-    def of(self, method: MethodSpec) -> Symbol:
+    def of(self, method: MethodSpec) -> EditedSymbol:
         """Give a method by what is known of it: its start may be that of a decorator, its end is surely in it."""
         span = method.span
         return self.at(SourceSpan(span.path, span.end_line, max(span.end_column - 1, 0), span.end_line, 0))
 
-    def add_import(self, symbol: Symbol, module: str, name: str) -> None:
+    def add_import(self, symbol: EditedSymbol, module: str, name: str) -> None:
         """Import a name at the head of a file where it is not."""
         bindings = Bindings(symbol.tree.body)
         if bindings.first.get(name) == ImportBinding(module, name) and name not in bindings.rebound:
@@ -84,7 +84,7 @@ class TokenEdits:
     def changes(self) -> tuple[CodeChange, ...]:
         """Give the edits as changes, one for each symbol; a class that is edited takes the edits in its methods along."""
         edited = [symbol for symbol in self._symbols.values() if symbol.has_edits]
-        outermost: list[Symbol] = []
+        outermost: list[EditedSymbol] = []
         for symbol in sorted(edited, key=lambda symbol: (symbol.path, symbol.target)):
             around = next((outer for outer in outermost if outer.holds(symbol)), None)
             if around:
@@ -96,7 +96,7 @@ class TokenEdits:
         return (*(symbol.change() for symbol in outermost), *self._imports)
 
 
-class Symbol:
+class EditedSymbol:
     """A method, a class or a statement at the top level, and the edits that were asked for in it.
 
     Attributes:
@@ -141,11 +141,11 @@ class Symbol:
         """True when something was asked for."""
         return bool(self._edits)
 
-    def holds(self, other: Symbol) -> bool:
+    def holds(self, other: EditedSymbol) -> bool:
         """Tell whether another symbol is a member of this one."""
         return self.path == other.path and bool(self.target) and other.target.startswith(f"{self.target}.")
 
-    def take(self, other: Symbol) -> None:
+    def take(self, other: EditedSymbol) -> None:
         """Make the edits of a member here."""
         self._edits |= other._edits
 
@@ -326,7 +326,7 @@ def _qualified(path: Iterable[_Definition]) -> str:
 _Found = TypeVar("_Found")
 
 
-def only(found: list[_Found]) -> _Found:
+def take_single(found: list[_Found]) -> _Found:
     """Give the one thing that was looked for.
 
     Raises:
