@@ -178,9 +178,9 @@ def resolve_build(request: BuildConfig) -> ResolvedBuild:
     """
     from pathlib import Path
 
-    from graphbus_core.tables import converted
+    from graphbus_core.tables import convert_config
 
-    request = converted(request)
+    request = convert_config(request)
     paths = [Path(path) for path in request.paths]
     raise_all(UsageError("GBE101", path=str(path)) for path in paths if not path.exists())
     raise_all(UsageError("GBE106", path=str(path)) for path in paths if path.suffix != ".py" and not path.is_dir())
@@ -262,9 +262,9 @@ def resolve_run(request: RuntimeConfig) -> ResolvedRun:
         UsageError: GBE146 for a value of another type, and what `load` raises.
     """
     if any(type(getattr(request, name)) is not type(value) for name, value in _RUN_DEFAULTS):
-        from graphbus_core.tables import converted  # a graph that is started as usual is ready sooner
+        from graphbus_core.tables import convert_config  # a graph that is started as usual is ready sooner
 
-        request = converted(request)
+        request = convert_config(request)
     above, name = os.path.split(os.path.abspath(request.artifacts))
     folder = os.path.join(
         os.path.realpath(above), name

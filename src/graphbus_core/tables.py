@@ -120,7 +120,7 @@ class TableReader:
         return Place(self._path, line)
 
 
-def converted(config: Config) -> Config:
+def convert_config(config: Config) -> Config:
     """Give a configuration that was made in Python with its values of the types that it declares, lists as tuples.
 
     Raises:

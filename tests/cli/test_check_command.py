@@ -347,21 +347,21 @@ def test_a_diff_shows_what_fix_would_do_and_writes_nothing(shop: Path, capsys: p
 @pytest.mark.usefixtures("capsys")
 def test_a_file_that_changed_meanwhile_is_left_alone(shop: Path) -> None:
     from graphbus_core import settings
-    from graphbus_core.cli.check import Wanted, mend, write
+    from graphbus_core.cli.check import CheckOptions, apply_safe_fixes, write_fixes
     from graphbus_core.compiler.project import Project
     from graphbus_core.errors import EditError
     from graphbus_core.model.config import BuildConfig
 
     project = Project.read(settings.resolve_build(BuildConfig(paths=("agents",))))
-    mended = mend(project, Wanted())
+    mended = apply_safe_fixes(project, CheckOptions())
     path = shop / "agents/listener.py"
     path.write_text("# mine\n")
     with pytest.raises(EditError, match="GBE330"):
-        write(mended)
+        write_fixes(mended)
     assert path.read_text() == "# mine\n"
     path.unlink()
     with pytest.raises(EditError, match="GBE321"):
-        write(mended)
+        write_fixes(mended)
 
 
 def test_no_code_of_the_project_is_run(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

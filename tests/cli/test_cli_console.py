@@ -40,8 +40,8 @@ def test_colour_goes_to_terminals_unless_the_environment_says_otherwise(
 
 
 def test_results_go_to_stdout_and_talk_to_stderr_without_colours_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    console.out(console.paint("result", "good"))
-    console.say(console.paint("talk", "warn"))
+    console.print_line(console.style("result", "good"))
+    console.print_note(console.style("talk", "warn"))
     assert capsys.readouterr() == ("result\n", "talk\n")
 
 
@@ -57,11 +57,11 @@ def test_results_go_to_stdout_and_talk_to_stderr_without_colours_in_a_pipe(capsy
     ],
 )
 def test_text_from_elsewhere_cannot_drive_the_terminal(text: str, shown: str) -> None:
-    assert console.plain(text) == shown
+    assert console.sanitize(text) == shown
 
 
 def test_json_takes_the_structs_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    console.begin()
+    console.prepare_streams()
     assert not console.has_emitted_json()
     console.emit_json({"topics": (Topic(name="/A/B", schema=Schema((Field("ü", STR),))),)})
     assert console.has_emitted_json()
@@ -72,7 +72,7 @@ def test_json_takes_the_structs_of_the_model(capsys: pytest.CaptureFixture[str])
 
 def test_a_table_aligns_its_columns_and_never_wraps_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 300
-    console.table(["Agent", "Topics"], [[console.paint("Shop", "name"), "3"], [long, "12"]], right=["Topics"])
+    console.print_table(["Agent", "Topics"], [[console.style("Shop", "name"), "3"], [long, "12"]], right=["Topics"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [["Agent", "Topics"], ["Shop", "3"], [long, "12"]]
     assert len({len(line) for line in lines}) == 1
@@ -89,7 +89,7 @@ def test_a_table_leaves_out_what_it_can_do_without_on_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     headers = ("name", "count", "mean", "max")
-    console.table(headers, [("Till", "1", "2", "3")], right=headers[1:], optional=("mean", "max", "count"))
+    console.print_table(headers, [("Till", "1", "2", "3")], right=headers[1:], optional=("mean", "max", "count"))
     assert terminal.getvalue().splitlines()[0] == shown
 
 
@@ -98,13 +98,13 @@ def test_a_status_takes_the_last_line_of_a_terminal_and_gives_way_to_text(monkey
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "20")
-    console.begin()
-    console.status("verifying a proposal with a long name")
-    console.status("voting\x1b")
-    console.status("voting\x1b")
-    console.say("done")
-    console.status("")
+    console.prepare_streams()
+    console.show_status("verifying a proposal with a long name")
+    console.show_status("voting\x1b")
+    console.show_status("voting\x1b")
+    console.print_note("done")
+    console.show_status("")
     erased = "\r\x1b[2K"
     terminal.isatty = lambda: False
-    console.status("not in a pipe")
+    console.show_status("not in a pipe")
     assert terminal.getvalue() == f"\x1b[2mverifying a proposa\x1b[0m{erased}\x1b[2mvoting␛\x1b[0m{erased}done\n"

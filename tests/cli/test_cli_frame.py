@@ -13,7 +13,7 @@ import click
 import pytest
 
 from graphbus_core import cli, errors
-from graphbus_core.cli import COMMANDS, Entry, main
+from graphbus_core.cli import COMMANDS, CommandEntry, main
 from tests.patience import PATIENCE_S
 
 HEAVY = ("msgspec", "rich", "networkx", "asyncio", "graphbus_core.model", "graphbus_core.compiler", "graphbus_core.bus")
@@ -30,7 +30,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def add(function: Callable[..., object], *parameters: click.Parameter) -> None:
         probe = click.Command("probe", callback=function, params=list(parameters))
-        monkeypatch.setitem(COMMANDS, "probe", Entry(f"{__name__}:probe", "A command of a test.", "Run"))
+        monkeypatch.setitem(COMMANDS, "probe", CommandEntry(f"{__name__}:probe", "A command of a test.", "Run"))
         monkeypatch.setattr(sys.modules[__name__], "probe", probe, raising=False)
 
     return add

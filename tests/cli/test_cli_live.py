@@ -9,7 +9,7 @@ import click
 import msgspec
 import pytest
 
-from graphbus_core.cli.live import Live
+from graphbus_core.cli.live import NegotiationLines
 from graphbus_core.model.proposals import (
     CodeChange,
     CommitRecord,
@@ -40,7 +40,7 @@ Said = tuple[str, dict[str, Any]]
 
 def shown(*events: Said) -> list[str]:
     """Play the events; give the lines without colours, empty ones left out."""
-    live = Live()
+    live = NegotiationLines()
     lines = [line for topic, payload in events for line in live.lines(f"/Negotiation/{topic}", payload)]
     return [click.unstyle(line) for line in lines if line]
 
@@ -299,7 +299,7 @@ def test_what_an_agent_could_not_do_is_said_at_once() -> None:
 
 
 def test_the_status_line_follows_the_proposals() -> None:
-    live = Live()
+    live = NegotiationLines()
     statuses = [live.status]
     for topic, payload in (
         event("Round", round=2),
@@ -332,7 +332,7 @@ def test_a_proposal_that_goes_back_is_shown_and_its_votes_are_forgotten() -> Non
 
 
 def test_the_status_says_how_much_of_the_awaited_answers_has_come() -> None:
-    live = Live()
+    live = NegotiationLines()
     assert live.lines("/Negotiation/Awaited", {"awaited": 3, "characters": 0}) == []
     assert live.status == "3 answers awaited"
     live.lines("/Negotiation/Awaited", {"awaited": 1, "characters": 4120})

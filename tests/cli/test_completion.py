@@ -14,7 +14,7 @@ import pytest
 
 from graphbus_core import build_graph
 from graphbus_core.cli import COMMANDS, completion, main
-from graphbus_core.cli.completion import complete
+from graphbus_core.cli.completion import complete_words
 from tests.commands import ALL
 from tests.patience import PATIENCE_S
 from tests.project_files import write_project
@@ -75,20 +75,22 @@ OFFERED = [
 @pytest.mark.parametrize(("line", "expected"), OFFERED)
 def test_the_words_that_fit_are_offered(line: str, expected: list[str]) -> None:
     *words, incomplete = line.split(" ")
-    found = [word.value if word.type == "plain" else f"<{word.type}>" for word in complete(words, incomplete)]
+    found = [word.value if word.type == "plain" else f"<{word.type}>" for word in complete_words(words, incomplete)]
     assert found[: len(expected) or None] == expected
 
 
 def test_a_folder_that_was_named_before_is_where_words_are_read(shop: Path, tmp_path: Path) -> None:
     assert asked(tmp_path, "-C", str(shop), "inspect", "--agent", "").stdout == "plain\nOrders\nTakes orders.\n"
-    assert [word.value for word in complete(["run", f"{shop}/.graphbus", "--call"], "")] == ["Orders.place"]
+    assert [word.value for word in complete_words(["run", f"{shop}/.graphbus", "--call"], "")] == ["Orders.place"]
 
 
 @pytest.mark.usefixtures("_in_shop")
 def test_every_command_and_most_words_are_offered_with_what_they_mean() -> None:
-    assert {word.value: word.help for word in complete([], "")} == {name: e.summary for name, e in COMMANDS.items()}
-    assert complete(["inspect", "--agent"], "")[0].help == "Takes orders."
-    assert all(word.help for word in complete(["run"], "-"))
+    assert {word.value: word.help for word in complete_words([], "")} == {
+        name: e.summary for name, e in COMMANDS.items()
+    }
+    assert complete_words(["inspect", "--agent"], "")[0].help == "Takes orders."
+    assert all(word.help for word in complete_words(["run"], "-"))
 
 
 HOSTILE = [
@@ -102,7 +104,9 @@ HOSTILE = [
 
 
 def test_no_source_of_words_is_left_without_a_value_that_asks_for_it() -> None:
-    asking = {name for _, command in ALL for parameter in command.params for name in completion.names_of(parameter)}
+    asking = {
+        name for _, command in ALL for parameter in command.params for name in completion.completable_names(parameter)
+    }
     assert {*completion.SOURCES, *completion.FILES} == asking
 
 
@@ -110,7 +114,7 @@ def test_what_a_shell_would_take_apart_or_run_is_never_offered(tmp_path: Path, m
     topics = {"topics": [{"name": name, "subscribers": ["a\x1b]0;b\n"]} for name in HOSTILE]}
     write_project(tmp_path, {".graphbus/topics.json": json.dumps(topics)})
     monkeypatch.chdir(tmp_path)
-    assert [word.value for word in complete(["run", "--publish"], "")] == ["/Order/Fine"]
+    assert [word.value for word in complete_words(["run", "--publish"], "")] == ["/Order/Fine"]
     assert asked(tmp_path, "run", "--publish", "").stdout == "plain\n/Order/Fine\nheard by a ]0;b\n"
 
 
@@ -135,7 +139,7 @@ def test_what_cannot_be_read_gives_no_words_and_no_noise(
         for words in (["run", "--call", ""], ["-C", "nowhere", "undo", ""], ["biuld", "x"]):
             monkeypatch.setenv("COMP_WORDS", shlex.join(["graphbus", *filter(None, words)]))
             monkeypatch.setenv("COMP_CWORD", str(len(words)))
-            assert completion.answer("zsh_complete") == 0
+            assert completion.print_completions("zsh_complete") == 0
             assert capfd.readouterr() == ("", "")
 
 

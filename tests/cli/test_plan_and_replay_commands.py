@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.cli import console, main
-from graphbus_core.cli.live import Live
+from graphbus_core.cli.live import NegotiationLines
 from graphbus_core.cli.plan import show_plan
 from graphbus_core.model.config import Budget, BuildConfig, SafetyConfig, Settings
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
@@ -25,7 +25,7 @@ def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(model: GoodModel, *, as_json: bool = False, **asked_for: object) -> None:
-    console.begin()
+    console.prepare_streams()
     request = BuildConfig(paths=("agents",), enable_agents=True, **asked_for)  # type: ignore[arg-type]
     show_plan(request, as_json=as_json, backend=model.backend())
     console.flush()
@@ -129,7 +129,7 @@ AMOUNTS = {"calls": 2, "requests": 2, "cached": 0, "tokens": 1234, "cost_usd": 0
 
 
 def test_the_status_shows_calls_tokens_and_dollars_and_an_unknown_price_is_said_once() -> None:
-    live = Live()
+    live = NegotiationLines()
     assert live.lines("/Negotiation/Spent", AMOUNTS) == []
     assert live.status == "2 calls, 1,234 tokens, $0.25"
     unpriced = {**AMOUNTS, "unpriced": 1}

@@ -123,6 +123,6 @@ def test_a_profile_is_shown_at_the_end_and_again(relay: Path, capsys: pytest.Cap
     ],
 )
 def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
-    from graphbus_core.cli.running.trace_text import duration
+    from graphbus_core.cli.running.trace_text import format_duration
 
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text

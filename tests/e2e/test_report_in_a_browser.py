@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from graphbus_core.cli.report.page import page
+from graphbus_core.cli.report.page import render_page
 from tests.fakes.told_sessions import eventful, large
 
 CHROMIUM = shutil.which("chromium")
@@ -111,7 +111,7 @@ def browser() -> Iterator[Any]:
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder: Path = tmp_path_factory.mktemp("reports")
     for name, story in (("eventful", eventful()), ("large", large())):
-        (folder / name).with_suffix(".html").write_bytes(page(story))
+        (folder / name).with_suffix(".html").write_bytes(render_page(story))
     return {name: (folder / f"{name}.html").as_uri() for name in ("eventful", "large")}
 
 

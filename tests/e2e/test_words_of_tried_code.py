@@ -10,7 +10,7 @@ import pytest
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.bus import MessageBus
 from graphbus_core.cli import main
-from graphbus_core.cli.live import TOPICS, Live
+from graphbus_core.cli.live import TOPICS, NegotiationLines
 from graphbus_core.llm.client import Prompt
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.backend import Backend
@@ -72,7 +72,7 @@ def test_what_a_proposal_raises_reaches_the_person_alone(
         return texts.agreeable(prompt)
 
     recorder = texts.Recorder(speak)
-    bus, live, shown = MessageBus(history=0), Live(), []
+    bus, live, shown = MessageBus(history=0), NegotiationLines(), []
     bus.subscribe(TOPICS, lambda event: shown.extend(live.lines(event.topic, event.payload)))
     request = BuildConfig(paths=(str(root / "agents"),), enable_agents=True)
     result = run_build_pipeline(request, bus=bus, backend=Backend(texts.clients_of(recorder)))

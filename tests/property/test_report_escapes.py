@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphbus_core.cli.report.page import page
+from graphbus_core.cli.report.page import render_page
 from graphbus_core.cli.report.story import Story
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.negotiation.transcript import Said, SessionRecord
@@ -82,7 +82,7 @@ def story(with_text: str) -> Story:
     return Story(record, edges, said, "written")
 
 
-PLAIN = Parts(page(story("x")).decode())
+PLAIN = Parts(render_page(story("x")).decode())
 
 
 @examples(12)
@@ -91,7 +91,7 @@ PLAIN = Parts(page(story("x")).decode())
 @example('"><img src=x onerror=alert(1)>')
 @example("\ud800<b>")
 def test_no_text_of_a_session_makes_an_element_or_an_attribute(text: str) -> None:
-    made = Parts(page(story(text)).decode("ascii"))
+    made = Parts(render_page(story(text)).decode("ascii"))
     assert made.elements == PLAIN.elements
     assert made.others == []
 

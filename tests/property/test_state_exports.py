@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.cli.state import parse, render
+from graphbus_core.cli.state import parse_export, render_export
 from graphbus_core.hosting.state import Snapshot, States
 
 AGENTS = st.sampled_from(["A", "B", "Ä b"])
@@ -59,11 +59,14 @@ def test_what_was_exported_comes_back_byte_for_byte_and_the_backup_takes_it_back
         fill(other, wanted)
         with closing(States(str(one))) as here, closing(States(str(other))) as there:
             was, exported = here.snapshot(), there.snapshot(wanted)
-            read = parse(render(exported), "export")
+            read = parse_export(render_export(exported), "export")
             assert (wish(read), read.version) == (wish(exported), exported.version)
             backups: list[bytes] = []
             changes = here.change(
-                wish(read), lambda seen: backups.append(render(seen)), is_merge=is_merge, after_version=read.version
+                wish(read),
+                lambda seen: backups.append(render_export(seen)),
+                is_merge=is_merge,
+                after_version=read.version,
             )
             expected = texts(was)
             for agent, keys in wish(exported).items():
@@ -74,5 +77,5 @@ def test_what_was_exported_comes_back_byte_for_byte_and_the_backup_takes_it_back
             for change in changes:
                 assert change.after is None or after.agents[change.agent][change.key].version > exported.version
             for backup in backups:
-                here.change(wish(parse(backup, "backup")), lambda _seen: None, is_merge=False)
+                here.change(wish(parse_export(backup, "backup")), lambda _seen: None, is_merge=False)
             assert texts(here.snapshot()) == texts(was)

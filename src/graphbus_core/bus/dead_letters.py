@@ -15,7 +15,7 @@ from typing import cast
 from graphbus_core import isolation
 from graphbus_core.clock import Clock
 from graphbus_core.errors import GraphBusError
-from graphbus_core.errors.legible import legible, on_one_line
+from graphbus_core.errors.legible import escape_to_one_line, escape_unprintable
 from graphbus_core.isolation import attempt as try_to
 from graphbus_core.log import Log
 from graphbus_core.model.deliveries import DeadLetter, Reason
@@ -250,7 +250,7 @@ def tell(error: BaseException) -> str:
         refusal = cast("GraphBusError", error)
         return f"{refusal.sentence} [{refusal.code}]"
     said, is_mute = try_to(lambda: str(error))
-    words = "(it cannot be told)" if is_mute or said is None else on_one_line(" ".join(said.split()))
+    words = "(it cannot be told)" if is_mute or said is None else escape_to_one_line(" ".join(said.split()))
     name, _ = try_to(lambda: type(error).__name__)
     line = f"{name or 'an exception'}: {words}".removesuffix(": ")
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
@@ -284,7 +284,7 @@ def _as_text(raised: Raised) -> tuple[str, bool]:
     from traceback import format_exception
 
     original = "".join(format_exception(*raised))
-    text = legible(original)
+    text = escape_unprintable(original)
     is_original = text == original
     if len(text) <= _LONGEST_TEXT:
         return text, is_original

@@ -27,7 +27,7 @@ COMPLETION_VARIABLE = "_GRAPHBUS_COMPLETE"
 CONFIG_VARIABLE = "GRAPHBUS_CONFIG"  # as in `settings`, which `--help` does not import
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is defined, and its line in `graphbus --help`."""
 
     target: str
@@ -35,37 +35,49 @@ class Entry(NamedTuple):
     section: str
 
 
-COMMANDS: dict[str, Entry] = {
-    "init": Entry("graphbus_core.cli.init:init", "Make a new project to start from.", "Begin"),
-    "generate": Entry("graphbus_core.cli.generate:generate", "Add an agent and its test to a project.", "Begin"),
-    "doctor": Entry("graphbus_core.cli.doctor:doctor", "Tell which models are usable, and what is missing.", "Begin"),
-    "completion": Entry("graphbus_core.cli.completion:completion", "Print the script that completes words.", "Begin"),
-    "check": Entry("graphbus_core.cli.check:check", "Find what does not fit together, and mend what is safe.", "Build"),
-    "gate": Entry("graphbus_core.cli.gate:gate", "Judge a change that another tool or a person made.", "Build"),
-    "build": Entry("graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"),
-    "negotiate": Entry("graphbus_core.cli.build:negotiate", "Let the agents improve the code.", "Build"),
-    "undo": Entry("graphbus_core.cli.decisions:undo", "Take back what a negotiation changed.", "Build"),
-    "migrate": Entry("graphbus_core.cli.artifacts:migrate", "Bring artifacts to the format of today.", "Build"),
-    "inspect": Entry("graphbus_core.cli.artifacts:inspect", "Show agents, topics and the graph.", "Look"),
-    "powers": Entry("graphbus_core.cli.powers:powers", "Show which powers are declared, and which are used.", "Look"),
-    "inspect-negotiation": Entry(
+COMMANDS: dict[str, CommandEntry] = {
+    "init": CommandEntry("graphbus_core.cli.init:init", "Make a new project to start from.", "Begin"),
+    "generate": CommandEntry("graphbus_core.cli.generate:generate", "Add an agent and its test to a project.", "Begin"),
+    "doctor": CommandEntry(
+        "graphbus_core.cli.doctor:doctor", "Tell which models are usable, and what is missing.", "Begin"
+    ),
+    "completion": CommandEntry(
+        "graphbus_core.cli.completion:completion", "Print the script that completes words.", "Begin"
+    ),
+    "check": CommandEntry(
+        "graphbus_core.cli.check:check", "Find what does not fit together, and mend what is safe.", "Build"
+    ),
+    "gate": CommandEntry("graphbus_core.cli.gate:gate", "Judge a change that another tool or a person made.", "Build"),
+    "build": CommandEntry(
+        "graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"
+    ),
+    "negotiate": CommandEntry("graphbus_core.cli.build:negotiate", "Let the agents improve the code.", "Build"),
+    "undo": CommandEntry("graphbus_core.cli.decisions:undo", "Take back what a negotiation changed.", "Build"),
+    "migrate": CommandEntry("graphbus_core.cli.artifacts:migrate", "Bring artifacts to the format of today.", "Build"),
+    "inspect": CommandEntry("graphbus_core.cli.artifacts:inspect", "Show agents, topics and the graph.", "Look"),
+    "powers": CommandEntry(
+        "graphbus_core.cli.powers:powers", "Show which powers are declared, and which are used.", "Look"
+    ),
+    "inspect-negotiation": CommandEntry(
         "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
     ),
-    "why": Entry("graphbus_core.cli.decisions:why", "Tell which decision wrote a line.", "Look"),
-    "report": Entry("graphbus_core.cli.report:report", "Write a session as one HTML page.", "Look"),
-    "replay": Entry("graphbus_core.cli.decisions:replay", "Run a session again on its record, and compare.", "Look"),
-    "validate": Entry("graphbus_core.cli.artifacts:validate", "Verify artifacts and source files.", "Look"),
-    "diff": Entry("graphbus_core.cli.diff:diff", "Tell what changed between two artifact folders.", "Look"),
-    "dev": Entry("graphbus_core.cli.dev:dev", "Run the agents, and restart them on each save.", "Run"),
-    "run": Entry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
-    "dlq": Entry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),
-    "state": Entry("graphbus_core.cli.state:state", "Look at states, export, import and empty them.", "Run"),
-    "trace": Entry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
-    "profile": Entry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
-    "docker": Entry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
-    "k8s": Entry("graphbus_core.cli.k8s:k8s", "Write manifests for Kubernetes, and apply them.", "Ship"),
-    "ci": Entry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
-    "contract": Entry(
+    "why": CommandEntry("graphbus_core.cli.decisions:why", "Tell which decision wrote a line.", "Look"),
+    "report": CommandEntry("graphbus_core.cli.report:report", "Write a session as one HTML page.", "Look"),
+    "replay": CommandEntry(
+        "graphbus_core.cli.decisions:replay", "Run a session again on its record, and compare.", "Look"
+    ),
+    "validate": CommandEntry("graphbus_core.cli.artifacts:validate", "Verify artifacts and source files.", "Look"),
+    "diff": CommandEntry("graphbus_core.cli.diff:diff", "Tell what changed between two artifact folders.", "Look"),
+    "dev": CommandEntry("graphbus_core.cli.dev:dev", "Run the agents, and restart them on each save.", "Run"),
+    "run": CommandEntry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
+    "dlq": CommandEntry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),
+    "state": CommandEntry("graphbus_core.cli.state:state", "Look at states, export, import and empty them.", "Run"),
+    "trace": CommandEntry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
+    "profile": CommandEntry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
+    "docker": CommandEntry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
+    "k8s": CommandEntry("graphbus_core.cli.k8s:k8s", "Write manifests for Kubernetes, and apply them.", "Ship"),
+    "ci": CommandEntry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
+    "contract": CommandEntry(
         "graphbus_core.cli.contract:contract", "Validate, compare and export what agents promise.", "Ship"
     ),
 }
@@ -172,20 +184,20 @@ def graphbus() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit status: see the end of `graphbus --help`, and docs/command-line.md."""
     if COMPLETION_VARIABLE in os.environ:
-        from graphbus_core.cli.completion import answer
+        from graphbus_core.cli.completion import print_completions
 
-        return answer(os.environ[COMPLETION_VARIABLE])
+        return print_completions(os.environ[COMPLETION_VARIABLE])
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        console.begin()
+        console.prepare_streams()
         status = _invoke(arguments)
         console.flush()
     except errors.GraphBusError as error:
-        from graphbus_core.cli.suggestions import as_meant
+        from graphbus_core.cli.suggestions import with_better_cause
 
-        status = _report(as_meant(error), as_json=_wants_json(arguments))
+        status = _report(with_better_cause(error), as_json=_wants_json(arguments))
     except (KeyboardInterrupt, click.Abort):
-        console.say("\nInterrupted.")
+        console.print_note("\nInterrupted.")
         status = _end(INTERRUPTED, "Interrupted.", as_json=_wants_json(arguments))
     except SystemExit:  # raised by code of agents, which chooses the exit status
         _end(0, "Code of an agent has ended the process.", as_json=_wants_json(arguments))
@@ -195,10 +207,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.abandon_stdout()
         status = BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the last resort: an output that takes nothing more, or a bug of ours
-        lost = console.lost_output(error)
+        lost = console.output_failure(error)
         if lost:
             return _report(lost, as_json=False)
-        console.bug()
+        console.print_bug_report()
         status = _end(OUR_BUG, f"This is a bug of GraphBus: {type(error).__name__}.", as_json=_wants_json(arguments))
     return status
 
@@ -219,7 +231,7 @@ def _invoke(arguments: list[str]) -> int:
     except click.exceptions.Exit as leaving:
         status = leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as nothing:
-        console.say(nothing.format_message())
+        console.print_note(nothing.format_message())
         status = nothing.exit_code
     except click.ClickException as refusal:
         from graphbus_core.cli.suggestions import as_usage_error
@@ -239,7 +251,7 @@ def _report(error: errors.GraphBusError, *, as_json: bool) -> int:
     """Show a refusal, or every one of several, and give the exit status of its family."""
     found = error.errors if isinstance(error, errors.SeveralErrors) else (error,)
     for each in found:
-        console.error(each)
+        console.print_error(each)
     if as_json and not console.has_emitted_json():
-        console.emit_json({"errors": [console.describe(each) for each in found]})
+        console.emit_json({"errors": [console.error_as_json(each) for each in found]})
     return error.status

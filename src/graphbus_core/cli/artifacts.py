@@ -10,7 +10,7 @@ import click
 
 from graphbus_core import store
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.errors import ArtifactError, Place, did_you_mean, raise_all
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Subscription
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -37,15 +37,15 @@ def validate(*, artifacts: str, as_json: bool) -> int:
     folder = Path(artifacts)
     problems = store.find_problems(folder)
     if as_json:
-        described = [console.describe(problem) for problem in problems]
+        described = [console.error_as_json(problem) for problem in problems]
         console.emit_json({"artifacts": artifacts, "is_valid": not problems, "problems": described})
         return problems[0].exit_status if problems else 0
     raise_all(problems)
     manifest = store.load_manifest(folder)
-    sources = counted(len(manifest.sources), "source file")
+    sources = pluralize(len(manifest.sources), "source file")
     as_they_are = "as it is" if len(manifest.sources) == 1 else "as they are"
     whole = f"{len(manifest.artifacts)} artifacts are whole and describe {sources} {as_they_are}."
-    console.out(f"{paint('✓', 'good')} {plain(artifacts)}: {whole}")
+    console.print_line(f"{style('✓', 'good')} {sanitize(artifacts)}: {whole}")
     return 0
 
 
@@ -84,25 +84,25 @@ def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> N
         "imports": done.learned.imports,
         "third_party": done.learned.third_party,
     }
-    console.result(document, _migrated(str(folder), done, is_dry=is_dry, is_diff=is_diff), as_json=as_json)
+    console.print_result(document, _migrated(str(folder), done, is_dry=is_dry, is_diff=is_diff), as_json=as_json)
 
 
 def _migrated(artifacts: str, done: migration.Migrated, *, is_dry: bool, is_diff: bool) -> Iterator[str]:
     from difflib import unified_diff
 
     if done.before == done.after:
-        yield f"{paint('✓', 'good')} {plain(artifacts)} has format {done.after} already: nothing to do."
+        yield f"{style('✓', 'good')} {sanitize(artifacts)} has format {done.after} already: nothing to do."
         return
     for name, sides in done.changed.items() if is_diff else ():
         before, after = (side.decode().splitlines() for side in sides)
         changes = unified_diff(before, after, f"a/{artifacts}/{name}", f"b/{artifacts}/{name}", lineterm="")
         yield from console.diff_lines("\n".join(changes))
-    verb = "Would bring" if is_dry else f"{paint('✓', 'good')} Brought"
-    yield f"{verb} {plain(artifacts)} from format {done.before} to {done.after}: {', '.join(done.changed)}"
+    verb = "Would bring" if is_dry else f"{style('✓', 'good')} Brought"
+    yield f"{verb} {sanitize(artifacts)} from format {done.before} to {done.after}: {', '.join(done.changed)}"
     files, packages = len(done.learned.imports), done.learned.third_party
     if packages or files:
-        others = ", ".join(map(plain, packages)) or "no package of others"
-        yield f"  the agents import {counted(files, 'file')} of the project, and {others}"
+        others = ", ".join(map(sanitize, packages)) or "no package of others"
+        yield f"  the agents import {pluralize(files, 'file')} of the project, and {others}"
 
 
 @click.command("inspect", short_help="Show agents, topics and the graph.")
@@ -129,9 +129,9 @@ def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
     if as_json:
         console.emit_json(_document(found, chosen))
     elif form == "mermaid":
-        console.out("\n".join(_mermaid(found, chosen)))
+        console.print_line("\n".join(_mermaid(found, chosen)))
     elif agent:
-        console.tree(_title(chosen[0]), _branches(chosen[0], has_detail=True))
+        console.print_tree(_title(chosen[0]), _branches(chosen[0], has_detail=True))
     else:
         _show(found)
 
@@ -167,32 +167,32 @@ def _show(artifacts: BuildArtifacts) -> None:
     agents = artifacts.agents.agents
     heard = sum(len(agent.subscriptions) for agent in agents)
     counts = {"agent": len(agents), "topic": len(artifacts.topics.topics), "subscription": heard}
-    console.out(", ".join(counted(number, noun) for noun, number in counts.items()))
-    console.out()
-    console.tree(paint("Agents", "strong"), {_title(agent): _branches(agent) for agent in agents})
-    console.out()
+    console.print_line(", ".join(pluralize(number, noun) for noun, number in counts.items()))
+    console.print_line()
+    console.print_tree(style("Agents", "strong"), {_title(agent): _branches(agent) for agent in agents})
+    console.print_line()
     if artifacts.topics.topics:
-        console.table(["Topic", "from", "to", "payload"], _topic_rows(artifacts))
+        console.print_table(["Topic", "from", "to", "payload"], _topic_rows(artifacts))
     for cycle in artifacts.graph.topic_cycles:
-        console.out(paint(f"Events go round between {', '.join(cycle)}.", "warn"))
+        console.print_line(style(f"Events go round between {', '.join(cycle)}.", "warn"))
 
 
 def _title(agent: AgentDefinition) -> str:
-    role = paint("  (arbiter)", "accent") if agent.is_arbiter else ""
-    return f"{paint(agent.name, 'name')}{role}  {paint(plain(f'{agent.path}:{agent.span.line}'), 'dim')}"
+    role = style("  (arbiter)", "accent") if agent.is_arbiter else ""
+    return f"{style(agent.name, 'name')}{role}  {style(sanitize(f'{agent.path}:{agent.span.line}'), 'dim')}"
 
 
 def _branches(agent: AgentDefinition, *, has_detail: bool = False) -> dict[str, Any]:
     """The contract of an agent: what it needs, offers, hears and says; with detail also the fields."""
     listed = [
-        *(f"needs {plain(dependency.name)}" for dependency in agent.dependencies),
-        *(f"offers {plain(_method(method, has_detail))}" for method in agent.methods if method.has_schema),
-        *(f"hears {plain(_heard(subscription, has_detail))}" for subscription in agent.subscriptions),
+        *(f"needs {sanitize(dependency.name)}" for dependency in agent.dependencies),
+        *(f"offers {sanitize(_method(method, has_detail))}" for method in agent.methods if method.has_schema),
+        *(f"hears {sanitize(_heard(subscription, has_detail))}" for subscription in agent.subscriptions),
         *dict.fromkeys(
-            f"{'asks' if publication.is_request else 'says'} {plain(_said(publication, has_detail))}"
+            f"{'asks' if publication.is_request else 'says'} {sanitize(_said(publication, has_detail))}"
             for publication in agent.publications
         ),
-        *dict.fromkeys(f"calls {plain(call.agent or '?')}.{plain(call.method or '?')}" for call in agent.calls),
+        *dict.fromkeys(f"calls {sanitize(call.agent or '?')}.{sanitize(call.method or '?')}" for call in agent.calls),
     ]
     return {line: {} for line in listed}
 
@@ -220,9 +220,9 @@ def _said(publication: Publication, has_detail: bool) -> str:
 
 def _topic_rows(artifacts: BuildArtifacts) -> Iterator[list[str]]:
     for topic in artifacts.topics.topics:
-        outside = paint("(outside)", "dim") if topic.is_external else paint("nobody", "warn")
-        shown = [plain(", ".join(names)) if names else outside for names in (topic.publishers, topic.subscribers)]
-        yield [paint(plain(topic.name), "name"), *shown, plain(str(topic.schema)) if topic.schema else ""]
+        outside = style("(outside)", "dim") if topic.is_external else style("nobody", "warn")
+        shown = [sanitize(", ".join(names)) if names else outside for names in (topic.publishers, topic.subscribers)]
+        yield [style(sanitize(topic.name), "name"), *shown, sanitize(str(topic.schema)) if topic.schema else ""]
 
 
 # --- as mermaid ---------------------------------------------------------------------------

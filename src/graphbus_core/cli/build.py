@@ -12,7 +12,7 @@ import click
 
 from graphbus_core.build import BuildResult, run_build_pipeline
 from graphbus_core.cli import console
-from graphbus_core.cli.console import Role, counted, paint, plain
+from graphbus_core.cli.console import Role, pluralize, sanitize, style
 from graphbus_core.errors import UsageError, raise_all
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding, Severity
@@ -119,23 +119,23 @@ def _perform(paths: tuple[str, ...], wished: dict[str, Any], what: str, *, as_js
         return
     started = time.monotonic()
     if request.enable_agents:
-        result = _run_with_agents(request, console.say if as_json else console.out)
+        result = _run_with_agents(request, console.print_note if as_json else console.print_line)
     else:
         result = run_build_pipeline(request, on_recovered=_tell)
     if as_json:
         console.emit_json(_document(result))
     elif result.is_unchanged or not request.enable_agents:
-        console.out_all(_built(result, paths, time.monotonic() - started))
+        console.print_lines(_built(result, paths, time.monotonic() - started))
     elif not result.was_dry_run:
-        console.out_all(_improved(result, paths, what))
+        console.print_lines(_improved(result, paths, what))
     if result.was_dry_run and not as_json:
-        console.out_all(_dry(result))
+        console.print_lines(_dry(result))
 
 
 def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> BuildResult:
     """Negotiate, and write each decision as it is made."""
     from graphbus_core.bus import MessageBus
-    from graphbus_core.cli.live import TOPICS, Live
+    from graphbus_core.cli.live import TOPICS, NegotiationLines
     from graphbus_core.model.messages import Event
 
     backend = None
@@ -144,14 +144,14 @@ def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> Buil
         from graphbus_core.negotiation.backend import Backend
 
         backend = Backend(reviewer=console_reviewer(write))
-    live = Live()
+    live = NegotiationLines()
     bus = MessageBus(history=0)
 
     def listen(event: Event) -> None:
         try:
             for line in live.lines(event.topic, event.payload):
                 write(line)
-            console.status(live.status)
+            console.show_status(live.status)
         except OSError:  # stdout takes nothing more; what was asked for is still done
             bus.unsubscribe(subscription)
 
@@ -159,15 +159,15 @@ def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> Buil
     try:
         return run_build_pipeline(request, bus=bus, on_recovered=_tell, backend=backend)
     except KeyboardInterrupt:
-        console.status("")
-        console.say(_interrupted(request, live.session))
+        console.show_status("")
+        console.print_note(_interrupted(request, live.session))
         raise
     finally:
-        console.status("")
+        console.show_status("")
 
 
 def _tell(what: str) -> None:
-    console.say(plain(what))
+    console.print_note(sanitize(what))
 
 
 def _interrupted(request: BuildConfig, session: str) -> str:
@@ -182,7 +182,7 @@ def _interrupted(request: BuildConfig, session: str) -> str:
     if session not in list_sessions(config.artifacts_dir):
         return "No source file was changed. `--resume` goes on with what was said so far, if anything was."
     commits = load_session(config.artifacts_dir, session).negotiations.completed
-    kept = f"Session {plain(session)} is kept, with {counted(len(commits), 'accepted proposal')}"
+    kept = f"Session {sanitize(session)} is kept, with {pluralize(len(commits), 'accepted proposal')}"
     if fate_of(config, session):
         return f"{kept}; its changes were written: `graphbus undo` takes them back, `graphbus build` builds with them."
     return f"{kept}; no source file was changed. `--resume` goes on with it, `graphbus inspect-negotiation` shows it."
@@ -191,7 +191,7 @@ def _interrupted(request: BuildConfig, session: str) -> str:
 # --- the outcome as lines to read --------------------------------------------------------------
 
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
-_TICK = paint("✓", "good")
+_TICK = style("✓", "good")
 _SHOWN_ORDER = 12
 """So many names of the order are read by a person."""
 
@@ -199,15 +199,15 @@ _SHOWN_ORDER = 12
 def _built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator[str]:
     """Sum up a build without agents."""
     agents, topics, heard = result.tally.agents, result.tally.topics, result.tally.subscriptions
-    counts = f"{counted(agents, 'agent')}, {counted(topics, 'topic')}, {counted(heard, 'subscription')}"
+    counts = f"{pluralize(agents, 'agent')}, {pluralize(topics, 'topic')}, {pluralize(heard, 'subscription')}"
     if result.locked:
-        yield f"{_TICK} The lock covers {counted(result.locked, 'agent')}: each has settled on its present inputs"
+        yield f"{_TICK} The lock covers {pluralize(result.locked, 'agent')}: each has settled on its present inputs"
     if result.is_unchanged:
         yield f"{_TICK} Nothing has changed since the last build: {counts} ({_elapsed(seconds)})"
     else:
         yield f"{_TICK} {'Read' if result.was_dry_run else 'Built'} {counts} in {_elapsed(seconds)}"
         order = result.artifacts.graph.activation_order
-        shown = [paint(plain(name), "name") for name in order[:_SHOWN_ORDER]]
+        shown = [style(sanitize(name), "name") for name in order[:_SHOWN_ORDER]]
         shown += [f"{len(order) - _SHOWN_ORDER} more"] if len(order) > _SHOWN_ORDER else []
         yield f"  order: {' → '.join(shown)}"
     yield from _left_over(result.findings, paths)
@@ -219,22 +219,22 @@ def _improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[
     """Sum up what agents did; `what` is `"Build"` or `"Negotiation"`."""
     changed = {change.path: change.proposals for change in result.applied}
     for path, proposals in changed.items():
-        accepted = paint(f"({', '.join(proposals)})", "dim")
-        yield f"  {_TICK} Modified: {plain(path)} {accepted}"
+        accepted = style(f"({', '.join(proposals)})", "dim")
+        yield f"  {_TICK} Modified: {sanitize(path)} {accepted}"
     completed = result.negotiations.completed if result.negotiations else ()
     titles = {commit.proposal_id: commit.title for commit in completed}
     for proposal, commit in _git_commits(result).items():
-        yield f"  {_TICK} Committed: {commit[:10]} {plain(titles.get(proposal, ''))} {paint(f'({proposal})', 'dim')}"
+        yield f"  {_TICK} Committed: {commit[:10]} {sanitize(titles.get(proposal, ''))} {style(f'({proposal})', 'dim')}"
     yield ""
-    yield f"{_TICK} {what} complete — {counted(len(changed), 'file')} improved by agents"
+    yield f"{_TICK} {what} complete — {pluralize(len(changed), 'file')} improved by agents"
     yield from _spent(result)
     yield from _written(result)
     yield from _left_over(result.findings, paths)
     if changed and not result.config.emit_artifacts:
         yield f"  {' '.join(['graphbus build', *paths])} renews the artifacts"
     if changed:
-        yield paint("  Who agreed to what: graphbus inspect-negotiation; as a page: graphbus report", "dim")
-        yield paint("  Take it back: graphbus undo", "dim")
+        yield style("  Who agreed to what: graphbus inspect-negotiation; as a page: graphbus report", "dim")
+        yield style("  Take it back: graphbus undo", "dim")
 
 
 def _dry(result: BuildResult) -> Iterator[str]:
@@ -245,7 +245,7 @@ def _dry(result: BuildResult) -> Iterator[str]:
             yield from console.diff_lines(result.diffs[path])
         yield ""
     yield from _spent(result)
-    yield f"Dry run: nothing was written. {counted(len(result.diffs), 'file')} would change."
+    yield f"Dry run: nothing was written. {pluralize(len(result.diffs), 'file')} would change."
 
 
 def _git_commits(result: BuildResult) -> Mapping[str, str]:
@@ -268,7 +268,7 @@ def _spent(result: BuildResult) -> Iterator[str]:
 
         cached = f", {cost.cached} from the cache" if cost.cached else ""
         told = spent_so_far({**msgspec.structs.asdict(cost), "tokens": cost.usage.total_tokens})
-        yield f"  Asked: {told} in {counted(cost.requests, 'request')}{cached}"
+        yield f"  Asked: {told} in {pluralize(cost.requests, 'request')}{cached}"
 
 
 def _written(result: BuildResult) -> Iterator[str]:
@@ -285,9 +285,9 @@ def _left_over(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[st
     """Count the findings and point to where they are explained."""
     if findings:
         counts = Counter(finding.severity for finding in findings)
-        listed = ", ".join(counted(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
+        listed = ", ".join(pluralize(counts[severity], noun) for severity, noun in _NOUNS.items() if counts[severity])
         role: Role = "warn" if counts["error"] + counts["warning"] else "dim"
-        yield f"  {paint(f'{listed}:', role)} {' '.join(['graphbus check', *paths])}"
+        yield f"  {style(f'{listed}:', role)} {' '.join(['graphbus check', *paths])}"
 
 
 def _document(result: BuildResult) -> dict[str, object]:

@@ -24,7 +24,7 @@ from graphbus_core.model.proposals import CodeChange
 _FAILED = BuildError.exit_status
 
 
-class Wanted(NamedTuple):
+class CheckOptions(NamedTuple):
     """What the command line asks for; the names are those of the options."""
 
     form: str = "text"
@@ -69,21 +69,21 @@ def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str,
       graphbus check agents/ --select GB0 --ignore GB002 --strict
       graphbus check agents/ --format sarif > graphbus.sarif
     """
-    form = console.form_of(wished)
-    return _check(paths, Wanted(form, _codes(select), _codes(ignore), **wished))
+    form = console.chosen_format(wished)
+    return _check(paths, CheckOptions(form, _codes(select), _codes(ignore), **wished))
 
 
 def _codes(given: Iterable[str]) -> tuple[str, ...]:
     return tuple(code.strip() for item in given for code in item.split(",") if code.strip())
 
 
-def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
+def _check(paths: tuple[str, ...], wanted: CheckOptions) -> int:
     rules.selected_codes(wanted.select, wanted.ignore)  # refuses what is no code before anything is read
     if wanted.diff and wanted.form in ("sarif", "github"):
         raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
     config = settings.resolve_build(BuildConfig(paths=tuple(map(_to_read, paths))))
     for told in end_interrupted(config, writes_sources=wanted.fix):
-        console.say(console.plain(told))
+        console.print_note(console.sanitize(told))
     project = Project.read(config)
     only = _only(paths, Path(config.root))
     if only is None and not project.definitions and not project.errors:
@@ -95,23 +95,25 @@ def _check(paths: tuple[str, ...], wanted: Wanted) -> int:
             each.span.path for each in rules.check(project, select=("GB320",))
         }
         for path in only.keys() - read:
-            console.say(f"{console.plain(path)}: not read, for it is a test or excluded.")
+            console.print_note(f"{console.sanitize(path)}: not read, for it is a test or excluded.")
         only = {path: None for path in only if path in read}
         if not only:
             return 0
-    mended = mend(project, wanted, only) if wanted.fix or wanted.diff else _Mended(project)
+    mended = apply_safe_fixes(project, wanted, only) if wanted.fix or wanted.diff else _Mended(project)
     if wanted.diff:
         return _show_diff(mended, wanted)
-    write(mended)
+    write_fixes(mended)
     report = _report(mended, wanted, only)
     _show(report, wanted)
     unknown = report.edges.count("unknown")
     if wanted.strict and unknown:
-        console.say(f"--strict wants every edge proven: `graphbus contract --unknown` says why {unknown} cannot be.")
+        console.print_note(
+            f"--strict wants every edge proven: `graphbus contract --unknown` says why {unknown} cannot be."
+        )
     return _FAILED if _fails(report, wanted) and not wanted.exit_zero else 0
 
 
-def _fails(report: formats.Report, wanted: Wanted) -> bool:
+def _fails(report: formats.CheckReport, wanted: CheckOptions) -> bool:
     if report.count("error") or report.count("warning"):
         return True
     return wanted.strict and bool(report.count("info") or report.edges.count("unknown"))
@@ -119,13 +121,13 @@ def _fails(report: formats.Report, wanted: Wanted) -> bool:
 
 def check_strictly(paths: tuple[str, ...]) -> int:
     """Give the exit status of `graphbus check --strict` for these paths; what it finds is said on stderr if it fails."""
-    wanted = Wanted(strict=True)
+    wanted = CheckOptions(strict=True)
     project = Project.read(settings.resolve_build(BuildConfig(paths=paths)))
     report = _report(_Mended(project), wanted, None)
     if not _fails(report, wanted):
         return 0
     for line in formats.as_text(report):
-        console.say(line)
+        console.print_note(line)
     return _FAILED
 
 
@@ -150,14 +152,14 @@ def _only(paths: tuple[str, ...], root: Path) -> dict[str, None] | None:
     return dict.fromkeys(Path(path).resolve().relative_to(root.resolve()).as_posix() for path in paths)
 
 
-def _report(mended: _Mended, wanted: Wanted, only: Collection[str] | None) -> formats.Report:
+def _report(mended: _Mended, wanted: CheckOptions, only: Collection[str] | None) -> formats.CheckReport:
     project = mended.project
     wiring = Wiring(project)
     found = rules.check(project, select=wanted.select, ignore=wanted.ignore, wiring=wiring)
     is_partial = bool(wanted.select or wanted.ignore)
     every = rules.check(project, has_text=False, wiring=wiring) if is_partial else found
     errors = _uncovered(project)
-    return formats.Report(
+    return formats.CheckReport(
         edges=validate_contracts(wiring, every).within(only),
         unread=tuple(each for each in wiring.computed_topics if only is None or each.path in only),
         findings=tuple(each for each in found if only is None or each.span.path in only),
@@ -180,7 +182,7 @@ def _uncovered(project: Project) -> list[GraphBusError]:
 # --- what is shown --------------------------------------------------------------------------
 
 
-def _show(report: formats.Report, wanted: Wanted) -> None:
+def _show(report: formats.CheckReport, wanted: CheckOptions) -> None:
     if wanted.form == "json":
         console.emit_json(formats.as_json(report))
     elif wanted.form == "sarif":
@@ -189,30 +191,32 @@ def _show(report: formats.Report, wanted: Wanted) -> None:
         console.emit_json(formats.as_sarif("GraphBus", report.root, remarks, report.errors, about))
     elif wanted.form == "github":
         remarks = [*map(formats.remark_of, report.errors), *formats.remarks_of(report)]
-        console.out_all(formats.as_github(report.root, remarks))
+        console.print_lines(formats.as_github(report.root, remarks))
     else:
         for finding, fix in report.fixed:
-            path = console.plain(report.shown(finding.span.path))
-            console.out(f"{console.paint('✓', 'good')} {path}: {finding.code} {console.plain(fix.title)}")
+            path = console.sanitize(report.shown(finding.span.path))
+            console.print_line(f"{console.style('✓', 'good')} {path}: {finding.code} {console.sanitize(fix.title)}")
         for error in report.errors:
-            console.error(error)
-        console.out_all(formats.as_text(report))
+            console.print_error(error)
+        console.print_lines(formats.as_text(report))
 
 
-def _show_diff(mended: _Mended, wanted: Wanted) -> int:
+def _show_diff(mended: _Mended, wanted: CheckOptions) -> int:
     """What `--fix` would do, as a diff on stdout; fails when there is something to do, like `ruff --diff`."""
     from graphbus_core.editing.edits import unified_diff
 
     errors = _uncovered(mended.project)
     diffs = {path: unified_diff(path, before, after) for path, (before, after) in mended.files.items()}
     if wanted.form == "json":
-        console.emit_json({"diffs": diffs, "errors": [console.describe(error) for error in errors]})
+        console.emit_json({"diffs": diffs, "errors": [console.error_as_json(error) for error in errors]})
     else:
         for diff in diffs.values():
-            console.diff(diff)
+            console.print_diff(diff)
         for error in errors:
-            console.error(error)
-        console.say(f"{len(mended.fixed)} to mend in {console.counted(len(diffs), 'file')}; nothing was written.")
+            console.print_error(error)
+        console.print_note(
+            f"{len(mended.fixed)} to mend in {console.pluralize(len(diffs), 'file')}; nothing was written."
+        )
     return _FAILED if (diffs or errors) and not wanted.exit_zero else 0
 
 
@@ -235,7 +239,7 @@ class _Mended(NamedTuple):
     files: Mapping[str, tuple[bytes, bytes]] = MappingProxyType({})
 
 
-def mend(project: Project, wanted: Wanted, only: Collection[str] | None = None) -> _Mended:
+def apply_safe_fixes(project: Project, wanted: CheckOptions, only: Collection[str] | None = None) -> _Mended:
     """Apply every safe fix to the project in memory; nothing is written.
 
     Args:
@@ -284,7 +288,7 @@ def _is_touched(change: CodeChange, touched: Collection[tuple[str, str]]) -> boo
     return any(name.startswith(target) or target.startswith(name) for name in names)
 
 
-def write(mended: _Mended) -> None:
+def write_fixes(mended: _Mended) -> None:
     """Write the changed files, each one whole or not at all.
 
     Raises:

@@ -16,7 +16,7 @@ import click
 import graphbus_core
 from graphbus_core import store
 from graphbus_core.cli import console, shipping, wheel
-from graphbus_core.cli.shipping import ask, text_of
+from graphbus_core.cli.shipping import run_captured, text_of
 from graphbus_core.deploy.image import entries
 from graphbus_core.deploy.names import as_label, check_label, choose_python, refusal
 from graphbus_core.deploy.pipelines import (
@@ -84,7 +84,7 @@ _SHOWN = (
     "--name", default="", metavar="NAME", help="What tells it from other projects of its repository (its folder)."
 )
 @click.option("--output", "-o", default="", metavar="DIR", help="Where to write (the top of the repository).")
-@shipping.options
+@shipping.writing_options
 def ci(*, forge: Forge, output: str, **given: Any) -> None:
     """Write the pipeline of a forge: what it does with each pull request, and with each commit on main.
 
@@ -103,7 +103,7 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
       graphbus ci github --no-deploy --install "pip install --no-deps -e ."
       graphbus ci github --check
     """
-    wish = shipping.Wish(**{name: given.pop(name) for name in shipping.Wish._fields})
+    wish = shipping.WriteOptions(**{name: given.pop(name) for name in shipping.WriteOptions._fields})
     alone = next((name for name in ("schedule", "model", "max_usd") if given[name] is not None), None)
     if alone and not given["has_negotiation"]:
         raise UsageError("GBE131", option=f"--{alone.replace('_', '-')}", needed="--negotiate")
@@ -118,17 +118,17 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
     else:
         files = generate_gitlab(plan, is_included=bool(plan.folder) or _has_own_pipeline(top))
     files = {**files, **({plan.wheel: own_wheel()} if plan.wheel else {})}
-    states = shipping.write(Path(output or os.path.relpath(top)), files, wish)
+    states = shipping.write_files(Path(output or os.path.relpath(top)), files, wish)
     if wish.as_json:
         facts = {"forge": forge, "command": plan.command, "python": plan.python, "branch": plan.branch}
         console.emit_json({**facts, "paths": plan.paths, "requirements": plan.requirements, "files": states})
     elif not wish.is_check:
         if repository is None:
-            console.say("There is no git repository here: a forge reads these files from the top of one.")
+            console.print_note("There is no git repository here: a forge reads these files from the top of one.")
         for line in _notes(forge, plan, is_included=plan.included in files):
-            console.say(console.plain(line))
+            console.print_note(console.sanitize(line))
         if plan.wheel and _git(top, "check-ignore", plan.wheel):
-            console.say(
+            console.print_note(
                 f"An ignore file of the project keeps the wheel out: take it in with `git add --force {plan.wheel}`."
             )
 
@@ -147,7 +147,7 @@ def _plan(forge: Forge, given: Mapping[str, Any], root: Path, top: Path) -> Pipe
     plan = PipelinePlan(
         paths=_place_agents(given["paths"], root),
         requirements=needs.files,
-        wheel=f".{forge}/graphbus/{wheel.name_of('graphbus')}" if needs.lacks_graphbus else "",
+        wheel=f".{forge}/graphbus/{wheel.wheel_name('graphbus')}" if needs.lacks_graphbus else "",
         has_hashes=needs.has_hashes,
         has_git=needs.has_git,
         installs=tuple(check_plain(line, "command") for line in given["installs"]),
@@ -260,7 +260,7 @@ def _dependencies(root: Path) -> Iterator[str]:
 
 
 def _no_graphbus(path: str) -> DeployError:
-    return DeployError("GBE736", path=path, wheel=f"wheels/{wheel.name_of('graphbus')}", file=shlex.quote(path))
+    return DeployError("GBE736", path=path, wheel=f"wheels/{wheel.wheel_name('graphbus')}", file=shlex.quote(path))
 
 
 def own_wheel() -> bytes:
@@ -279,7 +279,7 @@ def own_wheel() -> bytes:
     about = {name: installed.read_text(name) or "" for name in ("METADATA", "entry_points.txt")}
     paths = [path.relative_to(top.parent) for path in top.rglob("*") if path.is_file()]
     kept = [path for path in paths if not any(part.startswith((".", "__pycache__")) for part in path.parts[:-1])]
-    return wheel.pack("graphbus", {path.as_posix(): (top.parent / path).read_bytes() for path in kept}, about)
+    return wheel.pack_wheel("graphbus", {path.as_posix(): (top.parent / path).read_bytes() for path in kept}, about)
 
 
 def _main_branch(top: Path) -> str:
@@ -295,7 +295,7 @@ def _main_branch(top: Path) -> str:
 
 def _git(top: Path, *arguments: str) -> str:
     """The output of git; empty if it fails or is not there."""
-    return ask(["git", *arguments], top).text.strip()
+    return run_captured(["git", *arguments], top).text.strip()
 
 
 def _name(wanted: str, folder: str) -> str:

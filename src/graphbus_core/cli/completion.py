@@ -58,10 +58,10 @@ def completion(*, shell: str) -> None:
 
     script = get_completion_class(shell)
     if script is not None:
-        console.out(script(graphbus, {}, "graphbus", COMPLETION_VARIABLE).source(), end="")
+        console.print_line(script(graphbus, {}, "graphbus", COMPLETION_VARIABLE).source(), end="")
 
 
-def answer(instruction: str) -> int:
+def print_completions(instruction: str) -> int:
     """Write the words that fit for the script of a shell, e.g. `zsh_complete`; any failure means that none does."""
     lines, _ = attempt(lambda: _lines(instruction.partition("_")[0]))
     sys.stdout.buffer.write("".join(f"{line}\n" for line in lines or ()).encode("utf-8", "replace"))
@@ -74,14 +74,14 @@ def _lines(shell: str) -> list[str]:
         return []
     asked = asking(graphbus, {}, "graphbus", COMPLETION_VARIABLE)
     words, incomplete = asked.get_completion_args()
-    found = complete([word for word in words if word != "="], incomplete)  # bash takes `--option=value` apart
+    found = complete_words([word for word in words if word != "="], incomplete)  # bash takes `--option=value` apart
     if incomplete.startswith("--"):  # zsh and fish do not, and replace all of it
         for word in found:
             word.value = incomplete[: incomplete.find("=") + 1] + word.value
     return [asked.format_completion(word) for word in found]
 
 
-def complete(words: list[str], incomplete: str) -> list[CompletionItem[str]]:
+def complete_words(words: list[str], incomplete: str) -> list[CompletionItem[str]]:
     """Give the words that may stand after these; the working directory is then the one that `-C` names."""
     for option, folder in pairwise(words):
         if option == "-C":
@@ -97,11 +97,11 @@ def _teach(command: click.Command | None, words: list[str]) -> None:
     for below in getattr(command, "commands", {}).values():
         _teach(below, words)
     for parameter in command.params if command else ():
-        if names := names_of(parameter):
+        if names := completable_names(parameter):
             parameter.shell_complete = partial(_fitting, names, words)  # type: ignore[method-assign]
 
 
-def names_of(parameter: click.Parameter) -> list[str]:
+def completable_names(parameter: click.Parameter) -> list[str]:
     """Give what the help calls a value, if its words are known: `[ID]... [ARTIFACTS]` is an ID or ARTIFACTS."""
     shown = parameter.metavar or (parameter.name or "").upper()
     if isinstance(parameter.type, click.Path | click.Choice):

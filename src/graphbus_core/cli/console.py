@@ -1,7 +1,7 @@
 """The only module that prints. Results go to stdout, talk goes to stderr, colour goes to terminals.
 
-With `--json` a command writes one JSON document to stdout with `emit_json` and nothing else; `say` keeps going to stderr.
-Text that comes from a user's files or from an agent passes through `plain` before it is styled.
+With `--json` a command writes one JSON document to stdout with `emit_json` and nothing else; `print_note` still writes to stderr.
+Text that comes from a user's files or from an agent passes through `sanitize` before it is styled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _documents: list[None] = []
 _statuses: list[str] = []
 
 
-def begin() -> None:
+def prepare_streams() -> None:
     """Forget what an earlier command has written, and let no character stop this one: what a stream cannot hold is escaped.
 
     Raises:
@@ -65,12 +65,12 @@ def is_coloured(stream: IO[str]) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, role: Role) -> str:
+def style(text: str, role: Role) -> str:
     """Style a piece of text by its role; whether the colour is shown is decided where it is written."""
     return click.style(text, **_STYLES[role])
 
 
-def plain(text: str) -> str:
+def sanitize(text: str) -> str:
     """Make text from elsewhere safe to show: control, escape and direction characters become visible signs."""
     if text.isprintable():
         return text
@@ -88,37 +88,37 @@ def _visible(character: str) -> str:
     return character
 
 
-def one_line(text: str) -> str:
+def sanitize_line(text: str) -> str:
     """Give a text from elsewhere on one line, safe to show."""
-    return plain(" ".join(text.split()))
+    return sanitize(" ".join(text.split()))
 
 
-def counted(number: int, noun: str, several: str = "") -> str:
+def pluralize(number: int, noun: str, several: str = "") -> str:
     """Give a number with its noun: `1 file`, `2 files`, `3 deliveries`."""
     return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
-def out(text: str = "", *, end: str = "\n") -> None:
+def print_line(text: str = "", *, end: str = "\n") -> None:
     """Write a result to stdout."""
-    status("")
+    show_status("")
     click.echo(text + end, nl=False, color=is_coloured(sys.stdout))
 
 
-def out_all(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Write several results, each on a line of its own."""
     for line in lines:
-        out(line)
+        print_line(line)
 
 
-def result(document: object, lines: Iterable[str], *, as_json: bool) -> None:
+def print_result(document: object, lines: Iterable[str], *, as_json: bool) -> None:
     """Write what a command has found: as the one JSON document, or as lines to read."""
     if as_json:
         emit_json(document)
     else:
-        out_all(lines)
+        print_lines(lines)
 
 
-def form_of(wished: dict[str, Any]) -> str:
+def chosen_format(wished: dict[str, Any]) -> str:
     """Take `--format` and `--json`, which is short for one of its values, out of the options of the running command.
 
     Raises:
@@ -131,16 +131,16 @@ def form_of(wished: dict[str, Any]) -> str:
     return "json" if as_json else form or "text"
 
 
-def say(text: str = "", *, end: str = "\n") -> None:
+def print_note(text: str = "", *, end: str = "\n") -> None:
     """Talk: progress, hints and all else that is not the result, to stderr; where nobody can hear it, it goes nowhere."""
-    status("")
+    show_status("")
     try:
         click.echo(text + end, nl=False, err=True, color=is_coloured(sys.stderr))
     except OSError:
         _abandon(sys.stderr)
 
 
-def status(text: str) -> None:
+def show_status(text: str) -> None:
     """Show on the last line of a terminal what is going on; the next text, or an empty status, takes its place."""
     if _statuses == [text] or not sys.stderr.isatty() or not is_coloured(sys.stderr):
         return
@@ -150,12 +150,12 @@ def status(text: str) -> None:
     if text:
         _statuses.append(text)
         width = _columns() - 1
-        click.echo(paint(plain(text)[:width], "dim"), nl=False, err=True, color=True)
+        click.echo(style(sanitize(text)[:width], "dim"), nl=False, err=True, color=True)
 
 
 def emit_json(document: object) -> None:
     """Write the one JSON document of a command to stdout; structs, mappings and sequences are taken as they are."""
-    status("")
+    show_status("")
     _documents.append(None)
     click.echo(_as_json(document))
 
@@ -176,38 +176,38 @@ def has_emitted_json() -> bool:
     return bool(_documents)
 
 
-def error(refusal: GraphBusError) -> None:
+def print_error(refusal: GraphBusError) -> None:
     """Show a refusal on stderr."""
     for line in error_lines(refusal):
-        say(line)
+        print_note(line)
 
 
 def error_lines(refusal: GraphBusError) -> Iterator[str]:
     """Give a refusal as people read it: `place: error: sentence [code]`, then the hint."""
-    place = f"{plain(str(refusal.where))}: " if refusal.where else ""
-    code = paint(f"[{refusal.code}]", "dim")
-    yield f"{paint(place, 'strong')}{paint('error:', 'bad')} {plain(refusal.sentence)} {code}"
+    place = f"{sanitize(str(refusal.where))}: " if refusal.where else ""
+    code = style(f"[{refusal.code}]", "dim")
+    yield f"{style(place, 'strong')}{style('error:', 'bad')} {sanitize(refusal.sentence)} {code}"
     if refusal.hint:
-        yield f"  {paint('hint:', 'name')} {plain(refusal.hint)}"
+        yield f"  {style('hint:', 'name')} {sanitize(refusal.hint)}"
 
 
-def describe(refusal: GraphBusError) -> dict[str, object]:
+def error_as_json(refusal: GraphBusError) -> dict[str, object]:
     """Give a refusal as it appears in JSON output."""
     where = refusal.where
     place = {"path": where.path, "line": where.line, "column": where.column} if where else None
     return {"code": refusal.code, "message": refusal.sentence, "hint": refusal.hint, "where": place}
 
 
-def bug() -> None:
+def print_bug_report() -> None:
     """Show the traceback of the exception that is being handled, and ask for a report."""
     import traceback
 
-    say(traceback.format_exc(), end="")
-    say(f"{paint('error:', 'bad')} This is a bug of GraphBus, not of your project.")
-    say(f"  {paint('hint:', 'name')} Please report it with the text above and the command that you typed.")
+    print_note(traceback.format_exc(), end="")
+    print_note(f"{style('error:', 'bad')} This is a bug of GraphBus, not of your project.")
+    print_note(f"  {style('hint:', 'name')} Please report it with the text above and the command that you typed.")
 
 
-def diff(text: str, write: Callable[[str], None] = out) -> None:
+def print_diff(text: str, write: Callable[[str], None] = print_line) -> None:
     """Write a unified diff, coloured by line; to stdout, unless it is part of a talk."""
     for line in diff_lines(text):
         write(line)
@@ -217,7 +217,7 @@ def diff_lines(text: str) -> Iterator[str]:
     """Give the lines of a unified diff, coloured."""
     for line in text.splitlines():
         role = _diff_role(line)
-        yield paint(plain(line), role) if role else plain(line)
+        yield style(sanitize(line), role) if role else sanitize(line)
 
 
 def _diff_role(line: str) -> Role | None:
@@ -227,13 +227,13 @@ def _diff_role(line: str) -> Role | None:
     return roles.get(line[:1])
 
 
-def table(
+def print_table(
     headers: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
     right: Sequence[str] = (),
     optional: Sequence[str] = (),
-    write: Callable[[str], None] = out,
+    write: Callable[[str], None] = print_line,
 ) -> None:
     """Write aligned columns; cells may be painted. To stdout, unless it is talk.
 
@@ -263,7 +263,7 @@ def table(
     _draw(shown, write)
 
 
-def tree(label: str, branches: Mapping[str, Any]) -> None:
+def print_tree(label: str, branches: Mapping[str, Any]) -> None:
     """Write a tree to stdout: a mapping of label -> mapping of the same kind, empty for a leaf; labels may be painted."""
     from rich.text import Text
     from rich.tree import Tree
@@ -277,11 +277,11 @@ def tree(label: str, branches: Mapping[str, Any]) -> None:
     _draw(root)
 
 
-def _draw(drawing: RenderableType, write: Callable[[str], None] = out) -> None:
+def _draw(drawing: RenderableType, write: Callable[[str], None] = print_line) -> None:
     """Let rich draw: as wide as the terminal, or as wide as it wants to be where there is none."""
     from rich.console import Console
 
-    stream = sys.stderr if write is say else sys.stdout
+    stream = sys.stderr if write is print_note else sys.stdout
     coloured = is_coloured(stream)
     console = Console(
         file=stream,
@@ -296,7 +296,7 @@ def _draw(drawing: RenderableType, write: Callable[[str], None] = out) -> None:
 
 
 def _width(write: Callable[[str], None]) -> int:
-    stream = sys.stderr if write is say else sys.stdout
+    stream = sys.stderr if write is print_note else sys.stdout
     return _columns() if stream.isatty() else _WIDTH_WITHOUT_TERMINAL
 
 
@@ -313,7 +313,7 @@ def flush() -> None:
     sys.stderr.flush()
 
 
-def lost_output(error: Exception) -> UsageError | None:
+def output_failure(error: Exception) -> UsageError | None:
     """Give the refusal for an error that comes from writing to stdout; what is still buffered goes nowhere then."""
     from traceback import walk_tb
 
@@ -341,12 +341,12 @@ _LEAST = 20
 """In less room than this, folding makes nothing easier to read."""
 
 
-def columns() -> int:
+def terminal_width() -> int:
     """Give the width of the terminal that stdout is; 0 where it is none, and every line is as long as it is."""
     return _columns() if sys.stdout.isatty() else 0
 
 
-def folded(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]:
+def wrap_lines(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]:
     """Give a prefix, which may be painted, and a text behind it; all lines but the first are indented.
 
     Args:
@@ -354,7 +354,7 @@ def folded(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]
     """
     from textwrap import wrap
 
-    room = columns() - indent - outer
+    room = terminal_width() - indent - outer
     lines = [
         part
         for line in text.split("\n")
@@ -365,6 +365,6 @@ def folded(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]
     yield from (f"{' ' * indent}{line}".rstrip() for line in lines[1:])
 
 
-def fact(label: str, value: str, width: int) -> Iterator[str]:
+def labelled_lines(label: str, value: str, width: int) -> Iterator[str]:
     """Give a label and its value, folded under its beginning; the values of labels of one width stand below each other."""
-    return folded(f"  {paint(f'{label}:'.ljust(width), 'dim')} ", value, width + 3)
+    return wrap_lines(f"  {style(f'{label}:'.ljust(width), 'dim')} ", value, width + 3)

@@ -130,7 +130,7 @@ def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...],
       graphbus contract validate agents/ --against main --format github
       graphbus contract --unknown
     """
-    form = console.form_of(wished)
+    form = console.chosen_format(wished)
     if against is not None and not against.strip():
         raise _refusal("--against is empty: there is nothing to compare with.", "validate")
     if not against and any(wished.values()):
@@ -168,13 +168,13 @@ def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
       graphbus contract diff old/.graphbus .graphbus --json
       graphbus contract diff main --format markdown > comment.md
     """
-    form = console.form_of(wished)
+    form = console.chosen_format(wished)
     if not old.strip():
         raise _refusal("OLD is empty: there is nothing to compare with.", "diff")
     return _show(_compared(_read_state(old, paths), _read_state(new, paths), **wished), form)
 
 
-class _State(NamedTuple):
+class _GraphState(NamedTuple):
     """One state of a graph.
 
     Attributes:
@@ -191,7 +191,13 @@ class _State(NamedTuple):
 
 
 def _compared(
-    old: _State, new: _State, *, current: str, allow_breaking: bool, allow_announced: bool, check_version: bool
+    old: _GraphState,
+    new: _GraphState,
+    *,
+    current: str,
+    allow_breaking: bool,
+    allow_announced: bool,
+    check_version: bool,
 ) -> Comparison:
     """Compare two states; the version of the old one counts, unless another is given."""
     changes = compare.compare_surfaces(old.surface, new.surface)
@@ -225,8 +231,8 @@ def _show(
         console.emit_json(contract_report.document(comparison, shown, root, errors))
     else:
         for error in errors:
-            console.error(error)
-        console.out_all(_FORMS[form](comparison, shown, root))
+            console.print_error(error)
+        console.print_lines(_FORMS[form](comparison, shown, root))
     is_broken = bool(errors) or (validation is not None and not validation.is_clean)
     return _FAILED if is_broken or (comparison and comparison.fails) else 0
 
@@ -263,7 +269,7 @@ def _is_artifacts(path: str) -> bool:
     return os.path.isfile(os.path.join(path, store.MANIFEST))
 
 
-def _read_state(name: str, paths: Sequence[str]) -> _State:
+def _read_state(name: str, paths: Sequence[str]) -> _GraphState:
     """Read what a person calls so; without a name the working tree. Nothing is run and nothing written.
 
     Args:
@@ -278,21 +284,23 @@ def _read_state(name: str, paths: Sequence[str]) -> _State:
     if name and _is_artifacts(name):
         manifest = (artifacts := load_any(Path(name))[0]).manifest
         root = store.project_root(name, manifest) if manifest else name
-        return _State(name, Surface.of(artifacts), _version_of(root), root)
+        return _GraphState(name, Surface.of(artifacts), _version_of(root), root)
     project = _read((name,) if name else tuple(paths))
     raise_all(_unreadable(project))
     return _state(name or "the working tree", project, project.config.root)
 
 
-def _state(label: str, project: Project, root: str = "") -> _State:
-    return _State(label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root)
+def _state(label: str, project: Project, root: str = "") -> _GraphState:
+    return _GraphState(
+        label, Surface(project.definitions, project.graph.topics), _version_of(project.config.root), root
+    )
 
 
 def _unreadable(project: Project) -> list[BuildError]:
     return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
 
 
-def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> _State:
+def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> _GraphState:
     """Read the project as it is in a commit, without checking it out.
 
     Args:
@@ -313,7 +321,7 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
         wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _everything()]
         present = tuple(str(path) for path in wanted if path.exists())
         if not present:  # the agents came later
-            return _State(label, Surface((), ()), _version_of(tree))
+            return _GraphState(label, Surface((), ()), _version_of(tree))
         config = ResolvedBuild(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
         project = Project.read(config, cache=False)
         if unreadable := _unreadable(project):
@@ -361,7 +369,7 @@ def _version_of(root: str | Path) -> str:
 )
 @click.option("--output", "-o", default="", metavar="FILE|DIR", help="Where to; a folder ends with `/` (stdout).")
 @click.option("--yaml", "as_yaml", is_flag=True, help="YAML instead of JSON.")
-@shipping.options
+@shipping.writing_options
 def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
     """Write what agents promise in a format that others read. No code of yours is run.
 
@@ -383,7 +391,7 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
       graphbus contract export .graphbus/ --format openapi --yaml
       graphbus contract export --format asyncapi --output asyncapi.json --check
     """
-    wish = shipping.Wish(**wished)
+    wish = shipping.WriteOptions(**wished)
     if not output and (wish.is_forced or wish.is_check or wish.is_diff):
         option = "--force" if wish.is_forced else "--check" if wish.is_check else "--diff"
         raise UsageError("GBE131", option=option, needed="--output")
@@ -395,10 +403,10 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
         for name, each in _documents(path, form, is_split=is_folder and form == "jsonschema").items()
     }
     if not output:
-        console.out(*written.values(), end="")
+        console.print_line(*written.values(), end="")
         return
     folder = place if is_folder else place.parent
-    states = shipping.write(folder, written, wish)
+    states = shipping.write_files(folder, written, wish)
     if wish.as_json:
         console.emit_json({"format": form, "folder": str(folder), "files": states})
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.cli.formats import Remark, as_github
 from graphbus_core.contracts.changes import Broken, ContractChange, Effect
 from graphbus_core.contracts.edges import VERDICTS, ContractEdge, ContractValidation, Verdict
@@ -109,9 +109,9 @@ def _edge_lines(validation: ContractValidation, root: str, *, only_open: bool) -
     width = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
     for edge in shown:
         mark, role = _MARKS[edge.verdict]
-        note = f"  {paint(plain(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""
-        title = f"{paint(f'{_KINDS[edge.kind]:<10}', 'dim')} {plain(_edge_title(edge)):<{width}}"
-        yield f"{paint(mark, role)} {title}  {_place(edge.spans[0], root)}{note}"
+        note = f"  {style(sanitize(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""
+        title = f"{style(f'{_KINDS[edge.kind]:<10}', 'dim')} {sanitize(_edge_title(edge)):<{width}}"
+        yield f"{style(mark, role)} {title}  {_place(edge.spans[0], root)}{note}"
         for finding in edge.findings:
             yield from _finding_lines(finding, root)
     for finding in validation.others:
@@ -120,44 +120,44 @@ def _edge_lines(validation: ContractValidation, root: str, *, only_open: bool) -
 
 def _finding_lines(finding: Finding, root: str) -> Iterator[str]:
     is_note = finding.severity == "info"
-    label = f"{paint(finding.code, 'name' if is_note else 'bad')}{' note:' if is_note else ''}"
-    yield f"      {label} {plain(finding.message)}  {_place(finding.span, root)}"
+    label = f"{style(finding.code, 'name' if is_note else 'bad')}{' note:' if is_note else ''}"
+    yield f"      {label} {sanitize(finding.message)}  {_place(finding.span, root)}"
     if finding.hint and not is_note:
-        yield f"      {paint('help:', 'name')} {plain(finding.hint)}"
+        yield f"      {style('help:', 'name')} {sanitize(finding.hint)}"
 
 
 def _edge_summary(validation: ContractValidation) -> str:
     """`41 edges: 38 proven, 3 unknown`."""
-    mark = paint(*_MARKS["proven" if validation.is_clean else "broken"])
+    mark = style(*_MARKS["proven" if validation.is_clean else "broken"])
     return f"{mark} {validation.summary}."
 
 
 def _change_lines(comparison: Comparison) -> Iterator[str]:
     """What differs, what breaks first, each with those whom it breaks; then the version."""
     suggestion = comparison.suggestion
-    yield paint(f"{plain(comparison.old)} → {plain(comparison.new)}", "strong")
+    yield style(f"{sanitize(comparison.old)} → {sanitize(comparison.new)}", "strong")
     yield ""
     for change in comparison.changes:
         yield from _lines_of(change, comparison.root)
     yield from ("",) if comparison.changes else ()
-    yield f"{paint(*_MARKS['breaking' if comparison.of('breaking') else 'compatible'])} {_counts(comparison)}."
+    yield f"{style(*_MARKS['breaking' if comparison.of('breaking') else 'compatible'])} {_counts(comparison)}."
     yield _version(suggestion)
     if comparison.is_version_low:
-        yield f"{paint('✗', 'bad')} pyproject.toml says {suggestion.found}: it has to be {suggestion.least} at least."
+        yield f"{style('✗', 'bad')} pyproject.toml says {suggestion.found}: it has to be {suggestion.least} at least."
     elif comparison.way_out:
         yield comparison.way_out
 
 
 def _lines_of(change: ContractChange, root: str) -> Iterator[str]:
     is_clause = change.kind.startswith(("field", "schema", "type"))
-    title = f"{paint(plain(change.title), 'strong')} " if is_clause else ""
-    doubt = "" if change.is_certain else paint(" (not certain)", "warn")
+    title = f"{style(sanitize(change.title), 'strong')} " if is_clause else ""
+    doubt = "" if change.is_certain else style(" (not certain)", "warn")
     where = _place(change.span, root if change.is_new_place else "")
-    yield f"{paint(*_MARKS[change.effect])} {title}{plain(change.why)}{doubt}  {where}"
+    yield f"{style(*_MARKS[change.effect])} {title}{sanitize(change.why)}{doubt}  {where}"
     if change.breaks_outside:
         yield f"    {_outside(change)}"
     for broken in change.breaks if change.effect != "compatible" else ():
-        yield f"    {plain(_broken(broken))}  {_place(broken.span, root)}"
+        yield f"    {sanitize(_broken(broken))}  {_place(broken.span, root)}"
     if change.effect == "settled":
         yield "    breaks nobody: nothing in the graph needs it as it was"
 
@@ -175,7 +175,7 @@ def _broken(broken: Broken) -> str:
 def _counts(comparison: Comparison) -> str:
     """`1 breaking, 2 compatible`."""
     found = [f"{len(comparison.of(effect))} {effect}" for effect in _EFFECTS if comparison.of(effect)]
-    return f"{counted(len(comparison.changes), 'change')}: {', '.join(found)}" if found else "No contract has changed"
+    return f"{pluralize(len(comparison.changes), 'change')}: {', '.join(found)}" if found else "No contract has changed"
 
 
 def _version(suggestion: Suggestion) -> str:
@@ -188,7 +188,7 @@ def _version(suggestion: Suggestion) -> str:
 def _place(span: SourceSpan, root: str) -> str:
     """A place as seen from the working directory; below no root as the project has it."""
     path = os.path.relpath(os.path.join(root, span.path)) if root else span.path
-    return paint(plain(f"{path}:{span.line}"), "dim")
+    return style(sanitize(f"{path}:{span.line}"), "dim")
 
 
 # --- JSON -------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def document(
         ],
         "others": [_finding(finding) for finding in validation.others],
         "summary": {verdict: validation.count(verdict) for verdict in VERDICTS},
-        "errors": [console.describe(error) for error in errors],
+        "errors": [console.error_as_json(error) for error in errors],
         "comparison": changes,
     }
 

@@ -13,7 +13,7 @@ import click
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, fact, paint, plain
+from graphbus_core.cli.console import labelled_lines, pluralize, sanitize, style
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.provenance import Decided, Origin, decided_files, lines_of, trace
@@ -41,13 +41,13 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
     from graphbus_core.negotiation.replay import replay as run_again
 
     done = run_again(_config(), session)
-    answers = counted(done.requests, "recorded answer")
-    lines = [f"Replayed {plain(done.session)} from {done.source}: {answers}, no model asked."]
-    lines += [f"  {plain(path)}" for path in done.files]
-    lines += [paint(f"  different: {plain(difference)}", "warn") for difference in done.differences]
+    answers = pluralize(done.requests, "recorded answer")
+    lines = [f"Replayed {sanitize(done.session)} from {done.source}: {answers}, no model asked."]
+    lines += [f"  {sanitize(path)}" for path in done.files]
+    lines += [style(f"  different: {sanitize(difference)}", "warn") for difference in done.differences]
     if not done.differences:
-        lines.append(f"{paint('✓', 'good')} Record, files and artifacts are the same, byte for byte.")
-    console.result({**done._asdict(), "is_identical": not done.differences}, lines, as_json=as_json)
+        lines.append(f"{style('✓', 'good')} Record, files and artifacts are the same, byte for byte.")
+    console.print_result({**done._asdict(), "is_identical": not done.differences}, lines, as_json=as_json)
     if verify and done.differences:
         raise NegotiationError("GBE424", session=done.session, what=done.differences[0])
 
@@ -79,19 +79,19 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
 
     config = _config()
     for told in () if dry_run else end_interrupted(config, writes_sources=True):
-        console.say(plain(told))
+        console.print_note(sanitize(told))
     session = promotion.last_session(config, session)
     files = promotion.undo(config, session, dry_run=dry_run)
     commits = _commits(config, session)
-    done = "Would restore" if dry_run else f"{paint('✓', 'good')} Restored"
+    done = "Would restore" if dry_run else f"{style('✓', 'good')} Restored"
     document = {"session": session, "dry_run": dry_run, "files": files, "git_commits": commits}
-    console.result(document, (f"{done}: {plain(file.path)}" for file in files), as_json=as_json)
+    console.print_result(document, (f"{done}: {sanitize(file.path)}" for file in files), as_json=as_json)
     if not (dry_run or as_json):
-        console.say(f"{plain(session)} is undone. The artifacts are those from before: run `graphbus build`.")
+        console.print_note(f"{sanitize(session)} is undone. The artifacts are those from before: run `graphbus build`.")
         if commits:
             ids = " ".join(commit[:10] for commit in commits.values())
-            console.say("Its git commits stay in the history. Commit the restored files;")
-            console.say(f"or put them back with `git restore` and let git take it back: git revert {ids}")
+            console.print_note("Its git commits stay in the history. Commit the restored files;")
+            console.print_note(f"or put them back with `git restore` and let git take it back: git revert {ids}")
 
 
 def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
@@ -143,7 +143,7 @@ def why(place: str, as_json: bool) -> None:
     elif 1 <= number <= len(lines):
         _show_line(path, number, lines[number - 1], origins[number - 1], as_json=as_json)
     else:
-        count = counted(len(lines), "line")
+        count = pluralize(len(lines), "line")
         raise NegotiationError("GBE437", where=Place(written), path=written, line=number, count=count)
 
 
@@ -172,11 +172,11 @@ def _unknown(config: ResolvedBuild, written: str) -> NegotiationError:
 
 def _show_line(path: str, number: int, text: str, origin: Origin, *, as_json: bool) -> None:
     document = {"path": path, "line": number, "text": text, "origin": origin.kind, "session": origin.session}
-    head = (f"{paint(f'{plain(path)}:{number}', 'name')}  {plain(text.strip())}", "")
+    head = (f"{style(f'{sanitize(path)}:{number}', 'name')}  {sanitize(text.strip())}", "")
     lines = (*head, *_nobody(origin), *(line for decided in origin.decisions for line in _describe(decided)))
-    console.result({**document, "decisions": origin.decisions}, lines, as_json=as_json)
+    console.print_result({**document, "decisions": origin.decisions}, lines, as_json=as_json)
     if origin.kind == "unknown" and not as_json:
-        console.say(paint(_ADVICE, "dim"))
+        console.print_note(style(_ADVICE, "dim"))
 
 
 def _nobody(origin: Origin) -> Iterator[str]:
@@ -187,14 +187,14 @@ def _nobody(origin: Origin) -> Iterator[str]:
     elif origin.kind == "before":
         yield f"{nobody}; it was here before."
     elif origin.kind != "decision":
-        yield f"{nobody}; somebody did by hand after session {plain(origin.session)}."
+        yield f"{nobody}; somebody did by hand after session {sanitize(origin.session)}."
     if len(origin.decisions) > 1:
         yield "One of these decisions; which of them is not known any more."
 
 
 def _describe(decided: Decided) -> Iterator[str]:
     """Give a decision as lines to read."""
-    yield f"{paint(decided.proposal, 'strong')}  {plain(decided.title or 'the record of its session is gone')}"
+    yield f"{style(decided.proposal, 'strong')}  {sanitize(decided.title or 'the record of its session is gone')}"
     votes = (
         f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''} {vote.decision}: {vote.reasoning}".removesuffix(
             ": "
@@ -215,7 +215,7 @@ def _describe(decided: Decided) -> Iterator[str]:
     ]
     for label, value in facts:
         if value:
-            yield from fact(label, plain(value), 11)
+            yield from labelled_lines(label, sanitize(value), 11)
 
 
 # --- a whole file ------------------------------------------------------------------------------
@@ -237,24 +237,24 @@ def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: b
         return
     unknown = sum(origin.kind == "unknown" for origin in origins)
     if unknown:
-        console.say(
-            f"It is not known which decisions wrote {counted(unknown, 'line')} of {plain(path)}: {_OUT_OF_REACH}."
+        console.print_note(
+            f"It is not known which decisions wrote {pluralize(unknown, 'line')} of {sanitize(path)}: {_OUT_OF_REACH}."
         )
-        console.say(paint(_ADVICE, "dim"))
+        console.print_note(style(_ADVICE, "dim"))
     elif not ranges:
-        console.out(f"No decision of GraphBus wrote a line of {plain(path)}.")
+        console.print_line(f"No decision of GraphBus wrote a line of {sanitize(path)}.")
     if ranges:
-        console.table(("LINES", "SESSION", "ID", "AGENT", "WHAT"), [_row(*one) for one in ranges])
-        console.say()
-        console.say(paint(f"One whole: graphbus why {plain(written)}:{ranges[0][0]}", "dim"))
+        console.print_table(("LINES", "SESSION", "ID", "AGENT", "WHAT"), [_row(*one) for one in ranges])
+        console.print_note()
+        console.print_note(style(f"One whole: graphbus why {sanitize(written)}:{ranges[0][0]}", "dim"))
 
 
 def _row(first: int, last: int, origin: Origin) -> tuple[str, ...]:
     decisions = origin.decisions
     return (
         str(first) if first == last else f"{first}-{last}",
-        plain(origin.session),
+        sanitize(origin.session),
         ", ".join(decided.proposal for decided in decisions),
-        paint(plain(", ".join(dict.fromkeys(decided.agent for decided in decisions))), "name"),
-        plain(decisions[0].title if len(decisions) == 1 else "one of them"),
+        style(sanitize(", ".join(dict.fromkeys(decided.agent for decided in decisions))), "name"),
+        sanitize(decisions[0].title if len(decisions) == 1 else "one of them"),
     )

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from graphbus_core.cli.running.execution import RunOptions, shared_options
-from graphbus_core.cli.running.watching import need
+from graphbus_core.cli.running.watching import require_watchfiles
 
 
 @click.command("dev", short_help="Run the agents, and restart them on each save.")
@@ -33,7 +33,7 @@ def dev(paths: tuple[str, ...], **given: Any) -> int:
       graphbus dev agents/ -i
       graphbus dev agents/ --serve --port 8765
     """
-    need("graphbus dev")
+    require_watchfiles("graphbus dev")
     from graphbus_core.cli.running.supervisor import Builder, Supervisor
 
     builder = Builder(paths)

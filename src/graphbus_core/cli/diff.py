@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import sanitize, style
 from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -36,7 +36,7 @@ _LONGEST = 72
 _DIGEST = 64
 
 
-class _Change(NamedTuple):
+class _Difference(NamedTuple):
     """A value that is new, gone, different, or only at another place in the source.
 
     Attributes:
@@ -51,7 +51,9 @@ class _Change(NamedTuple):
     new: Any = None
 
 
-def compare(old: BuildArtifacts, new: BuildArtifacts, unsaid: frozenset[str] = frozenset()) -> tuple[_Change, ...]:
+def compare_builds(
+    old: BuildArtifacts, new: BuildArtifacts, unsaid: frozenset[str] = frozenset()
+) -> tuple[_Difference, ...]:
     """Give everything that differs, by path; what is new or gone as a whole is one change.
 
     Args:
@@ -64,10 +66,12 @@ def compare(old: BuildArtifacts, new: BuildArtifacts, unsaid: frozenset[str] = f
     gone, fresh = _tops(before.keys() - after.keys(), after), _tops(after.keys() - before.keys(), before)
     kept = [path for path in before.keys() & after.keys() if before[path] != after[path]]
     moved = {path[:-1][:_MEMBER] for path in kept if isinstance(before[path], SourceSpan)}
-    changes = [_Change("removed", path) for path in gone] + [_Change("added", path) for path in fresh]
-    changes += [_Change("moved", path) for path in moved]
+    changes = [_Difference("removed", path) for path in gone] + [_Difference("added", path) for path in fresh]
+    changes += [_Difference("moved", path) for path in moved]
     changes += [
-        _Change("changed", path, before[path], after[path]) for path in kept if not isinstance(before[path], SourceSpan)
+        _Difference("changed", path, before[path], after[path])
+        for path in kept
+        if not isinstance(before[path], SourceSpan)
     ]
     return tuple(sorted(changes, key=lambda change: (change.path, change.sign)))
 
@@ -135,7 +139,7 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
         load_any(folder_in(each)) for each in (old, new)
     )
     unsaid = sorted(old_unsaid | new_unsaid)
-    changes = compare(before, after, frozenset(unsaid))
+    changes = compare_builds(before, after, frozenset(unsaid))
     document = {
         "old": {"artifacts": old, "format": old_format},
         "new": {"artifacts": new, "format": new_format},
@@ -143,32 +147,32 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
         "not_compared": unsaid,
         "changes": [msgspec.to_builtins(change._asdict()) for change in changes],
     }
-    nothing = f"{paint('✓', 'good')} No difference between {plain(old)} and {plain(new)}."
-    console.result(document, _lines(changes) if changes else [nothing], as_json=as_json)
+    nothing = f"{style('✓', 'good')} No difference between {sanitize(old)} and {sanitize(new)}."
+    console.print_result(document, _lines(changes) if changes else [nothing], as_json=as_json)
     if unsaid and not as_json:
-        console.say(f"Not compared, as an old format does not say it: {', '.join(unsaid)}.")
+        console.print_note(f"Not compared, as an old format does not say it: {', '.join(unsaid)}.")
     return _DIFFERENT if changes and tells_status else 0
 
 
-def _lines(changes: Iterable[_Change]) -> Iterator[str]:
+def _lines(changes: Iterable[_Difference]) -> Iterator[str]:
     """Give what changed by artifacts; what only moved is counted: one new line at the top moves everything below it."""
     for group, members in groupby(changes, key=lambda change: change.path[0]):
-        yield paint(group.replace("_", " ").capitalize(), "strong")
+        yield style(group.replace("_", " ").capitalize(), "strong")
         listed = list(members)
         moved = sum(change.sign == "moved" for change in listed)
         yield from (_line(change) for change in listed if change.sign != "moved")
         if moved:
-            yield paint(f"  > {console.counted(moved, 'part')} only moved to other lines", "dim")
+            yield style(f"  > {console.pluralize(moved, 'part')} only moved to other lines", "dim")
 
 
-def _line(change: _Change) -> str:
+def _line(change: _Difference) -> str:
     sign, role = _SIGNS[change.sign]
-    head = paint(f"  {sign} {plain(' '.join(change.path[1:]))}", role)
+    head = style(f"  {sign} {sanitize(' '.join(change.path[1:]))}", role)
     if change.sign != "changed":
         return head
     old, new = _shown(change.old), _shown(change.new)
     is_short = old != new and "\n" not in old + new and len(old) + len(new) <= 2 * _LONGEST
-    return f"{head}: {plain(f'{old} → {new}')}" if is_short else f"{head}: {_members(change)}"
+    return f"{head}: {sanitize(f'{old} → {new}')}" if is_short else f"{head}: {_members(change)}"
 
 
 def _shown(value: Any) -> str:
@@ -178,10 +182,10 @@ def _shown(value: Any) -> str:
     return text[:12] if len(text) == _DIGEST and text.isalnum() else text
 
 
-def _members(change: _Change) -> str:
+def _members(change: _Difference) -> str:
     """For what is too much for a line: which members of a list are new or gone, or only that it is different."""
     if not isinstance(change.old, tuple):
         return "changed"
-    gone = [paint(f"-{plain(_shown(each))}", "gone") for each in change.old if each not in change.new]
-    added = [paint(f"+{plain(_shown(each))}", "good") for each in change.new if each not in change.old]
+    gone = [style(f"-{sanitize(_shown(each))}", "gone") for each in change.old if each not in change.new]
+    added = [style(f"+{sanitize(_shown(each))}", "good") for each in change.new if each not in change.old]
     return ", ".join([*gone, *added]) or "another order"

@@ -10,8 +10,16 @@ from typing import Any
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, paint, plain
-from graphbus_core.cli.state import AS_JSON, OF_ARTIFACTS, YES, ask, opened, runtime_settings, short
+from graphbus_core.cli.console import pluralize, sanitize, style
+from graphbus_core.cli.state import (
+    AS_JSON,
+    OF_ARTIFACTS,
+    YES,
+    as_cell,
+    confirm_or_refuse,
+    open_kept_file,
+    runtime_settings,
+)
 from graphbus_core.errors import UsageError
 from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
 
@@ -52,7 +60,7 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
       graphbus dlq ls
       graphbus dlq ls --topic /Order/Placed --limit 10 --json
     """
-    with opened(artifacts, FILE, DeadLetterFile) as file:
+    with open_kept_file(artifacts, FILE, DeadLetterFile) as file:
         letters = [] if file is None else file.letters(topic=topic, limit=limit)
         count = 0 if file is None else len(file.numbers(topic=topic))
         dropped = 0 if file is None else file.dropped
@@ -62,15 +70,15 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
         return
     if letters:
         headers = ("ID", "AGE", "TOPIC", "HANDLER", "ATTEMPTS", "ERROR")
-        console.table(headers, map(_row, letters), right=("ID", "ATTEMPTS"))
+        console.print_table(headers, map(_row, letters), right=("ID", "ATTEMPTS"))
     else:
-        console.say(f"No dead letters{f' of {topic}' if topic else ''} are kept here.")
+        console.print_note(f"No dead letters{f' of {topic}' if topic else ''} are kept here.")
         if runtime_settings(artifacts).keep_dead_letters is not True:
-            console.say(_HINT)
+            console.print_note(_HINT)
     if count > len(letters):
-        console.say(f"{count - len(letters)} older ones are not shown; `--limit 0` shows all.")
+        console.print_note(f"{count - len(letters)} older ones are not shown; `--limit 0` shows all.")
     if dropped:
-        console.say(f"{dropped} older ones were dropped, for want of room.")
+        console.print_note(f"{dropped} older ones were dropped, for want of room.")
 
 
 @dlq.command("show", short_help="Show everything that is known of one.")
@@ -87,7 +95,7 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
       graphbus dlq show 3
       graphbus dlq show 3 --json
     """
-    with opened(artifacts, FILE, DeadLetterFile) as file:
+    with open_kept_file(artifacts, FILE, DeadLetterFile) as file:
         kept = _find(file, number)
     letter, event = kept.letter, kept.letter.event
     if as_json:
@@ -96,11 +104,11 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
         console.emit_json(_facts(kept) | more | {"payload": event.payload})
         return
     for label, text in _lines(kept):
-        console.out(f"{paint(f'{label:<12}', 'dim')} {plain(text)}")
+        console.print_line(f"{style(f'{label:<12}', 'dim')} {sanitize(text)}")
     if letter.traceback:
-        console.out(f"\n{plain(letter.traceback.rstrip())}")
-    payload = plain(dumps(event.payload, indent=2, ensure_ascii=False))
-    console.out(f"\n{payload if kept.has_payload else 'The payload was no JSON.'}")
+        console.print_line(f"\n{sanitize(letter.traceback.rstrip())}")
+    payload = sanitize(dumps(event.payload, indent=2, ensure_ascii=False))
+    console.print_line(f"\n{payload if kept.has_payload else 'The payload was no JSON.'}")
 
 
 @dlq.command("drop", short_help="Forget dead letters.")
@@ -119,12 +127,12 @@ def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: st
       graphbus dlq drop 3 4
       graphbus dlq drop --all --yes
     """
-    with opened(artifacts, FILE, DeadLetterFile) as file:
+    with open_kept_file(artifacts, FILE, DeadLetterFile) as file:
         chosen = _choose(file, numbers, is_all=is_all)
         if chosen and not is_sure:
-            ask(f"Drop {counted(len(chosen), 'dead letter')}?", UsageError("GBE153"))
+            confirm_or_refuse(f"Drop {pluralize(len(chosen), 'dead letter')}?", UsageError("GBE153"))
         removed = file.remove(chosen) if file is not None else 0
-    console.result({"dropped": chosen}, [f"Dropped {counted(removed, 'dead letter')}."], as_json=as_json)
+    console.print_result({"dropped": chosen}, [f"Dropped {pluralize(removed, 'dead letter')}."], as_json=as_json)
 
 
 @dlq.command("replay", short_help="Deliver dead letters once more.")
@@ -147,15 +155,15 @@ def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifac
       graphbus dlq replay 3 4
       graphbus dlq replay --all
     """
-    with opened(artifacts, FILE, DeadLetterFile) as file:
+    with open_kept_file(artifacts, FILE, DeadLetterFile) as file:
         chosen = _choose(file, numbers, is_all=is_all)
         if file is None or not chosen:
-            console.say("No dead letters are kept here.")
+            console.print_note("No dead letters are kept here.")
             return 0
-        from graphbus_core.cli.running.dlq_replay import Replay  # a graph costs as much again to import
+        from graphbus_core.cli.running.dlq_replay import DeadLetterReplay  # a graph costs as much again to import
 
         with file.replaying():
-            return Replay(file, chosen, as_json=as_json).run(artifacts, allow_drift=allow_drift)
+            return DeadLetterReplay(file, chosen, as_json=as_json).run(artifacts, allow_drift=allow_drift)
 
 
 def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[int]:
@@ -179,7 +187,7 @@ def _find(file: DeadLetterFile | None, number: int) -> KeptLetter:
 def _row(kept: KeptLetter) -> tuple[str, ...]:
     letter = kept.letter
     cells = (letter.event.topic, letter.subscription or "(none reached)", str(letter.attempts), letter.error)
-    return str(kept.id), _age(letter.timestamp), *map(short, cells)
+    return str(kept.id), _age(letter.timestamp), *map(as_cell, cells)
 
 
 def _age(moment: float) -> str:

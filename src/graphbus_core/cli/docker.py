@@ -19,7 +19,7 @@ import click
 import graphbus_core
 from graphbus_core import store
 from graphbus_core.cli import console, shipping, wheel
-from graphbus_core.cli.shipping import Project, name_image, read_project, text_of
+from graphbus_core.cli.shipping import BuiltProject, name_image, read_project, text_of
 from graphbus_core.deploy.image import ImagePlan, check_base, generate, join, read_hashed, start_arguments
 from graphbus_core.deploy.names import (
     BASES,
@@ -82,7 +82,7 @@ def _find_engine(wanted: _EngineName | None, otherwise: str = "") -> _Engine:
     names = (wanted,) if wanted else _ENGINES
     silent: list[_Engine] = []
     for name in filter(shutil.which, names):
-        answer = shipping.ask([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
+        answer = shipping.run_captured([name, *_QUESTIONS[name]], timeout_s=_PATIENCE_S)
         if not answer.status:
             return _Engine(name)
         silent.append(_Engine(name, answer.reason.partition(". ")[0].rstrip(".?!")))
@@ -163,7 +163,7 @@ def docker() -> None:
     "--base", default="", metavar="IMAGE", help="Build on this image instead; it needs Python, pip and a shell."
 )
 @click.option("--allow-unpinned", "may_float", is_flag=True, help="Let --base go without a digest.")
-@shipping.options
+@shipping.writing_options
 def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool, **given: Any) -> None:
     """Write a Dockerfile for the graph in ARTIFACTS, a folder (.graphbus by default), and build the image.
 
@@ -184,9 +184,9 @@ def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool
       graphbus docker build --serve --run
       graphbus docker build --check
     """
-    wanted = _Wanted(**{name: given[name] for name in _Wanted._fields})
-    wish = shipping.Wish(**{name: given[name] for name in shipping.Wish._fields})
-    if runs and (writes_only or wish != shipping.Wish(is_forced=wish.is_forced)):
+    wanted = _ImageOptions(**{name: given[name] for name in _ImageOptions._fields})
+    wish = shipping.WriteOptions(**{name: given[name] for name in shipping.WriteOptions._fields})
+    if runs and (writes_only or wish != shipping.WriteOptions(is_forced=wish.is_forced)):
         reason = "what is not built cannot be run, and the graph talks on stdout"
         raise UsageError("GBE132", option="--run", other="--no-build, --check, --diff or --json", reason=reason)
     if wanted.base and wanted.python:
@@ -197,20 +197,22 @@ def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool
     found = _Engine(engine or "docker")
     if builds:  # nothing is written if somebody waits for more than the files
         found = _find_engine(engine, _FILES_ALONE if runs or engine else "")
-    states = shipping.write(Path(os.path.relpath(root)), files, wish)
+    states = shipping.write_files(Path(os.path.relpath(root)), files, wish)
     as_docker = ["--format", "docker"] if found.name == "podman" else []  # else podman drops HEALTHCHECK
     command = [found.name, "build", *as_docker, "--tag", tag, "."]
     is_built = builds and not found.missing
     if is_built:
-        shipping.run(command, root)
+        shipping.run_at_terminal(command, root)
     if wish.as_json:
         console.emit_json({"files": states, "image": tag, "command": command, "is_built": is_built})
     elif is_built:
-        console.out(f"{console.paint('built', 'good')}        {tag}")
+        console.print_line(f"{console.style('built', 'good')}        {tag}")
     if found.missing:
         raise found.refusal(_elsewhere(command, root))
     if runs:
-        shipping.become(_run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root)
+        shipping.replace_process(
+            _run_command(found.name, tag, root, port=HEALTH_PORT, is_served=wanted.is_served), root
+        )
 
 
 @docker.command("run", short_help="Run the image with as few rights as it needs.")
@@ -255,9 +257,9 @@ def run(
     name = _find_engine(engine, "" if is_dry else "see what would be run with --dry-run").name
     command = _run_command(name, image, root, port=port, is_served=is_served, arguments=arguments)
     if is_dry:
-        console.out(shlex.join(command))
+        console.print_line(shlex.join(command))
         return
-    shipping.become(command, root)
+    shipping.replace_process(command, root)
 
 
 def _check_tag(tag: str) -> str:
@@ -282,7 +284,7 @@ DOORS = ("graphbus_core.runtime", "graphbus_core.hosting.serving.health")
 LEFT_BEHIND = "graphbus_core.build"
 """The package names `build_graph` as well, for those who have it."""
 _NAME = "graphbus_runtime"
-WHEEL_NAME = wheel.name_of(_NAME)
+WHEEL_NAME = wheel.wheel_name(_NAME)
 _METADATA = f"""\
 Metadata-Version: 2.4
 Name: {_NAME.replace("_", "-")}
@@ -297,7 +299,7 @@ Requires-Dist: msgspec>=0.20
 @cache
 def make_wheel() -> bytes:
     """Pack the runtime."""
-    return wheel.pack(_NAME, _modules(), {"METADATA": _METADATA})
+    return wheel.pack_wheel(_NAME, _modules(), {"METADATA": _METADATA})
 
 
 def _modules() -> dict[str, bytes]:
@@ -311,7 +313,7 @@ def _modules() -> dict[str, bytes]:
     return {**modules, "graphbus_core/py.typed": b""}
 
 
-class _Wanted(NamedTuple):
+class _ImageOptions(NamedTuple):
     """What was asked for, named as the parameters of the command, in the order in which the command is shown again."""
 
     requirements: str
@@ -324,7 +326,7 @@ class _Wanted(NamedTuple):
     artifacts: str
 
 
-def _plan_image(wanted: _Wanted) -> tuple[Path, Files]:
+def _plan_image(wanted: _ImageOptions) -> tuple[Path, Files]:
     """Find everything that a run of these artifacts needs, and return the project with the files of its image.
 
     Raises:
@@ -361,7 +363,7 @@ def _plan_image(wanted: _Wanted) -> tuple[Path, Files]:
     return root, generate(plan, requirements=requirements, wheel=packed)
 
 
-def _base(project: Project, wanted: _Wanted) -> str:
+def _base(project: BuiltProject, wanted: _ImageOptions) -> str:
     if wanted.base:
         return check_base(wanted.base, may_float=wanted.may_float)
     return BASES[choose_python(wanted.python, text_of(project.about, "requires-python"))]
@@ -382,7 +384,7 @@ def _below(root: Path, path: str) -> str:
     return "" if resolved == root else resolved.relative_to(root).as_posix()
 
 
-def _their_requirements(project: Project, wanted: _Wanted) -> dict[str, str]:
+def _their_requirements(project: BuiltProject, wanted: _ImageOptions) -> dict[str, str]:
     brought = {"msgspec", *(["opentelemetry"] if project.run.settings.tracing else []), *wanted.optional}
     needed = [name for name in project.manifest.third_party if name not in brought]
     if not wanted.requirements:
@@ -397,14 +399,14 @@ def _their_requirements(project: Project, wanted: _Wanted) -> dict[str, str]:
     return read_hashed(text, wanted.requirements)
 
 
-def _pins(project: Project, wanted: _Wanted) -> Iterator[str]:
+def _pins(project: BuiltProject, wanted: _ImageOptions) -> Iterator[str]:
     """The parts of our lock that a run of this project needs."""
     lock = package_files("graphbus_core.deploy") / "lock"
     needed = {"runtime": True, "serve": wanted.is_served, "otel": project.run.settings.tracing}
     return ((lock / f"{name}.txt").read_text(encoding="utf-8") for name, is_needed in needed.items() if is_needed)
 
 
-def _labels(project: Project, base: str) -> Iterator[tuple[str, str]]:
+def _labels(project: BuiltProject, base: str) -> Iterator[tuple[str, str]]:
     """What the project says of itself, as OCI labels; whoever builds the image adds the rest, e.g. the revision."""
     urls = project.about.get("urls")
     at = {key.lower(): url for key, url in urls.items()} if isinstance(urls, dict) else {}

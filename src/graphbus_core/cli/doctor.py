@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import sanitize, style
 from graphbus_core.errors import UsageError
 from graphbus_core.errors.run_register import how_to_install
 from graphbus_core.llm.opening import (
@@ -75,7 +75,7 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
     }
     if not as_json:
         _show(states, chosen)
-        console.out_all(_machine(**surroundings))
+        console.print_lines(_machine(**surroundings))
     tried = _try(tested, chosen, config) if tested is not None else None
     if as_json:
         console.emit_json({"model": chosen, "providers": states, "surroundings": surroundings, "test": tried})
@@ -93,20 +93,24 @@ def _try(tested: str, chosen: Choice, config: LLMConfig) -> Tried:
 
 def _show(states: Sequence[ProviderState], chosen: Choice) -> None:
     """Show the providers and the choice; a library that several of them need is named once, below."""
-    console.out(paint("Models", "strong"))
-    console.table(("", "provider", "default model", "price", ""), [_row(state) for state in states])
-    console.out()
-    who = "the rule agents" if chosen.model == RULES else plain(chosen.model)
-    console.out(f"`graphbus build --enable-agents` would use {paint(who, 'strong')}: {chosen.because}.")
-    console.out_all(f"  {role}: {paint(plain(model), 'strong')}" for role, model in chosen.roles.items())
-    console.out_all(f"  {paint('✗', 'bad')} It cannot be asked: {plain(reason)}." for reason in _own(chosen.missing))
+    console.print_line(style("Models", "strong"))
+    console.print_table(("", "provider", "default model", "price", ""), [_row(state) for state in states])
+    console.print_line()
+    who = "the rule agents" if chosen.model == RULES else sanitize(chosen.model)
+    console.print_line(f"`graphbus build --enable-agents` would use {style(who, 'strong')}: {chosen.because}.")
+    console.print_lines(f"  {role}: {style(sanitize(model), 'strong')}" for role, model in chosen.roles.items())
+    console.print_lines(
+        f"  {style('✗', 'bad')} It cannot be asked: {sanitize(reason)}." for reason in _own(chosen.missing)
+    )
     libraries = [reason for state in states for reason in state.missing if reason.endswith(NOT_INSTALLED)]
     for reason in dict.fromkeys(libraries):
         names = [state.name for state in states if reason in state.missing]
         who = "No provider" if len(names) == len(states) else f"None of {', '.join(names)}"
-        console.out(f"  {paint('✗', 'bad')} {plain(who)} can be asked: {plain(reason)}. {how_to_install('llm')}")
+        console.print_line(
+            f"  {style('✗', 'bad')} {sanitize(who)} can be asked: {sanitize(reason)}. {how_to_install('llm')}"
+        )
     if chosen.model == RULES:
-        console.out("  Export a key or name a model with --model; docs/models.md tells how.")
+        console.print_line("  Export a key or name a model with --model; docs/models.md tells how.")
 
 
 def _own(reasons: Iterable[str]) -> tuple[str, ...]:
@@ -115,10 +119,10 @@ def _own(reasons: Iterable[str]) -> tuple[str, ...]:
 
 def _row(state: ProviderState) -> tuple[str, ...]:
     prices = {"settings": "by the settings", "this machine": "free", "table": "known", "unknown": "not known"}
-    mark = paint("·", "dim") if state.missing else paint("✓", "good")
-    ready = f"{state.key_variable} is set" if state.has_key else plain(state.address)
-    note = paint(plain("; ".join(_own(state.missing)) or ready), "dim") if state.missing else ready
-    return mark, paint(plain(state.name), "name"), plain(state.default_model) or "-", prices[state.price], note
+    mark = style("·", "dim") if state.missing else style("✓", "good")
+    ready = f"{state.key_variable} is set" if state.has_key else sanitize(state.address)
+    note = style(sanitize("; ".join(_own(state.missing)) or ready), "dim") if state.missing else ready
+    return mark, style(sanitize(state.name), "name"), sanitize(state.default_model) or "-", prices[state.price], note
 
 
 def _machine(*, sandbox: str, has_git: bool, has_pytest: bool, without_effect: Sequence[str]) -> Iterator[str]:
@@ -129,19 +133,19 @@ def _machine(*, sandbox: str, has_git: bool, has_pytest: bool, without_effect: S
         ("pytest is there" if has_pytest else "pytest is missing: the tests of a project cannot run", has_pytest),
         *((f"{name} is set and has no effect: see docs/models.md", False) for name in without_effect),
     ]
-    yield from ("", paint("This machine", "strong"))
-    yield from (f"{paint('✓', 'good') if is_good else paint('·', 'warn')} {plain(fact)}" for fact, is_good in facts)
+    yield from ("", style("This machine", "strong"))
+    yield from (f"{style('✓', 'good') if is_good else style('·', 'warn')} {sanitize(fact)}" for fact, is_good in facts)
 
 
 def _show_tried(tried: Tried) -> None:
     """Show what the smallest call came to."""
     cost = "its price is not known" if tried.cost_usd is None else dollars(tried.cost_usd)
-    console.out()
-    console.out(
-        f"{paint('✓', 'good')} {paint(plain(tried.model), 'strong')} answered in {tried.seconds:.2f} s: "
+    console.print_line()
+    console.print_line(
+        f"{style('✓', 'good')} {style(sanitize(tried.model), 'strong')} answered in {tried.seconds:.2f} s: "
         f"{tried.input_tokens} tokens in, {tried.output_tokens} out, {cost}."
     )
     if tried.input_usd is None or tried.output_usd is None:
-        console.out("  `max_usd` cannot limit what it costs: set `max_tokens` in [tool.graphbus.budget].")
+        console.print_line("  `max_usd` cannot limit what it costs: set `max_tokens` in [tool.graphbus.budget].")
     elif tried.input_usd or tried.output_usd:
-        console.out(f"  A million tokens cost at most ${tried.input_usd:g} in and ${tried.output_usd:g} out.")
+        console.print_line(f"  A million tokens cost at most ${tried.input_usd:g} in and ${tried.output_usd:g} out.")

@@ -15,7 +15,7 @@ import msgspec
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.compiler.rules import REGISTER
 from graphbus_core.contracts.edges import VERDICTS, ContractValidation
 from graphbus_core.errors import GraphBusError
@@ -43,7 +43,7 @@ class _Lines(Protocol):
         """Where each line begins."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class CheckReport(msgspec.Struct, frozen=True):
     """What a check has to say.
 
     Attributes:
@@ -110,93 +110,95 @@ class Report(msgspec.Struct, frozen=True):
 # --- text -------------------------------------------------------------------------------------
 
 
-def as_text(report: Report) -> Iterator[str]:
+def as_text(report: CheckReport) -> Iterator[str]:
     """Show each finding with its line, the other end of the edge with its own, and what to do; then a summary."""
     for finding in report.findings:
         yield from _finding_lines(finding, report)
         yield ""
-    extent = f"{counted(report.agents, 'agent')} in {counted(report.files, 'file')}"
+    extent = f"{pluralize(report.agents, 'agent')} in {pluralize(report.files, 'file')}"
     if report.findings or report.errors:
         yield _found(report)
     elif report.only:  # nothing is said of the files that were only read with them
         names = ", ".join(map(report.shown, report.only))
-        yield f"{paint('✓', 'good')} {plain(names)}: nothing to say. Read with it: {extent}."
+        yield f"{style('✓', 'good')} {sanitize(names)}: nothing to say. Read with it: {extent}."
     else:
         fits = "nothing wrong was found" if report.edges.count("unknown") else "everything fits together"
-        yield f"{paint('✓', 'good')} {extent}: {fits if report.agents else 'nothing to check'}."
+        yield f"{style('✓', 'good')} {extent}: {fits if report.agents else 'nothing to check'}."
     yield from _closing(report)
 
 
-def _closing(report: Report) -> Iterator[str]:
+def _closing(report: CheckReport) -> Iterator[str]:
     """What could not be read, and how much is proven."""
     if report.unread:
-        places = [f"{plain(report.shown(span.path))}:{span.line}" for span in report.unread]
+        places = [f"{sanitize(report.shown(span.path))}:{span.line}" for span in report.unread]
         rest = f" and {len(places) - _MOST_RELATED} more" if len(places) > _MOST_RELATED else ""
-        topics = f"{counted(len(places), 'topic')} computed at run time"
+        topics = f"{pluralize(len(places), 'topic')} computed at run time"
         listed = ", ".join(places[:_MOST_RELATED])
         yield f"Not read: {topics} ({listed}{rest}). What would need {'it' if len(places) == 1 else 'them'} is not reported."
     if report.edges.edges:
         yield report.edges.summary
 
 
-def _finding_lines(finding: Finding, report: Report) -> Iterator[str]:
+def _finding_lines(finding: Finding, report: CheckReport) -> Iterator[str]:
     """Show one finding as `as_text` does."""
     role = _ROLES[finding.severity]
-    label = paint(finding.code, role) + (" note:" if finding.severity == "info" else "")
-    yield f"{paint(plain(_place(finding.span, report)), 'strong')}: {label} {plain(finding.message)}"
+    label = style(finding.code, role) + (" note:" if finding.severity == "info" else "")
+    yield f"{style(sanitize(_place(finding.span, report)), 'strong')}: {label} {sanitize(finding.message)}"
     related = finding.related[:_MOST_RELATED]
     width = max(len(str(span.line)) for span in (finding.span, *(each.span for each in related)))
     margin = " " * width
     yield from _excerpt(finding.span, "^", role, width, report)
     for each in related:
-        yield f"{margin} {paint('::', 'dim')} {plain(_place(each.span, report))}: {plain(each.message)}"
+        yield f"{margin} {style('::', 'dim')} {sanitize(_place(each.span, report))}: {sanitize(each.message)}"
         yield from _excerpt(each.span, "-", "name", width, report)
     rest, fix = len(finding.related) - _MOST_RELATED, report.fix_of(finding)
-    notes = [f"and {counted(rest, 'more place')}"] if rest > 0 else []
-    notes += [f"{paint('help:', 'name')} {plain(finding.hint)}"] if finding.hint else []
+    notes = [f"and {pluralize(rest, 'more place')}"] if rest > 0 else []
+    notes += [f"{style('help:', 'name')} {sanitize(finding.hint)}"] if finding.hint else []
     if fix is not None:
-        notes.append(f"{paint('fix:', 'good')} {plain(fix.title)} ({'--fix' if fix.is_safe else 'graphbus negotiate'})")
-    yield from (f"{margin} {paint('=', 'dim')} {note}" for note in notes)
+        notes.append(
+            f"{style('fix:', 'good')} {sanitize(fix.title)} ({'--fix' if fix.is_safe else 'graphbus negotiate'})"
+        )
+    yield from (f"{margin} {style('=', 'dim')} {note}" for note in notes)
 
 
-def _place(span: SourceSpan, report: Report) -> str:
+def _place(span: SourceSpan, report: CheckReport) -> str:
     return f"{report.shown(span.path)}:{span.line}:{report.columns(span)[0]}"
 
 
-def _excerpt(span: SourceSpan, mark: str, role: console.Role, width: int, report: Report) -> Iterator[str]:
+def _excerpt(span: SourceSpan, mark: str, role: console.Role, width: int, report: CheckReport) -> Iterator[str]:
     line = report.line(span)
     start, end = report.columns(span)
     if span.end_line > span.line:
         end = len(line) + 1
     before = "".join("\t" if letter == "\t" else " " for letter in line[: start - 1])
-    bar = paint("|", "dim")
-    yield f"{paint(str(span.line).rjust(width), 'dim')} {bar} {plain(line)}"
-    yield f"{' ' * width} {bar} {before}{paint(mark * max(end - start, 1), role)}"
+    bar = style("|", "dim")
+    yield f"{style(str(span.line).rjust(width), 'dim')} {bar} {sanitize(line)}"
+    yield f"{' ' * width} {bar} {before}{style(mark * max(end - start, 1), role)}"
 
 
-def _found(report: Report) -> str:
+def _found(report: CheckReport) -> str:
     places = {finding.span.path for finding in report.findings}
     places |= {error.where.path for error in report.errors if error.where}
     numbers = {noun: report.count(severity) for severity, noun in _NOUNS.items()}
-    found = ", ".join(counted(number, noun) for noun, number in numbers.items() if number)
+    found = ", ".join(pluralize(number, noun) for noun, number in numbers.items() if number)
     safe, other = report.mendable
     ways = [f"{safe} with `graphbus check --fix`"] if safe else []
     ways += [f"{other} by the agents, with `graphbus negotiate`"] if other else []
     mendable = f" Can be mended: {', '.join(ways)}." if ways else ""
-    return f"Found {found} in {counted(len(places), 'file')}.{mendable}"
+    return f"Found {found} in {pluralize(len(places), 'file')}.{mendable}"
 
 
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: CheckReport) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines and columns count from 1 in characters, ends are exclusive."""
     safe, other = report.mendable
     counts = {f"{noun}s": report.count(severity) for severity, noun in _NOUNS.items()}
     return {
         "root": report.root,
         "findings": [_finding_document(finding, report) for finding in report.findings],
-        "errors": [console.describe(error) for error in report.errors],
+        "errors": [console.error_as_json(error) for error in report.errors],
         "fixed": [
             {"code": finding.code, "path": finding.span.path, "agent": finding.agent, "title": fix.title}
             for finding, fix in report.fixed
@@ -207,7 +209,7 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _finding_document(finding: Finding, report: Report) -> dict[str, Any]:
+def _finding_document(finding: Finding, report: CheckReport) -> dict[str, Any]:
     fix = report.fix_of(finding)
     fields = {name: getattr(fix, name) for name in ("title", "intent", "is_safe", "affects")} if fix else None
     return {
@@ -225,7 +227,7 @@ def _finding_document(finding: Finding, report: Report) -> dict[str, Any]:
     }
 
 
-def _place_document(span: SourceSpan, report: Report) -> dict[str, Any]:
+def _place_document(span: SourceSpan, report: CheckReport) -> dict[str, Any]:
     start, end = report.columns(span)
     return {"path": span.path, "line": span.line, "column": start, "end_line": span.end_line, "end_column": end}
 
@@ -256,7 +258,7 @@ class Remark(NamedTuple):
     key: tuple[str, ...] = ()
 
 
-def remarks_of(report: Report) -> Iterator[Remark]:
+def remarks_of(report: CheckReport) -> Iterator[Remark]:
     """Give the findings of a check."""
     for each in report.findings:
         related = tuple((other.message, other.span.path, report.region(other.span)) for other in each.related)

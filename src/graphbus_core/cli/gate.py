@@ -15,7 +15,7 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.cli.formats import Remark, as_sarif
 from graphbus_core.editing import foreign
 from graphbus_core.editing.foreign import Change
@@ -32,7 +32,7 @@ from graphbus_core.model.proposals import GateReport, RungResult
 _REFUSED = BuildError.exit_status
 
 
-class _Wanted(NamedTuple):
+class _GateOptions(NamedTuple):
     """What the command line asks for; the names are those of the options."""
 
     path: str
@@ -74,13 +74,13 @@ def gate(**wished: Any) -> int:
       git diff | graphbus -C ../clean gate --patch -
       graphbus gate agents/orders.py --new proposal.py
     """
-    form = console.form_of(wished)
-    wanted = _Wanted(**wished)
+    form = console.chosen_format(wished)
+    wanted = _GateOptions(**wished)
     _check_usage(wanted)
     return _gate(wanted, form)
 
 
-def _check_usage(wanted: _Wanted) -> None:
+def _check_usage(wanted: _GateOptions) -> None:
     """Refuse options that do not go together."""
     ways = [f"--{name}" for name in ("new", "patch", "against", "staged") if getattr(wanted, name)]
     message = f"{ways[0]} and {ways[1]} contradict each other." if len(ways) > 1 else ""
@@ -90,7 +90,7 @@ def _check_usage(wanted: _Wanted) -> None:
         raise UsageError("GBE110", message=message, command="graphbus gate")
 
 
-def _gate(wanted: _Wanted, form: str) -> int:
+def _gate(wanted: _GateOptions, form: str) -> int:
     root = settings.find_root([Path.cwd()])
     words: dict[str, str] = {}
     with ExitStack() as stack:
@@ -100,9 +100,9 @@ def _gate(wanted: _Wanted, form: str) -> int:
     refused = {rung.path for rung in report.rungs if rung.path in change.unjudged}
     files = tuple(sorted({*change.files, *refused}))
     others = tuple(path for path in change.unjudged if path not in refused)
-    judged = _Judged(report, files, base, others, str(root))
+    judged = _JudgedChange(report, files, base, others, str(root))
     if form == "text":
-        console.out_all(_as_text(judged, words))
+        console.print_lines(_as_text(judged, words))
     elif form == "json":
         console.emit_json(_as_json(judged))
     else:
@@ -110,7 +110,7 @@ def _gate(wanted: _Wanted, form: str) -> int:
     return 0 if report.passed else _REFUSED
 
 
-def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change, str]:
+def _read_change(wanted: _GateOptions, root: Path, stack: ExitStack) -> tuple[Change, str]:
     """Read the change and the project before it; give it with what to call its other side."""
     if wanted.new:
         path = _below(root, wanted.path)
@@ -129,7 +129,7 @@ def _read_change(wanted: _Wanted, root: Path, stack: ExitStack) -> tuple[Change,
     return Change(project, found.files, links=found.links, unjudged=others), f"{revision} ({found.commit[:7]})"
 
 
-def _is_judged(path: str, wanted: _Wanted) -> bool:
+def _is_judged(path: str, wanted: _GateOptions) -> bool:
     return path.endswith(".py") or any(fits(path, glob) for glob in wanted.allow)
 
 
@@ -143,7 +143,7 @@ def _not_made_here(repository: Repository, artifacts: str, difference: Differenc
     return tuple(path for path in difference.others if path not in below or (path not in written and path in tracked))
 
 
-def _settings(root: Path, wanted: _Wanted) -> Settings:
+def _settings(root: Path, wanted: _GateOptions) -> Settings:
     """Those of the tree before the change: no change loosens the gate that judges it."""
     found = settings.load(root)
     if not wanted.unsafe_verify:
@@ -194,7 +194,7 @@ _HINTS: Mapping[str, str] = {
 }
 
 
-class _Judged(NamedTuple):
+class _JudgedChange(NamedTuple):
     """A report and what it is about.
 
     Attributes:
@@ -230,19 +230,19 @@ _MARKS: Mapping[str, tuple[str, console.Role]] = {
 }
 
 
-def _as_text(judged: _Judged, words: Mapping[str, str]) -> Iterator[str]:
+def _as_text(judged: _JudgedChange, words: Mapping[str, str]) -> Iterator[str]:
     """One line for each rung, what tried code has said there, what to do, what else changes, and a summary."""
     if judged.files:
-        yield f"{counted(len(judged.files), 'file')} against {judged.base}: {plain(', '.join(judged.files))}"
+        yield f"{pluralize(len(judged.files), 'file')} against {judged.base}: {sanitize(', '.join(judged.files))}"
         for rung in judged.report.rungs:
             yield from _rung_lines(rung)
-            yield from (f"      {paint('|', 'dim')} {plain(line)}" for line in words.get(rung.rung, "").splitlines())
+            yield from (f"      {style('|', 'dim')} {sanitize(line)}" for line in words.get(rung.rung, "").splitlines())
         for change in judged.report.schema_changes:
-            yield f"  {paint('~', 'warn')} {plain(change.method)}: its contract changes, and no edge breaks."
+            yield f"  {style('~', 'warn')} {sanitize(change.method)}: its contract changes, and no edge breaks."
     else:
-        yield f"{paint('✓', 'good')} Nothing to judge: no Python file differs from {judged.base}."
+        yield f"{style('✓', 'good')} Nothing to judge: no Python file differs from {judged.base}."
     if judged.others and judged.report.passed:
-        yield f"  {paint('-', 'dim')} not judged, and not there when it was tried: {plain(', '.join(judged.others))}"
+        yield f"  {style('-', 'dim')} not judged, and not there when it was tried: {sanitize(', '.join(judged.others))}"
     if judged.files:
         yield _summary(judged.report)
 
@@ -251,20 +251,24 @@ def _rung_lines(rung: RungResult) -> Iterator[str]:
     mark, role = _MARKS[rung.status]
     name, place = f"{rung.rung} {RUNGS.get(rung.rung, '')}", f"{rung.path}:{rung.line}" if rung.line else rung.path
     first, *more = rung.message.splitlines() or [""]
-    said = [paint(rung.code, role) if rung.code else "", paint(plain(place), "strong") if place else "", plain(first)]
-    yield f"  {paint(mark, role)} {name:<14} {'  '.join(filter(None, said))}".rstrip()
-    yield from (f"      {plain(line)}" for line in more)
+    said = [
+        style(rung.code, role) if rung.code else "",
+        style(sanitize(place), "strong") if place else "",
+        sanitize(first),
+    ]
+    yield f"  {style(mark, role)} {name:<14} {'  '.join(filter(None, said))}".rstrip()
+    yield from (f"      {sanitize(line)}" for line in more)
     if hint := _hint_of(rung):
-        yield f"      {paint('hint:', 'name')} {hint}"
+        yield f"      {style('hint:', 'name')} {hint}"
 
 
 def _summary(report: GateReport) -> str:
     if report.failure:
         rung = report.failure.rung
-        return f"{paint('✗ Refused', 'bad')} by {rung} {RUNGS.get(rung, '')}. Nothing was written."
+        return f"{style('✗ Refused', 'bad')} by {rung} {RUNGS.get(rung, '')}. Nothing was written."
     skipped = [rung for rung in report.rungs if rung.status == "not_run"]
     unverified = ", ".join(rung.code for rung in skipped if rung.code)
-    said = f"{paint('✓ Passed', 'good')} {counted(len(report.rungs) - len(skipped), 'rung')}"
+    said = f"{style('✓ Passed', 'good')} {pluralize(len(report.rungs) - len(skipped), 'rung')}"
     said += f"; not run: {', '.join(rung.rung for rung in skipped)}." if skipped else "."
     return said + (f" Not verified: {unverified}." if unverified else "")
 
@@ -272,7 +276,7 @@ def _summary(report: GateReport) -> str:
 # --- JSON -------------------------------------------------------------------------------------
 
 
-def _as_json(judged: _Judged) -> dict[str, Any]:
+def _as_json(judged: _JudgedChange) -> dict[str, Any]:
     """One document; paths are relative to `root`, lines count from 1 (0: the file as a whole)."""
     said = ("rung", "status", "code", "path", "line", "message")
     return {
@@ -296,7 +300,7 @@ def _as_json(judged: _Judged) -> dict[str, Any]:
 # --- SARIF ------------------------------------------------------------------------------------
 
 
-def _remarks(judged: _Judged) -> Iterator[Remark]:
+def _remarks(judged: _JudgedChange) -> Iterator[Remark]:
     """Refusals are errors, what passes unverified are warnings."""
     for rung in judged.report.rungs:
         if rung.code:

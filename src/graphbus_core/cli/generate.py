@@ -26,7 +26,7 @@ _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 _TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})
 
 
-class _Wish(NamedTuple):
+class _NewAgent(NamedTuple):
     """The agent that a person asks for on the command line, each topic and name once."""
 
     name: str
@@ -72,7 +72,7 @@ def agent(*, name: str, folder: Path | None, as_json: bool, **topics: tuple[str,
       graphbus generate agent Shipping --subscribes /Order/Created
       graphbus generate agent Billing --depends-on OrderProcessor
     """
-    wish = _Wish(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
+    wish = _NewAgent(name, **{kind: tuple(dict.fromkeys(given)) for kind, given in topics.items()})
     project = _read_whole(folder)
     folder = folder or _folder_of(project)
     raise_all(_refusals(wish, project))
@@ -81,11 +81,11 @@ def agent(*, name: str, folder: Path | None, as_json: bool, **topics: tuple[str,
         console.emit_json({"agent": wish.name, "files": files})
         return
     for path in files:
-        console.out(f"{console.paint('✓', 'good')} Wrote {path}")
-    console.say(f"Next: graphbus check {shlex.quote(str(folder))}")
+        console.print_line(f"{console.style('✓', 'good')} Wrote {path}")
+    console.print_note(f"Next: graphbus check {shlex.quote(str(folder))}")
 
 
-def _refusals(wish: _Wish, project: Project) -> Iterator[UsageError]:
+def _refusals(wish: _NewAgent, project: Project) -> Iterator[UsageError]:
     """Give a refusal for each name and topic that cannot be one, or does not fit the agents that are there."""
     known = {definition.name: definition for definition in project.definitions}
     reason = _why_no_class_name(wish.name)
@@ -148,7 +148,7 @@ def _read_whole(folder: Path | None) -> Project:
     return Project.read(resolve_build(BuildConfig(paths=(str(path),))))
 
 
-def _new_files(wish: _Wish, folder: Path, project: Project) -> dict[Path, str]:
+def _new_files(wish: _NewAgent, folder: Path, project: Project) -> dict[Path, str]:
     """Give the files to write: the agent's in the folder, its test in the `tests` of the project."""
     payloads = {topic: _payload_of(topic, project.definitions) for topic in wish.said}
     root = Path(project.config.root)
@@ -207,7 +207,7 @@ def _snake(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", words).strip("_").lower()
 
 
-def _agent_source(wish: _Wish, payloads: Mapping[str, _Payload]) -> str:
+def _agent_source(wish: _NewAgent, payloads: Mapping[str, _Payload]) -> str:
     """Write the module of the agent; its class carries a prompt and a method for each topic."""
     imports = ["Event"] * bool(wish.heard) + ["GraphBusNode"] + ["depends_on"] * bool(wish.needed)
     imports += ["schema_method"] * bool(wish.said) + ["subscribe"] * bool(wish.heard)
@@ -251,7 +251,7 @@ def _announcement(topic: str, payload: _Payload) -> str:
 '''
 
 
-def _test_source(wish: _Wish, payloads: Mapping[str, _Payload], module: str) -> str:
+def _test_source(wish: _NewAgent, payloads: Mapping[str, _Payload], module: str) -> str:
     """Write a test that runs the agent on a bus of its own; `module` is where the agent is imported from."""
     opening = f'''"""{wish.name} on a bus of its own."""
 

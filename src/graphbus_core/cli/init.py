@@ -143,15 +143,19 @@ def _write_project(folder: Path, files: dict[str, str]) -> None:
 
 def _show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
     """Say what was made and what to do with it."""
-    console.out(f"{console.paint('✓', 'good')} Made {console.paint(name, 'strong')} from the template {template}")
-    console.out()
-    console.out_all(f"    {console.paint(str(folder / path), 'dim')}" for path in sorted(files))
-    console.out()
-    console.out("Next:")
+    console.print_line(
+        f"{console.style('✓', 'good')} Made {console.style(name, 'strong')} from the template {template}"
+    )
+    console.print_line()
+    console.print_lines(f"    {console.style(str(folder / path), 'dim')}" for path in sorted(files))
+    console.print_line()
+    console.print_line("Next:")
     needs_pytest = template == "shop" and find_spec("pytest") is None
     steps = (_PYTEST, *NEXT_STEPS[template]) if needs_pytest else NEXT_STEPS[template]
     if folder.resolve() != Path.cwd():
-        console.out(f"  cd {folder}")
+        console.print_line(f"  cd {folder}")
     width = max(len(command) for command, purpose in steps if purpose)
     for command, purpose in steps:
-        console.out(f"  {command:{width}}{console.paint(f'  # {purpose}', 'dim')}" if purpose else f"  {command}")
+        console.print_line(
+            f"  {command:{width}}{console.style(f'  # {purpose}', 'dim')}" if purpose else f"  {command}"
+        )

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import Role, columns, counted, folded, one_line, paint, plain
-from graphbus_core.cli.report.story import Case, Story, diff_of, tell
+from graphbus_core.cli.console import Role, pluralize, sanitize, sanitize_line, style, terminal_width, wrap_lines
+from graphbus_core.cli.report.story import ProposalStory, Story, diff_of, load_story
 from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.errors import NegotiationError, UsageError, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
@@ -80,7 +80,7 @@ def inspect_negotiation(
     if is_overview:
         _show_sessions(config, as_json=as_json)
         return
-    story = tell(config, session)
+    story = load_story(config, session)
     if is_transcript:
         _show_transcript(config, story.record.session, as_json=as_json)
         return
@@ -89,7 +89,7 @@ def inspect_negotiation(
         name = _known(story, "proposal", proposal.upper(), story.by_name)
         case = story.by_name[name]
         document = {**_applied(story, "session_refusal"), **_document(story, case, made)}
-        console.result(document, _whole(config, story, case, made), as_json=as_json)
+        console.print_result(document, _whole(config, story, case, made), as_json=as_json)
         return
     chosen = [case for case in story.cases if _is_wanted(case, **_checked(story, **wanted))]
     if as_json:
@@ -108,7 +108,7 @@ def _checked(story: Story, *, agent: str, path: str, **others: Any) -> dict[str,
     return {"agent": agent, "path": path, **others}
 
 
-def _is_wanted(case: Case, *, agent: str, path: str, number: int | None, status: Status | None) -> bool:
+def _is_wanted(case: ProposalStory, *, agent: str, path: str, number: int | None, status: Status | None) -> bool:
     has_part = {"", case.proposal.src, *(vote.evaluator for vote in case.record.evaluations)}
     is_right = number in {None, case.proposal.round} and status in {None, case.record.status}
     return is_right and agent in has_part and path in ("", *case.proposal.files)
@@ -128,7 +128,7 @@ def _fate(story: Story) -> str:
         return "written, then undone"
     if story.fate or story.record.is_applied:
         return "written to the source files"
-    return f"not written: {one_line(story.record.refusal)}" if story.record.refusal else "not written"
+    return f"not written: {sanitize_line(story.record.refusal)}" if story.record.refusal else "not written"
 
 
 def _applied(story: Story, refusal: str = "refusal") -> dict[str, object]:
@@ -156,14 +156,14 @@ def _show_sessions(config: ResolvedBuild, *, as_json: bool) -> None:
     stories: list[Story] = []
     for name in names:
         try:
-            stories.append(tell(config, name, has_transcript=False))
+            stories.append(load_story(config, name, has_transcript=False))
         except NegotiationError as refused:
-            console.error(refused)
+            console.print_error(refused)
     if as_json:
         console.emit_json({"sessions": [_summed(story) for story in stories]})
         return
     headers = ("SESSION", "ENDED BY", "PROPOSED", "ACCEPTED", "FILES", "COST", "CHANGES", "MODEL")
-    console.table(headers, map(_session_row, stories), right=("PROPOSED", "ACCEPTED", "FILES", "COST"))
+    console.print_table(headers, map(_session_row, stories), right=("PROPOSED", "ACCEPTED", "FILES", "COST"))
 
 
 def _session_row(story: Story) -> tuple[str, ...]:
@@ -171,12 +171,12 @@ def _session_row(story: Story) -> tuple[str, ...]:
     fate = _fate(story).partition(":")[0] if record.negotiations.completed else "-"
     counts = (ending.proposals_made, ending.commits_created, ending.files_modified)
     return (
-        paint(plain(record.session), "strong"),
+        style(sanitize(record.session), "strong"),
         ending.reason.replace("_", " "),
         *map(str, counts),
         _cost(record.spent.cost_usd) or "-",
         fate.removesuffix(" to the source files"),
-        plain(models_of(record)),
+        sanitize(models_of(record)),
     )
 
 
@@ -187,20 +187,20 @@ def _summed(story: Story) -> dict[str, object]:
 
 
 def _show_transcript(config: ResolvedBuild, session: str, *, as_json: bool) -> None:
-    from graphbus_core.cli.live import Live
+    from graphbus_core.cli.live import NegotiationLines
 
-    said, live = load_transcript(config.artifacts_dir, session), Live()
+    said, live = load_transcript(config.artifacts_dir, session), NegotiationLines()
     try:
         lines = [] if as_json else [line for event in said for line in live.lines(event.topic, event.payload)]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise NegotiationError("GBE405", session=session, reason=f"its transcript is damaged ({error})") from error
-    console.result({"session": session, "events": said}, lines, as_json=as_json)
+    console.print_result({"session": session, "events": said}, lines, as_json=as_json)
 
 
 # --- the proposals of a session ----------------------------------------------------------------
 
 
-def _listed(story: Story, chosen: Iterable[Case], made: MadeCommits | None) -> dict[str, object]:
+def _listed(story: Story, chosen: Iterable[ProposalStory], made: MadeCommits | None) -> dict[str, object]:
     record = story.record
     return {
         **_summed(story),
@@ -212,81 +212,81 @@ def _listed(story: Story, chosen: Iterable[Case], made: MadeCommits | None) -> d
 
 
 def _show_list(
-    config: ResolvedBuild, story: Story, chosen: Sequence[Case], made: MadeCommits | None, *, has_diff: bool
+    config: ResolvedBuild, story: Story, chosen: Sequence[ProposalStory], made: MadeCommits | None, *, has_diff: bool
 ) -> None:
-    console.out_all(_head(config, story, made))
-    console.out()
+    console.print_lines(_head(config, story, made))
+    console.print_line()
     if not chosen:
-        console.out("No proposal to show.")
+        console.print_line("No proposal to show.")
         return
     headers = ("ID", "ROUND", "AGENT", "STATUS", "VOTES", "WHAT", "FILES")
-    shown = len(headers) - (0 < columns() < _WIDE)  # a narrow terminal has no room for the files
-    console.table(headers[:shown], [_row(case)[:shown] for case in chosen], right=("ROUND",))
+    shown = len(headers) - (0 < terminal_width() < _WIDE)  # a narrow terminal has no room for the files
+    console.print_table(headers[:shown], [_row(case)[:shown] for case in chosen], right=("ROUND",))
     for case in chosen if has_diff else ():
-        console.out_all(_section(f"{case.name}  {plain(case.title)}", _diff_lines(case.record)))
+        console.print_lines(_section(f"{case.name}  {sanitize(case.title)}", _diff_lines(case.record)))
     others = [name for name in list_sessions(config.artifacts_dir) if name != story.record.session]
-    console.say()
-    console.say(paint(f"One whole: graphbus inspect-negotiation {chosen[0].name}", "dim"))
+    console.print_note()
+    console.print_note(style(f"One whole: graphbus inspect-negotiation {chosen[0].name}", "dim"))
     if others:
-        console.say(paint(f"Other sessions: {', '.join(others)}", "dim"))
+        console.print_note(style(f"Other sessions: {', '.join(others)}", "dim"))
 
 
 def _head(config: ResolvedBuild, story: Story, made: MadeCommits | None) -> Iterator[str]:
     record, ending, spent = story.record, story.record.negotiations.ending, story.record.spent
-    detail = f" ({plain(ending.detail)})" if ending.detail else ""
+    detail = f" ({sanitize(ending.detail)})" if ending.detail else ""
     yield (
-        f"{paint(record.session, 'strong')}  {ending.proposals_made} proposed, {ending.commits_created} accepted, "
-        f"{counted(ending.files_modified, 'file')}, {counted(ending.rounds_executed, 'round')}; "
+        f"{style(record.session, 'strong')}  {ending.proposals_made} proposed, {ending.commits_created} accepted, "
+        f"{pluralize(ending.files_modified, 'file')}, {pluralize(ending.rounds_executed, 'round')}; "
         f"ended by {ending.reason.replace('_', ' ')}{detail}"
     )
     if record.negotiations.completed:
-        committed = f", {counted(len(made.commits), 'git commit')}" if made else ""
+        committed = f", {pluralize(len(made.commits), 'git commit')}" if made else ""
         lost = _not_in_history(config, tuple(made.commits.values())[-1:]) if made else ""
         yield f"accepted changes: {_fate(story)}{committed}{lost}"
     if record.intent:
-        yield f"intent: {plain(record.intent)}"
+        yield f"intent: {sanitize(record.intent)}"
     if record.models:
         price = _cost(spent.cost_usd) or ("unknown cost" if spent.unpriced else "$0")
         tokens = f"{spent.usage.total_tokens:,} tokens"
-        yield f"model: {plain(models_of(record))}; {counted(spent.requests, 'request')}, {tokens}, {price}"
+        yield f"model: {sanitize(models_of(record))}; {pluralize(spent.requests, 'request')}, {tokens}, {price}"
 
 
-def _row(case: Case) -> tuple[str, ...]:
+def _row(case: ProposalStory) -> tuple[str, ...]:
     proposal, commit = case.proposal, case.record.commit
     accepts, has_voters = case.count("accept"), any(not vote.is_arbiter for vote in case.votes)
     tally = f"{accepts}/{accepts + case.count('reject')}" if has_voters else "-"
     return (
         case.name,
         str(proposal.round),
-        paint(plain(proposal.src), "name"),
-        paint(case.record.status, _ROLES[case.record.status]),
+        style(sanitize(proposal.src), "name"),
+        style(case.record.status, _ROLES[case.record.status]),
         f"{tally} {commit.consensus_type}" if commit else tally,
-        plain(case.title),
-        plain(", ".join(proposal.files)),
+        sanitize(case.title),
+        sanitize(", ".join(proposal.files)),
     )
 
 
 # --- one proposal ------------------------------------------------------------------------------
 
 
-def _document(story: Story, case: Case, made: MadeCommits | None) -> dict[str, Any]:
+def _document(story: Story, case: ProposalStory, made: MadeCommits | None) -> dict[str, Any]:
     commit = made.commits.get(case.name, "") if made else ""
     return {"git_commit": commit, "cost_usd": story.record.costs.get(case.name), **msgspec.to_builtins(case.record)}
 
 
-def _whole(config: ResolvedBuild, story: Story, case: Case, made: MadeCommits | None) -> Iterator[str]:
+def _whole(config: ResolvedBuild, story: Story, case: ProposalStory, made: MadeCommits | None) -> Iterator[str]:
     """Give one proposal: what it is and why, what it changes, and what became of it."""
     record = case.record
-    yield f"{paint(case.name, 'strong')}  {paint(record.status, _ROLES[record.status])}  {plain(case.title)}"
+    yield f"{style(case.name, 'strong')}  {style(record.status, _ROLES[record.status])}  {sanitize(case.title)}"
     for label, value in _facts(story, case).items():
         if value:
-            yield from console.fact(label, plain(value), 12)
+            yield from console.labelled_lines(label, sanitize(value), 12)
     yield from _section("Change", _diff_lines(record))
     sections = {
-        "Earlier attempts": (f"{paint('refused', 'bad')}  {plain(_failures(each))}" for each in case.climbs[:-1]),
+        "Earlier attempts": (f"{style('refused', 'bad')}  {sanitize(_failures(each))}" for each in case.climbs[:-1]),
         "Gate": (_rung_line(rung) for rung in (record.gate.rungs if record.gate else ())),
         "Votes": _votes(record.evaluations),
-        "Review": (plain(step.text) for step in case.steps if step.text.startswith("A person")),
+        "Review": (sanitize(step.text) for step in case.steps if step.text.startswith("A person")),
         "Outcome": _outcome(config, story, record, made),
     }
     for name, lines in sections.items():
@@ -296,11 +296,11 @@ def _whole(config: ResolvedBuild, story: Story, case: Case, made: MadeCommits | 
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    yield from ("", paint(title, "strong"))
+    yield from ("", style(title, "strong"))
     yield from lines
 
 
-def _facts(story: Story, case: Case) -> dict[str, str]:
+def _facts(story: Story, case: ProposalStory) -> dict[str, str]:
     proposal, gate = case.proposal, case.record.gate
     contracts = proposal.schema_changes or (gate.schema_changes if gate else ())
     return {
@@ -336,8 +336,8 @@ def _rung_line(rung: RungResult) -> str:
     place = f"({rung.path}{f':{rung.line}' if rung.line else ''})" if rung.path else ""
     detail = " ".join(filter(None, (rung.code, rung.message, place)))
     gap = " " * (len("not run") - len(status)) if detail else ""
-    name = f"{paint(rung.rung, 'strong')} {RUNGS.get(rung.rung, ''):<{_RUNG_WIDTH}}"
-    return f"{name}  {paint(status, _ROLES[rung.status])}{gap}  {plain(detail)}".rstrip()
+    name = f"{style(rung.rung, 'strong')} {RUNGS.get(rung.rung, ''):<{_RUNG_WIDTH}}"
+    return f"{name}  {style(status, _ROLES[rung.status])}{gap}  {sanitize(detail)}".rstrip()
 
 
 def _failures(report: GateReport) -> str:
@@ -347,16 +347,16 @@ def _failures(report: GateReport) -> str:
 
 def _votes(votes: Sequence[ProposalEvaluation]) -> Iterator[str]:
     """Give each judgement: who, what, how sure, why; then what it expects, what it rests on, what it would rather have."""
-    names = [plain(f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''}") for vote in votes]
+    names = [sanitize(f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''}") for vote in votes]
     for name, vote in zip(names, votes, strict=True):
         sure = f" ({vote.confidence:.0%} sure)" if vote.confidence < 1 else ""
-        decision = paint(vote.decision, _ROLES[vote.decision])
-        head = f"{paint(name.ljust(max(map(len, names))), 'name')}  {decision}{sure}"
-        if vote.reasoning and columns() and len(vote.reasoning) > columns() // 3:
+        decision = style(vote.decision, _ROLES[vote.decision])
+        head = f"{style(name.ljust(max(map(len, names))), 'name')}  {decision}{sure}"
+        if vote.reasoning and terminal_width() and len(vote.reasoning) > terminal_width() // 3:
             yield f"{head}:"
-            yield from folded("    ", plain(vote.reasoning), 4, outer=2)
+            yield from wrap_lines("    ", sanitize(vote.reasoning), 4, outer=2)
         else:
-            yield f"{head}: {plain(vote.reasoning)}" if vote.reasoning else head
+            yield f"{head}: {sanitize(vote.reasoning)}" if vote.reasoning else head
         yield from (f"    {line}" for line in (*_impact(vote), *_evidence(vote), *_wishes(vote)))
 
 
@@ -366,39 +366,39 @@ def _impact(vote: ProposalEvaluation) -> Iterator[str]:
     expected += [f"{impact.estimated_risk} risk"] if impact.estimated_risk != "low" else []
     expected += [f"affects {', '.join(impact.affects_dependencies)}"] if impact.affects_dependencies else []
     if expected:
-        yield f"expects: {plain(', '.join(expected))}"
+        yield f"expects: {sanitize(', '.join(expected))}"
 
 
 def _evidence(vote: ProposalEvaluation) -> Iterator[str]:
     for evidence in vote.evidence:
         head = f"{evidence.kind} evidence, {'verified' if evidence.is_verified else 'unsubstantiated'}:"
         first, *more = evidence.text.strip().split("\n")
-        yield head if more else f"{head} {plain(first)}"
+        yield head if more else f"{head} {sanitize(first)}"
         if more:  # a test: code on lines of its own
-            yield from (f"  {plain(line)}".rstrip() for line in (first, *more))
+            yield from (f"  {sanitize(line)}".rstrip() for line in (first, *more))
         if evidence.detail:
-            yield f"  {one_line(evidence.detail)}"
+            yield f"  {sanitize_line(evidence.detail)}"
     known = {evidence.text for evidence in vote.evidence}
-    yield from (f"concern: {plain(concern)}" for concern in vote.concerns if concern not in known)
+    yield from (f"concern: {sanitize(concern)}" for concern in vote.concerns if concern not in known)
 
 
 def _wishes(vote: ProposalEvaluation) -> Iterator[str]:
-    yield from (f"suggestion: {plain(suggestion)}" for suggestion in vote.suggestions)
+    yield from (f"suggestion: {sanitize(suggestion)}" for suggestion in vote.suggestions)
     counter = vote.counter_proposal
     if counter:
-        yield f"counter-proposal: {plain(counter.title or counter.intent)}"
+        yield f"counter-proposal: {sanitize(counter.title or counter.intent)}"
 
 
 def _outcome(config: ResolvedBuild, story: Story, one: ProposalRecord, made: MadeCommits | None) -> Iterator[str]:
     commit = one.commit
     if commit is None:
-        yield f"{one.status}: {plain(one.refusal)}" if one.refusal else one.status
+        yield f"{one.status}: {sanitize(one.refusal)}" if one.refusal else one.status
         return
-    voters = f" ({plain(', '.join(commit.evaluators))})" if commit.evaluators else ""
-    told = f"{commit.commit_id}: {commit.consensus_type}{voters}, changed {plain(', '.join(commit.files_modified))}"
-    yield from folded("", told, 2, outer=2)
+    voters = f" ({sanitize(', '.join(commit.evaluators))})" if commit.evaluators else ""
+    told = f"{commit.commit_id}: {commit.consensus_type}{voters}, changed {sanitize(', '.join(commit.files_modified))}"
+    yield from wrap_lines("", told, 2, outer=2)
     committed = made.commits.get(commit.proposal_id, "") if made else ""
     if made and committed:
         where = f" on {made.branch.removeprefix('refs/heads/')}" if made.branch else ""
-        yield plain(f"git commit {committed}{where}{_not_in_history(config, (committed,))}")
+        yield sanitize(f"git commit {committed}{where}{_not_in_history(config, (committed,))}")
     yield _fate(story)

@@ -15,8 +15,8 @@ import click
 
 from graphbus_core import store
 from graphbus_core.cli import console, shipping
-from graphbus_core.cli.console import paint, plain
-from graphbus_core.cli.shipping import Project, name_image, read_project, text_of
+from graphbus_core.cli.console import sanitize, style
+from graphbus_core.cli.shipping import BuiltProject, name_image, read_project, text_of
 from graphbus_core.deploy.kubernetes import (
     KUSTOMIZATION,
     ClusterPlan,
@@ -102,10 +102,10 @@ class _Kubectl:
         Raises:
             DeployError: GBE705.
         """
-        shipping.run(["kubectl", *words, *self.options], Path.cwd())
+        shipping.run_at_terminal(["kubectl", *words, *self.options], Path.cwd())
 
-    def _ask(self, *words: str) -> shipping.Answer:
-        return shipping.ask(["kubectl", *words])
+    def _ask(self, *words: str) -> shipping.ProgramResult:
+        return shipping.run_captured(["kubectl", *words])
 
 
 def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
@@ -166,11 +166,11 @@ def _check(objects: Sequence[_Applied], namespace: str) -> None:
 
 
 def _announce(kubectl: _Kubectl, objects: Sequence[_Applied], images: Sequence[str]) -> None:
-    console.say(f"{paint('To', 'strong')} {plain(kubectl.target)}:")
+    console.print_note(f"{style('To', 'strong')} {sanitize(kubectl.target)}:")
     for each in objects:
         inside = f" in {each.namespace}" if each.namespace else ""
-        console.say(plain(f"  {each.kind} {each.name}{inside}"))
-    console.say(plain(f"  with {', '.join(images)}"))
+        console.print_note(sanitize(f"  {each.kind} {each.name}{inside}"))
+    console.print_note(sanitize(f"  with {', '.join(images)}"))
 
 
 def _make_sure(kubectl: _Kubectl) -> None:
@@ -187,12 +187,12 @@ def _follow(kubectl: _Kubectl, deployment: _Applied, namespace: str, timeout: st
         kubectl.run("rollout", "status", name, *inside, f"--timeout={timeout}")
     except DeployError:
         words = " ".join(["kubectl", *kubectl.options, *inside])
-        console.say(plain(f"Look at it: {words} describe {name}; {words} logs {name}"))
+        console.print_note(sanitize(f"Look at it: {words} describe {name}; {words} logs {name}"))
         raise
 
 
 _NO_STATE = "none"
-_NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *shipping.Wish._fields})
+_NOT_OF_THE_PLAN = frozenset({"artifacts", "output", *shipping.WriteOptions._fields})
 
 
 @click.group("k8s", short_help="Write manifests for Kubernetes, and apply them.")
@@ -244,7 +244,7 @@ def k8s() -> None:
     help="What the agents may reach (what the powers declare); may be repeated.",
 )
 @click.option("--output", "-o", default="k8s", metavar="DIR", help="Where to write (k8s).")
-@shipping.options
+@shipping.writing_options
 def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -> None:
     """Write a kustomization for the graph in ARTIFACTS, a folder (.graphbus by default), for Kubernetes 1.30 or newer.
 
@@ -262,15 +262,15 @@ def generate(*, artifacts: str, topology: Topology, output: str, **given: Any) -
       graphbus k8s generate -n staging --topology per-agent -o deploy/staging
       graphbus k8s generate -n production --check
     """
-    wish = shipping.Wish(**{name: given.pop(name) for name in shipping.Wish._fields})
+    wish = shipping.WriteOptions(**{name: given.pop(name) for name in shipping.WriteOptions._fields})
     plan = _plan(read_project(artifacts), topology, **given, command=_command())
-    states = shipping.write(Path(output), generate_files(plan), wish)
+    states = shipping.write_files(Path(output), generate_files(plan), wish)
     if wish.as_json:
         facts = {"namespace": plan.namespace, "image": plan.image, "topology": topology}
         console.emit_json({**facts, "output": output, "files": states})
         return
     for line in _notes(plan):
-        console.say(console.plain(line))
+        console.print_note(console.sanitize(line))
 
 
 @k8s.command("deploy", short_help="Apply a kustomization with kubectl, and wait for it.")
@@ -334,7 +334,7 @@ def deploy(
 
 
 def _plan(
-    project: Project,
+    project: BuiltProject,
     topology: Topology,
     *,
     name: str,
@@ -366,13 +366,13 @@ def _plan(
     )
 
 
-def _artifacts(project: Project) -> str:
+def _artifacts(project: BuiltProject) -> str:
     """The artifact folder as an image has it, relative to the project."""
     below = Path(os.path.relpath(os.path.realpath(project.folder), os.path.realpath(project.root))).as_posix()
     return ".graphbus" if below.startswith("..") else below
 
 
-def _find_keepers(project: Project) -> Iterator[str]:
+def _find_keepers(project: BuiltProject) -> Iterator[str]:
     """Find the agents whose module uses `self.state`; all of them, if a module without agents does, e.g. of a base class."""
     agents = project.artifacts.agents.agents
     modules = {agent.path for agent in agents}

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.cli.console import Role, counted, one_line, paint, plain
+from graphbus_core.cli.console import Role, pluralize, sanitize, sanitize_line, style
 from graphbus_core.model.proposals import (
     CommitRecord,
     Consensus,
@@ -77,7 +77,7 @@ _ENDINGS: dict[TerminationReason, str] = {
 _Payload = Mapping[str, Any]
 
 
-class _Case:
+class _OpenProposal:
     """An open proposal: its newest text, what the gate said of it, and who said what, in order."""
 
     def __init__(self, proposal: Proposal) -> None:
@@ -99,7 +99,7 @@ class _Case:
         self.failures.clear()
 
 
-class Live:
+class NegotiationLines:
     """Remembers what is still open and turns each event into the lines that it completes. It prints nothing itself.
 
     The event `/Negotiation/SentBack` is handled by `_on_sentback`; what has no such method is passed over.
@@ -107,7 +107,7 @@ class Live:
 
     def __init__(self) -> None:
         self.session = ""
-        self._cases: dict[str, _Case] = {}
+        self._cases: dict[str, _OpenProposal] = {}
         self._round = self._shown_round = 0
         self._explained: set[str] = set()
         self._untested: dict[str, list[str]] = {}
@@ -116,7 +116,7 @@ class Live:
     @property
     def status(self) -> str:
         """What is going on in one line, and what it has cost so far; empty while nothing is going on."""
-        doing = f"voting on {counted(len(self._cases), 'proposal')}" if self._cases else ""
+        doing = f"voting on {pluralize(len(self._cases), 'proposal')}" if self._cases else ""
         verifying = self._verified()
         if verifying:
             doing = f"verifying {verifying.proposal.proposal_id} of {verifying.proposal.src}"
@@ -127,11 +127,11 @@ class Live:
         listener = getattr(self, f"_on_{topic.rsplit('/', 1)[-1].lower()}", None)
         return list(listener(payload) or ()) if listener else []
 
-    def _verified(self) -> _Case | None:
+    def _verified(self) -> _OpenProposal | None:
         """The proposal that is at the gate."""
         return next((case for case in self._cases.values() if case.report is None), None)
 
-    def _case(self, payload: _Payload) -> _Case:
+    def _case(self, payload: _Payload) -> _OpenProposal:
         return self._cases[payload["proposal_id"]]
 
     # --- the session ---------------------------------------------------------------------------
@@ -139,61 +139,61 @@ class Live:
     def _on_started(self, payload: _Payload) -> Iterator[str]:
         self.session = payload["session"]
         if payload["backend"] == "rules":
-            yield paint(_RULES_NEGOTIATE, "dim")
+            yield style(_RULES_NEGOTIATE, "dim")
             if payload.get("note"):
-                yield paint(f"That is because {payload['note']}. {_CHOOSE_A_MODEL}", "dim")
+                yield style(f"That is because {payload['note']}. {_CHOOSE_A_MODEL}", "dim")
         arbiters = payload["arbiters"]
         agents = [name for name in payload["agents"] if name not in arbiters]
         yield _who_negotiates(agents, arbiters) if agents else _who_negotiates(arbiters, [])
         if payload["backend"] != "rules":
-            yield paint(f"Their answers come from {one_line(payload['backend'])}.", "dim")
+            yield style(f"Their answers come from {sanitize_line(payload['backend'])}.", "dim")
         if payload.get("at_rest"):
             rest = f"{_names(payload['at_rest'])}: settled, nothing new since; not asked. --force asks everybody."
-            yield paint(rest, "dim")
+            yield style(rest, "dim")
         if payload.get("isolation"):
-            yield paint(_NO_JAIL, "warn")
+            yield style(_NO_JAIL, "warn")
         if payload.get("allow_unverified"):
-            yield paint(_UNVERIFIED_PASSES, "warn")
+            yield style(_UNVERIFIED_PASSES, "warn")
 
     def _on_round(self, payload: _Payload) -> None:
         self._round = payload["round"]
 
     def _on_warned(self, payload: _Payload) -> Iterable[str]:
-        return paint(f"Warning: {plain(payload['warning'])}", "warn"), ""
+        return style(f"Warning: {sanitize(payload['warning'])}", "warn"), ""
 
     def _on_awaited(self, payload: _Payload) -> None:
         heard = f", {payload['characters']:,} characters so far" if payload["characters"] else ""
-        self._awaited = f"{counted(payload['awaited'], 'answer')} awaited{heard}" if payload["awaited"] else ""
+        self._awaited = f"{pluralize(payload['awaited'], 'answer')} awaited{heard}" if payload["awaited"] else ""
 
     def _on_spent(self, payload: _Payload) -> Iterator[str]:
         self._spent = spent_so_far(payload)
         if payload["unpriced"]:
-            yield from self._once(paint(_UNKNOWN_PRICE, "warn"))
+            yield from self._once(style(_UNKNOWN_PRICE, "warn"))
 
     def _on_dropped(self, payload: _Payload) -> Iterator[str]:
-        count = counted(payload["count"], "proposal")
-        yield f"{_tag('AGENT')} {_names([payload['agent']])}: {count} too many: {one_line(payload['reason'])}"
+        count = pluralize(payload["count"], "proposal")
+        yield f"{_tag('AGENT')} {_names([payload['agent']])}: {count} too many: {sanitize_line(payload['reason'])}"
 
     def _on_failed(self, payload: _Payload) -> Iterator[str]:
-        said = f"gave no usable answer ({payload['task']}): {one_line(payload['reason'])}"
-        yield f"{_tag('AGENT')} {_names([payload['agent']])} {paint(said, 'warn')}"
+        said = f"gave no usable answer ({payload['task']}): {sanitize_line(payload['reason'])}"
+        yield f"{_tag('AGENT')} {_names([payload['agent']])} {style(said, 'warn')}"
 
     def _on_finished(self, payload: _Payload) -> Iterator[str]:
         ending = msgspec.convert(payload["ending"], Ending)
-        detail = f" ({one_line(ending.detail)})" if ending.detail else ""
+        detail = f" ({sanitize_line(ending.detail)})" if ending.detail else ""
         yield ""
         yield (
-            f"{_ENDINGS[ending.reason]}{detail}: {counted(ending.rounds_executed, 'round')}, "
-            f"{counted(ending.proposals_made, 'proposal')}, {counted(ending.commits_created, 'commit')}."
+            f"{_ENDINGS[ending.reason]}{detail}: {pluralize(ending.rounds_executed, 'round')}, "
+            f"{pluralize(ending.proposals_made, 'proposal')}, {pluralize(ending.commits_created, 'commit')}."
         )
         for reason, proposals in self._untested.items():
-            yield paint(f"No test has judged {', '.join(proposals)}: {one_line(reason)}", "warn")
+            yield style(f"No test has judged {', '.join(proposals)}: {sanitize_line(reason)}", "warn")
 
     # --- what is kept of an open proposal --------------------------------------------------------
 
     def _on_proposed(self, payload: _Payload) -> None:
         proposal = msgspec.convert(payload["proposal"], Proposal)
-        case = self._cases.setdefault(proposal.proposal_id, _Case(proposal))
+        case = self._cases.setdefault(proposal.proposal_id, _OpenProposal(proposal))
         case.proposal, case.report = proposal, None
 
     def _on_gated(self, payload: _Payload) -> None:
@@ -203,7 +203,7 @@ class Live:
 
     def _on_told(self, payload: _Payload) -> Iterable[str]:
         """Keep what tried code has said for the proposal that is being verified."""
-        said = [f"{_INDENT}{paint('|', 'dim')} {plain(line)}" for line in payload["words"].splitlines()]
+        said = [f"{_INDENT}{style('|', 'dim')} {sanitize(line)}" for line in payload["words"].splitlines()]
         case = self._verified()
         if case is None:
             return said
@@ -211,11 +211,11 @@ class Live:
         return ()
 
     def _on_merged(self, payload: _Payload) -> None:
-        merged = f"Merged with what was accepted meanwhile: {plain(', '.join(payload['files']))}"
+        merged = f"Merged with what was accepted meanwhile: {sanitize(', '.join(payload['files']))}"
         self._case(payload).remarks.append(_verdict("GATE", merged, "dim"))
 
     def _on_reviewed(self, payload: _Payload) -> None:
-        reason = f" — {one_line(payload['reason'])}" if payload["reason"] else ""
+        reason = f" — {sanitize_line(payload['reason'])}" if payload["reason"] else ""
         self._case(payload).remarks.append(f'{_tag("PERSON")} "{_WORDS[payload["verdict"]]}{reason}"')
 
     def _on_evaluated(self, payload: _Payload) -> None:
@@ -268,11 +268,11 @@ class Live:
             self._explained.update(lines)
             yield from lines
 
-    def _block(self, case: _Case, verdict: Iterable[str]) -> Iterator[str]:
+    def _block(self, case: _OpenProposal, verdict: Iterable[str]) -> Iterator[str]:
         """Give everything about a proposal that has just been decided."""
         if self._shown_round != self._round:
             self._shown_round = self._round
-            yield from ("", paint(f"Round {self._round}", "strong"))
+            yield from ("", style(f"Round {self._round}", "strong"))
         yield ""
         yield from _proposal_lines(case.proposal)
         yield ""
@@ -284,7 +284,7 @@ class Live:
             yield ""
         for rung in case.report.rungs if case.report else ():
             if rung.status == "not_run" and rung.code:
-                yield _verdict("GATE", f"Not verified ({rung.code}): {one_line(rung.message)}", "warn")
+                yield _verdict("GATE", f"Not verified ({rung.code}): {sanitize_line(rung.message)}", "warn")
         yield from case.remarks
         yield from verdict
 
@@ -297,31 +297,31 @@ def _who_negotiates(agents: Sequence[str], arbiters: Sequence[str]) -> str:
 
 
 def _proposal_lines(proposal: Proposal) -> Iterator[str]:
-    title = one_line(proposal.title or proposal.intent.replace("_", " "))
+    title = sanitize_line(proposal.title or proposal.intent.replace("_", " "))
     if title[1:2].islower():  # `Rename x`, but not `HTTP stays`
         title = title[:1].lower() + title[1:]
-    wish = paint(f"I propose {'instead ' if proposal.parent else ''}to {title}", "strong")
-    yield f'{_tag("AGENT")} {_names([proposal.src])}: "{wish}" {paint(f"({proposal.proposal_id})", "dim")}'
+    wish = style(f"I propose {'instead ' if proposal.parent else ''}to {title}", "strong")
+    yield f'{_tag("AGENT")} {_names([proposal.src])}: "{wish}" {style(f"({proposal.proposal_id})", "dim")}'
     affected = [name for name in dict.fromkeys([proposal.dst, *proposal.affects]) if name]
     if proposal.reason:
-        yield f"{_INDENT}rationale: {one_line(proposal.reason)}"
+        yield f"{_INDENT}rationale: {sanitize_line(proposal.reason)}"
     if affected:
-        yield f"{_INDENT}affects: {plain(', '.join(affected))}"
+        yield f"{_INDENT}affects: {sanitize(', '.join(affected))}"
     changes = proposal.code_changes
     places = (f"{each.file_path} ({each.target})" if each.target else each.file_path for each in changes)
-    yield f"{_INDENT}changes: {plain(', '.join(dict.fromkeys(places)))}"
+    yield f"{_INDENT}changes: {sanitize(', '.join(dict.fromkeys(places)))}"
 
 
 def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
     width = max(len(evaluation.evaluator) for evaluation in evaluations)
     for evaluation in evaluations:
         name = evaluation.evaluator
-        reasoning = f" — {one_line(evaluation.reasoning)}" if evaluation.reasoning else ""
+        reasoning = f" — {sanitize_line(evaluation.reasoning)}" if evaluation.reasoning else ""
         tag = _tag("ARBITER") if evaluation.is_arbiter else _tag("AGENT")
         is_proven = evaluation.is_arbiter or any(item.is_verified for item in evaluation.evidence)
         doubt = ", unsubstantiated" if evaluation.decision == "reject" and not is_proven else ""
         said = f'"{_VERDICTS[evaluation.decision]}{doubt}{reasoning}"'
-        yield f"{tag} {_names([name])}:{' ' * (width - len(plain(name)))} {said}"
+        yield f"{tag} {_names([name])}:{' ' * (width - len(sanitize(name)))} {said}"
 
 
 def _gate_lines(failures: list[RungResult]) -> list[str]:
@@ -335,30 +335,30 @@ def _gate_lines(failures: list[RungResult]) -> list[str]:
 def _failure(failure: RungResult) -> str:
     line = f":{failure.line}" if failure.line else ""
     place = f"{failure.path}{line}: " if failure.path else ""
-    return f"{failure.code or failure.rung}: {place}{one_line(failure.message)}"
+    return f"{failure.code or failure.rung}: {place}{sanitize_line(failure.message)}"
 
 
 def _decided(verdict: str, reason: str) -> list[str]:
     """Say how a proposal was decided that is not accepted, and why."""
-    because = [f"{_INDENT}because: {one_line(reason)}"] if reason else []
+    because = [f"{_INDENT}because: {sanitize_line(reason)}"] if reason else []
     return [_verdict("ARBITER", verdict, "warn"), *because]
 
 
 def _verdict(who: str, text: str, role: Role) -> str:
-    return f"{_tag(who)} {paint(text, role)}"
+    return f"{_tag(who)} {style(text, role)}"
 
 
 def _tag(word: str) -> str:
-    return paint(f"[{word}]", "accent")
+    return style(f"[{word}]", "accent")
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(paint(plain(name), "name") for name in names)
+    return ", ".join(style(sanitize(name), "name") for name in names)
 
 
 def spent_so_far(amounts: Mapping[str, Any]) -> str:
     """Give `12 calls, 34,567 tokens, $0.12`; dollars only where a price is known."""
-    parts = [counted(amounts["calls"], "call"), f"{amounts['tokens']:,} tokens"]
+    parts = [pluralize(amounts["calls"], "call"), f"{amounts['tokens']:,} tokens"]
     if amounts["cost_usd"] or not amounts["unpriced"]:
         parts.append(dollars(amounts["cost_usd"]))
     return ", ".join(parts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, plain
+from graphbus_core.cli.console import pluralize, sanitize
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import raise_all
 from graphbus_core.model.config import BuildConfig
@@ -26,35 +26,35 @@ def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = 
         totals = {"calls": planned.calls, "tokens": planned.tokens, "cost_usd": planned.cost_usd}
         console.emit_json({"bound": totals, "plan": planned})
         return
-    console.out_all(_plan_head(planned))
+    console.print_lines(_plan_head(planned))
     if not planned.models:
-        console.out(f"Never more than {counted(planned.calls, 'question')} to agents.")
+        console.print_line(f"Never more than {pluralize(planned.calls, 'question')} to agents.")
         return
     headers = ("task", "model", "calls ≤", "tokens ≤", "dollars ≤")
     rows = [
-        (phase.task, plain(phase.model), f"{phase.calls:,}", f"{phase.tokens:,}", dollars(phase.cost_usd))
+        (phase.task, sanitize(phase.model), f"{phase.calls:,}", f"{phase.tokens:,}", dollars(phase.cost_usd))
         for phase in planned.phases
     ]
-    console.table(headers, rows, right=headers[2:])
+    console.print_table(headers, rows, right=headers[2:])
     caps = [f"{planned.max_calls:,} calls"]
     caps += [f"{planned.max_tokens:,} tokens"] if planned.max_tokens else []
     caps += [f"${planned.max_usd:g}"] if planned.max_usd else []
     worst = f"Worst case {dollars(planned.cost_usd)} and {planned.tokens:,} tokens"
-    console.out(f"Never more than {planned.calls:,} questions. {worst}.")
-    console.out(f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd.")
-    console.out("Nothing was asked and nothing was written.")
+    console.print_line(f"Never more than {planned.calls:,} questions. {worst}.")
+    console.print_line(f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd.")
+    console.print_line("Nothing was asked and nothing was written.")
 
 
 def _plan_head(planned: Plan) -> Iterator[str]:
-    arbiters = f", {counted(planned.arbiters, 'arbiter')} among them" if planned.arbiters else ""
-    yield f"{counted(planned.agents, 'agent')}{arbiters}, at most {counted(planned.rounds, 'round')}."
+    arbiters = f", {pluralize(planned.arbiters, 'arbiter')} among them" if planned.arbiters else ""
+    yield f"{pluralize(planned.agents, 'agent')}{arbiters}, at most {pluralize(planned.rounds, 'round')}."
     if not planned.models:
         why = f" ({planned.note})" if planned.note else ""
         yield f"The rules negotiate{why}: no model is asked, nothing is spent."
     elif planned.asked < planned.agents:
         yield f"{planned.agents - planned.asked} have settled on their present inputs and are asked only for votes."
     for model, price in planned.prices.items() if planned.models else ():
-        named = f"{plain(model)} ({', '.join(role for role, name in planned.models.items() if name == model)})"
+        named = f"{sanitize(model)} ({', '.join(role for role, name in planned.models.items() if name == model)})"
         if price is None:
             yield f"{named}: its price is not known, only calls and tokens count."
         else:

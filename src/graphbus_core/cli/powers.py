@@ -9,7 +9,7 @@ import click
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import sanitize, style
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.capability.sources import Allowed, SourceFiles
 from graphbus_core.editing.rungs.capability.uses import notes_of
@@ -47,23 +47,23 @@ def powers(*, paths: tuple[str, ...], as_json: bool) -> int:
     )
     listed = [[use._asdict() for use in each] for each in (uses, missing)]
     document = {"declared": declared, "used": listed[0], "undeclared": listed[1], "unused": idle}
-    console.result(document, _lines(declared, uses, missing, idle), as_json=as_json)
+    console.print_result(document, _lines(declared, uses, missing, idle), as_json=as_json)
     return _UNDECLARED if missing else 0
 
 
 def _lines(declared: Powers, uses: Sequence[_Use], missing: Sequence[_Use], idle: Sequence[Power]) -> Iterator[str]:
     for use in missing:
         told = f"{use.power} is used and not declared: {use.what}."
-        yield f"{plain(f'{use.path}:{use.line}')}: {paint('error', 'bad')}: {plain(told)}"
+        yield f"{sanitize(f'{use.path}:{use.line}')}: {style('error', 'bad')}: {sanitize(told)}"
     for power in idle:
-        yield f"{paint('note', 'dim')}: {power} is declared, and no code was found that uses it."
+        yield f"{style('note', 'dim')}: {power} is declared, and no code was found that uses it."
     if missing or idle:
         yield ""
     rows = [("power", "declared", "used in"), *_rows(declared, uses)]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    yield from (plain(f"{name:{widths[0]}}  {said:{widths[1]}}  {used}") for name, said, used in rows)
+    yield from (sanitize(f"{name:{widths[0]}}  {said:{widths[1]}}  {used}") for name, said, used in rows)
     if not missing:
-        yield f"{paint('✓', 'good')} Every power that is used is declared."
+        yield f"{style('✓', 'good')} Every power that is used is declared."
 
 
 def _rows(declared: Powers, uses: Sequence[_Use]) -> Iterator[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ import click
 
 from graphbus_core import settings
 from graphbus_core.cli import console
-from graphbus_core.cli.running.trace_text import show
+from graphbus_core.cli.running.trace_text import print_profile
 from graphbus_core.hosting.instruments.profile import SortKey, in_order, load
 from graphbus_core.model.config import RuntimeConfig
 
@@ -36,5 +36,5 @@ def profile(*, artifacts: str, key: SortKey, top: int | None, as_json: bool) -> 
     if as_json:
         console.emit_json({"began": measured.began, "wall_s": measured.wall_s, "handlers": rows})
     else:
-        show(measured, rows)
+        print_profile(measured, rows)
     return 0

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import one_line, paint, plain
+from graphbus_core.cli.console import sanitize, sanitize_line, style
 from graphbus_core.errors import UsageError
 from graphbus_core.negotiation.commit_message import gate_summary
 from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
@@ -68,7 +68,7 @@ class ConsoleReviewer:
 
     def _ask(self, sheet: Sheet) -> PersonWord | None:
         """Ask once; None when what was said gives no verdict."""
-        console.say(f"{paint(' / '.join(_WORDS), 'strong')}: ", end="")
+        console.print_note(f"{style(' / '.join(_WORDS), 'strong')}: ", end="")
         line = self._read()
         if not line:
             return PersonWord("quit", "the input ended")
@@ -83,34 +83,34 @@ class ConsoleReviewer:
         elif word == "why":
             self._show(_reasons(sheet))
         else:
-            console.say(f"Answer {', '.join(_WORDS)}, or with the first letter.")
+            console.print_note(f"Answer {', '.join(_WORDS)}, or with the first letter.")
         return None
 
     def _show_diff(self, sheet: Sheet, most: int = 0) -> None:
         count = sheet.diff.count("\n")
         if most and count > most:
-            self._write(paint(f"  The diff has {count} lines: answer `diff` to see it.", "dim"))
+            self._write(style(f"  The diff has {count} lines: answer `diff` to see it.", "dim"))
         else:
-            console.diff(sheet.diff or "  It changes nothing that is there now.\n", self._write)
+            console.print_diff(sheet.diff or "  It changes nothing that is there now.\n", self._write)
 
 
 def _summary(sheet: Sheet) -> Iterator[str]:
     proposal = sheet.review.proposal
-    title = one_line(proposal.title or proposal.intent.replace("_", " "))
+    title = sanitize_line(proposal.title or proposal.intent.replace("_", " "))
     yield ""
-    yield f"{paint(f'Review {proposal.proposal_id}', 'strong')} of {paint(plain(proposal.src), 'name')}: {title}"
+    yield f"{style(f'Review {proposal.proposal_id}', 'strong')} of {style(sanitize(proposal.src), 'name')}: {title}"
     if proposal.reason:
-        yield _row("why", one_line(proposal.reason))
-    yield _row("files", plain(", ".join(proposal.files)))
+        yield _row("why", sanitize_line(proposal.reason))
+    yield _row("files", sanitize(", ".join(proposal.files)))
     last = {vote.evaluator: vote.decision for vote in sheet.evaluations}
-    votes = plain(", ".join(f"{name} {decision}" for name, decision in last.items())) or "none"
+    votes = sanitize(", ".join(f"{name} {decision}" for name, decision in last.items())) or "none"
     yield _row("votes", f"{votes} ({sheet.agreed or 'rejected'})")
-    yield _row("gate", plain(gate_summary(sheet.review.report)))
+    yield _row("gate", sanitize(gate_summary(sheet.review.report)))
     if sheet.agreed is None:
-        yield _row("rejected", paint(one_line(sheet.reason), "warn"))
-        yield paint("  The gate passed it. You may accept it all the same.", "dim")
+        yield _row("rejected", style(sanitize_line(sheet.reason), "warn"))
+        yield style("  The gate passed it. You may accept it all the same.", "dim")
     elif sheet.reason:
-        yield _row("refused", paint(f"your text does not pass: {one_line(sheet.reason)}", "warn"))
+        yield _row("refused", style(f"your text does not pass: {sanitize_line(sheet.reason)}", "warn"))
 
 
 def _row(label: str, text: str) -> str:
@@ -120,25 +120,25 @@ def _row(label: str, text: str) -> str:
 def _reasons(sheet: Sheet) -> Iterator[str]:
     """Give everything that was said of a change."""
     proposal, report = sheet.review.proposal, sheet.review.report
-    yield _row("intent", one_line(proposal.intent))
-    yield _row("why", one_line(proposal.reason) or "no reason was given")
+    yield _row("intent", sanitize_line(proposal.intent))
+    yield _row("why", sanitize_line(proposal.reason) or "no reason was given")
     for vote in sheet.evaluations:
         role = " (ARBITER)" if vote.is_arbiter else ""
-        reason = one_line(vote.reasoning) or "without a reason"
-        yield f"  {paint(plain(vote.evaluator), 'name')}{role}: {vote.decision}, {reason}"
+        reason = sanitize_line(vote.reasoning) or "without a reason"
+        yield f"  {style(sanitize(vote.evaluator), 'name')}{role}: {vote.decision}, {reason}"
         proven = (item.detail or item.text for item in vote.evidence if item.is_verified)
-        yield from (f"      concern: {one_line(concern)}" for concern in vote.concerns)
-        yield from (f"      evidence: {one_line(text)}" for text in proven)
+        yield from (f"      concern: {sanitize_line(concern)}" for concern in vote.concerns)
+        yield from (f"      evidence: {sanitize_line(text)}" for text in proven)
     for rung in report.rungs:
-        yield f"  {rung.rung} {rung.status.replace('_', ' ')}{f': {one_line(rung.message)}' if rung.message else ''}"
-    yield from (_row("contract", f"{plain(change.method)} changes") for change in report.schema_changes)
+        yield f"  {rung.rung} {rung.status.replace('_', ' ')}{f': {sanitize_line(rung.message)}' if rung.message else ''}"
+    yield from (_row("contract", f"{sanitize(change.method)} changes") for change in report.schema_changes)
 
 
 def _edited(sheet: Sheet) -> PersonWord | None:
     """Open the changed files in the person's editor; None when nothing came of it."""
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     if not command:
-        console.say("Set VISUAL or EDITOR to your editor, e.g. `export EDITOR=nano`.")
+        console.print_note("Set VISUAL or EDITOR to your editor, e.g. `export EDITOR=nano`.")
         return None
     with tempfile.TemporaryDirectory(prefix="graphbus-review-") as folder:
         places = {path: Path(folder, str(number), Path(path).name) for number, path in enumerate(sheet.texts)}
@@ -149,9 +149,9 @@ def _edited(sheet: Sheet) -> PersonWord | None:
             status = subprocess.run([*command, *map(str, places.values())], check=False).returncode
             texts = {path: place.read_text(encoding="utf-8") for path, place in places.items()}
         except (OSError, UnicodeDecodeError) as reason:
-            console.say(plain(f"The text cannot be edited: {reason}."))
+            console.print_note(sanitize(f"The text cannot be edited: {reason}."))
             return None
     if status or texts == dict(sheet.texts):
-        console.say(f"The editor ended with exit status {status}." if status else "Nothing was changed.")
+        console.print_note(f"The editor ended with exit status {status}." if status else "Nothing was changed.")
         return None
     return PersonWord("edit", texts=texts)

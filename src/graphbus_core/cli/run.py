@@ -83,9 +83,9 @@ def _watch(options: RunOptions) -> int:
         ArtifactError: The artifacts cannot be read.
         UsageError: GBE163 when watchfiles is not installed, GBE165 for artifacts that are not where a build writes them.
     """
-    from graphbus_core.cli.running.watching import need
+    from graphbus_core.cli.running.watching import require_watchfiles
 
-    need("--watch")
+    require_watchfiles("--watch")
     OneShot(options.publications, options.calls, as_json=options.as_json)  # refuses what it cannot understand
     from graphbus_core.cli.running.supervisor import Builder, Save, Supervisor
 

@@ -21,7 +21,7 @@ import click
 
 from graphbus_core import store
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import sanitize, style
 from graphbus_core.deploy.names import as_label, check_image
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, Place, raise_all
@@ -44,7 +44,7 @@ _NOT_STARTED = 126
 """The status by which a shell says that a file cannot be executed."""
 
 
-class Project(NamedTuple):
+class BuiltProject(NamedTuple):
     """A project that was built.
 
     Attributes:
@@ -62,7 +62,7 @@ class Project(NamedTuple):
     about: Mapping[str, object]
 
 
-def read_project(folder: str) -> Project:
+def read_project(folder: str) -> BuiltProject:
     """Read what a build has written into a folder, and the project that it belongs to.
 
     Raises:
@@ -74,7 +74,7 @@ def read_project(folder: str) -> Project:
     raise_all(store.find_drift(folder, manifest))
     root = Path(store.project_root(folder, manifest))
     run = resolve_run(RuntimeConfig(artifacts=folder))
-    return Project(root, folder, artifacts, manifest, run, project_table(root))
+    return BuiltProject(root, folder, artifacts, manifest, run, project_table(root))
 
 
 def text_of(about: Mapping[str, object], key: str) -> str:
@@ -101,7 +101,7 @@ def name_image(root: Path, *, option: str = "--tag") -> str:
     return check_image(f"{name}:{version.replace('+', '-')}")
 
 
-class Answer(NamedTuple):
+class ProgramResult(NamedTuple):
     """How a program ended: its status, its output, and the last line of its complaint."""
 
     status: int
@@ -109,7 +109,7 @@ class Answer(NamedTuple):
     reason: str
 
 
-def ask(command: Sequence[str], cwd: Path | None = None, timeout_s: float | None = None) -> Answer:
+def run_captured(command: Sequence[str], cwd: Path | None = None, timeout_s: float | None = None) -> ProgramResult:
     """Run a program and return what it says; a status other than 0 is for the caller to judge."""
     nothing = subprocess.DEVNULL
     try:
@@ -117,14 +117,14 @@ def ask(command: Sequence[str], cwd: Path | None = None, timeout_s: float | None
             command, cwd=cwd, stdin=nothing, capture_output=True, errors="replace", timeout=timeout_s, check=False
         )
     except OSError as error:
-        return Answer(_NOT_STARTED, "", f"it cannot be started: {error.strerror}")
+        return ProgramResult(_NOT_STARTED, "", f"it cannot be started: {error.strerror}")
     except subprocess.TimeoutExpired as error:
-        return Answer(_NOT_STARTED, "", f"nothing in {error.timeout:.0f} seconds")
+        return ProgramResult(_NOT_STARTED, "", f"nothing in {error.timeout:.0f} seconds")
     complaint = done.stderr.strip().splitlines() or [f"status {_said(done.returncode)}"]
-    return Answer(done.returncode, done.stdout, complaint[-1].removeprefix("error: ").rstrip("."))
+    return ProgramResult(done.returncode, done.stdout, complaint[-1].removeprefix("error: ").rstrip("."))
 
 
-def run(command: Sequence[str], cwd: Path) -> None:
+def run_at_terminal(command: Sequence[str], cwd: Path) -> None:
     """Run a program at this terminal. What it says is seen at once, and goes to stderr, so that stdout stays ours.
 
     Raises:
@@ -141,7 +141,7 @@ def run(command: Sequence[str], cwd: Path) -> None:
         raise DeployError("GBE705", command=shlex.join(command[:3]), status=_said(status))
 
 
-def become(command: list[str], cwd: Path) -> NoReturn:
+def replace_process(command: list[str], cwd: Path) -> NoReturn:
     """Let a program replace this process, so that Ctrl-C and SIGTERM reach it directly.
 
     Raises:
@@ -156,7 +156,7 @@ def become(command: list[str], cwd: Path) -> NoReturn:
 
 
 def _show(command: Sequence[str]) -> None:
-    console.say(console.paint(f"$ {console.plain(shlex.join(command))}", "dim"))
+    console.print_note(console.style(f"$ {console.sanitize(shlex.join(command))}", "dim"))
     console.flush()
 
 
@@ -187,7 +187,7 @@ def _said(status: int) -> str:
 # --- Generated files on their way to disk ------------------------------------------------------------------------------
 
 
-class Wish(NamedTuple):
+class WriteOptions(NamedTuple):
     """How files are to be written: the options that `options` adds to a command."""
 
     is_forced: bool = False
@@ -196,7 +196,7 @@ class Wish(NamedTuple):
     as_json: bool = False
 
 
-def options(command: _Function) -> _Function:
+def writing_options(command: _Function) -> _Function:
     """Add --force, --check, --diff and --json to a command, by the names of the fields of `Wish`."""
     for words, text in (
         (("--json", "as_json"), "Write one JSON document to stdout."),
@@ -228,7 +228,7 @@ def command_line(command: str, values: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def write(folder: Path, files: Files, wish: Wish) -> dict[str, _State]:
+def write_files(folder: Path, files: Files, wish: WriteOptions) -> dict[str, _State]:
     """Write files below a folder, and print what became of each; with --json the caller prints it.
 
     Returns:
@@ -245,9 +245,9 @@ def write(folder: Path, files: Files, wish: Wish) -> dict[str, _State]:
     stale = [path for path, state in states.items() if state != "same"]
     changed = [path for path in stale if states[path] == "changed"]
     if wish.is_diff or (wish.is_forced and changed):
-        to = console.out if wish.is_diff and not wish.as_json else console.say
+        to = console.print_line if wish.is_diff and not wish.as_json else console.print_note
         for path in stale:
-            console.diff(_difference(path, before[path], data[path]), to)
+            console.print_diff(_difference(path, before[path], data[path]), to)
     if wish.is_diff:
         return states
     if wish.is_check and stale:
@@ -258,7 +258,7 @@ def write(folder: Path, files: Files, wish: Wish) -> dict[str, _State]:
     if not wish.as_json:
         for path, state in states.items():
             said, role = _SAID[state]
-            console.out(f"{paint(f'{said:<12}', role)} {plain(os.path.normpath(folder / path))}")
+            console.print_line(f"{style(f'{said:<12}', role)} {sanitize(os.path.normpath(folder / path))}")
     return states
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from graphbus_core import settings, store, strict_json
 from graphbus_core.cli import console
-from graphbus_core.cli.console import counted, paint, plain
+from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.errors import ArtifactError, Place, RunError, UsageError, did_you_mean
 from graphbus_core.hosting.state import FILE, Change, Kept, Snapshot, States, Texts, check_key, encode, plan
 from graphbus_core.model.artifacts import GraphArtifact
@@ -52,19 +52,19 @@ def runtime_settings(artifacts: str) -> RuntimeSettings:
     return settings.resolve_run(RuntimeConfig(artifacts=artifacts)).settings
 
 
-def path_of(artifacts: str, name: str) -> Path:
+def kept_file_path(artifacts: str, name: str) -> Path:
     """Give the place where the graph keeps a file."""
     return Path(settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir) / name
 
 
 @contextmanager
-def opened(artifacts: str, name: str, open_file: Callable[[str], F]) -> Iterator[F | None]:
+def open_kept_file(artifacts: str, name: str, open_file: Callable[[str], F]) -> Iterator[F | None]:
     """Open a file of the graph; None when there is none, and none is made.
 
     Raises:
         ArtifactError: GBE501 there is no such folder either.
     """
-    path = path_of(artifacts, name)
+    path = kept_file_path(artifacts, name)
     if path.exists():
         with closing(open_file(str(path))) as file:
             yield file
@@ -74,7 +74,7 @@ def opened(artifacts: str, name: str, open_file: Callable[[str], F]) -> Iterator
         raise ArtifactError("GBE501", where=Place(artifacts), missing="")
 
 
-def ask(question: str, nobody: UsageError) -> None:
+def confirm_or_refuse(question: str, nobody: UsageError) -> None:
     """Ask for a confirmation.
 
     Args:
@@ -89,9 +89,9 @@ def ask(question: str, nobody: UsageError) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def short(text: str) -> str:
+def as_cell(text: str) -> str:
     """Give a text from elsewhere as a cell of a table."""
-    return console.one_line(text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…")
+    return console.sanitize_line(text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…")
 
 
 _AGENT = click.argument("agent", default="", metavar="[AGENT]")
@@ -139,7 +139,9 @@ def ls(*, agent: str, artifacts: str, as_json: bool) -> None:
     if agent:
         keys = found.agents[agent]
         facts = [{"key": key, "version": kept.version, "size_bytes": len(kept.text)} for key, kept in keys.items()]
-        rows = [(short(key), str(kept.version), _size(len(kept.text)), _value(kept.text)) for key, kept in keys.items()]
+        rows = [
+            (as_cell(key), str(kept.version), _size(len(kept.text)), _value(kept.text)) for key, kept in keys.items()
+        ]
         _list({"agent": agent, "keys": facts}, "KEY VERSION SIZE VALUE", rows, f"{agent} keeps nothing.", as_json)
         return
     facts = [
@@ -147,7 +149,8 @@ def ls(*, agent: str, artifacts: str, as_json: bool) -> None:
         for name, keys in found.agents.items()
     ]
     rows = [
-        (short(name), str(len(keys)), _size(_size_of(keys)), str(_newest(keys))) for name, keys in found.agents.items()
+        (as_cell(name), str(len(keys)), _size(_size_of(keys)), str(_newest(keys)))
+        for name, keys in found.agents.items()
     ]
     nothing = "No agent keeps anything here."
     _list({"agents": facts, "version": found.version}, "AGENT KEYS SIZE VERSION", rows, nothing, as_json)
@@ -157,9 +160,9 @@ def _list(document: object, headers: str, rows: Sequence[tuple[str, ...]], nothi
     if as_json:
         console.emit_json(document)
     elif rows:
-        console.table(headers.split(), rows, right=("KEYS", "SIZE", "VERSION"))
+        console.print_table(headers.split(), rows, right=("KEYS", "SIZE", "VERSION"))
     else:
-        console.say(nothing)
+        console.print_note(nothing)
 
 
 @state.command("show", short_help="Show the values of an agent.")
@@ -183,7 +186,7 @@ def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
         console.emit_json({"agent": agent, **({"keys": entries} if key is None else {"key": key, **entries[key]})})
         return
     value = {name: kept.value for name, kept in keys.items()} if key is None else keys[key].value
-    console.out(plain(dumps(value, indent=2, ensure_ascii=False)))
+    console.print_line(sanitize(dumps(value, indent=2, ensure_ascii=False)))
 
 
 @state.command("export", short_help="Write states to a file.")
@@ -207,15 +210,15 @@ def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json:
     if output != "-" and Path(output).exists() and not is_forced:
         raise UsageError("GBE179", where=Place(output))
     found = _look(agent, artifacts)
-    data = render(found)
+    data = render_export(found)
     if output == "-":
-        console.out(data.decode(), end="")
+        console.print_line(data.decode(), end="")
         return
     _write_private(Path(output), data)
     agents, keys = len(found.agents), sum(map(len, found.agents.values()))
     document = {"output": output, "agents": agents, "keys": keys, "version": found.version}
-    line = f"Exported {counted(keys, 'key')} of {counted(agents, 'agent')} to {plain(output)}."
-    console.result(document, [line], as_json=as_json)
+    line = f"Exported {pluralize(keys, 'key')} of {pluralize(agents, 'agent')} to {sanitize(output)}."
+    console.print_result(document, [line], as_json=as_json)
 
 
 @state.command("import", short_help="Take states from a file.")
@@ -236,7 +239,7 @@ def import_(*, file: str, is_merge: bool, **wished: Any) -> None:
       graphbus state import state.json
       graphbus state import state.json --merge --dry-run
     """
-    found = parse(_read(file), "stdin" if file == "-" else file)
+    found = parse_export(_read(file), "stdin" if file == "-" else file)
     wanted = {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in found.agents.items()}
     _change("import", wanted, is_merge=is_merge, after_version=found.version, **wished)
 
@@ -278,7 +281,7 @@ def _look(agent: str, artifacts: str, key: str | None = None) -> Snapshot:
     Raises:
         UsageError: GBE175 nobody knows that one, GBE176 it has no such key.
     """
-    with opened(artifacts, FILE, States) as states:
+    with open_kept_file(artifacts, FILE, States) as states:
         found = Snapshot(0, {}) if states is None else states.snapshot()
     if not agent:
         return found
@@ -330,13 +333,13 @@ def _change(
     """
     if not Path(artifacts).is_dir():
         raise ArtifactError("GBE501", where=Place(artifacts), missing="")
-    path = path_of(artifacts, FILE)
+    path = kept_file_path(artifacts, FILE)
     changes, backups = _preview(path, wanted, is_merge=is_merge), list[Path]()
     if not as_json:
-        console.out_all(_lines(changes))
+        console.print_lines(_lines(changes))
     if changes and not is_dry:
         if not is_sure:
-            ask("Go on?", UsageError("GBE177", command=command))
+            confirm_or_refuse("Go on?", UsageError("GBE177", command=command))
 
         def keep(before: Snapshot) -> None:
             backups.append(_backup(path.parent, before))
@@ -349,14 +352,14 @@ def _change(
         console.emit_json({"changes": facts, "backup": backup, "is_dry": is_dry})
         return
     if not changes:
-        console.out("Nothing to change.")
+        console.print_line("Nothing to change.")
     elif is_dry:
-        console.say(f"{counted(len(changes), 'key')} would change; nothing was written.")
+        console.print_note(f"{pluralize(len(changes), 'key')} would change; nothing was written.")
     else:
-        console.out(f"Changed {counted(len(changes), 'key')}.")
+        console.print_line(f"Changed {pluralize(len(changes), 'key')}.")
         there = [] if artifacts == ARTIFACTS else ["--artifacts", artifacts]
         undo = shlex.join(["graphbus", "state", "import", os.path.relpath(backups[0]), *there])
-        console.say(f"To take that back: {plain(undo)}")
+        console.print_note(f"To take that back: {sanitize(undo)}")
 
 
 def _preview(path: Path, wanted: Mapping[str, Texts] | None, *, is_merge: bool) -> list[Change]:
@@ -372,7 +375,7 @@ def _backup(folder: Path, before: Snapshot) -> Path:
     path, number = folder / f"state-backup-{before.version}.json", 2
     while path.exists():
         path, number = folder / f"state-backup-{before.version}-{number}.json", number + 1
-    _write_private(path, render(before))
+    _write_private(path, render_export(before))
     return path
 
 
@@ -401,19 +404,19 @@ _DEPTH = strict_json.MAX_DEPTH + 4
 _Version = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # SQLite counts to twice as many
 
 
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ExportedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Any
     version: _Version
 
 
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["graphbus-state"]
     format_version: Literal[1]
     version: _Version
-    agents: dict[str, dict[str, _Entry]]
+    agents: dict[str, dict[str, _ExportedValue]]
 
 
-def render(snapshot: Snapshot) -> bytes:
+def render_export(snapshot: Snapshot) -> bytes:
     """Write states as one JSON document, in ASCII: a value may have what no terminal and no UTF-8 takes."""
     agents = {
         agent: {key: {"value": kept.value, "version": kept.version} for key, kept in keys.items()}
@@ -423,7 +426,7 @@ def render(snapshot: Snapshot) -> bytes:
     return f"{dumps({**head, 'agents': agents}, indent=2)}\n".encode()
 
 
-def parse(data: bytes, path: str) -> Snapshot:
+def parse_export(data: bytes, path: str) -> Snapshot:
     """Read what `render` has written; all of it is checked before any of it is used.
 
     Args:
@@ -434,14 +437,14 @@ def parse(data: bytes, path: str) -> Snapshot:
         RunError: GBE697 it is no export; GBE641, GBE642 a value that no state can have.
     """
     try:
-        document = msgspec.convert(strict_json.loads(data, any_text=True, max_depth=_DEPTH), _Document)
+        document = msgspec.convert(strict_json.loads(data, any_text=True, max_depth=_DEPTH), _Export)
     except ValueError as error:  # msgspec's ValidationError is one
         raise RunError("GBE697", where=Place(path), reason=str(error)) from None
     agents = {agent: _read_keys(agent, entries) for agent, entries in sorted(document.agents.items())}
     return Snapshot(document.version, agents)
 
 
-def _read_keys(agent: str, entries: dict[str, _Entry]) -> dict[str, Kept]:
+def _read_keys(agent: str, entries: dict[str, _ExportedValue]) -> dict[str, Kept]:
     check_key(agent, agent)
     return {key: Kept(encode(agent, key, entry.value), entry.version) for key, entry in sorted(entries.items())}
 
@@ -467,7 +470,7 @@ def _size(number: int) -> str:
 
 
 def _value(text: str) -> str:
-    return short(dumps(Kept(text, 0).value, ensure_ascii=False))
+    return as_cell(dumps(Kept(text, 0).value, ensure_ascii=False))
 
 
 def _kind(change: Change) -> tuple[str, console.Role, str]:
@@ -482,6 +485,6 @@ def _lines(changes: Collection[Change]) -> Iterator[str]:
     for change in list(changes)[:_MOST_LINES]:
         sign, role, _ = _kind(change)
         value = "" if change.after is None else f"  {_value(change.after)}"
-        yield f"{paint(f'{sign} {short(change.agent)} {short(change.key)}', role)}{value}"
+        yield f"{style(f'{sign} {as_cell(change.agent)} {as_cell(change.key)}', role)}{value}"
     if len(changes) > _MOST_LINES:
-        yield paint(f"and {len(changes) - _MOST_LINES} more", "dim")
+        yield style(f"and {len(changes) - _MOST_LINES} more", "dim")

@@ -13,7 +13,7 @@ from graphbus_core.errors import GraphBusError, UsageError, did_you_mean
 _REJECTED = re.compile(r"'(.*?)' is not one of ")
 
 
-def as_meant(refusal: GraphBusError) -> GraphBusError:
+def with_better_cause(refusal: GraphBusError) -> GraphBusError:
     """Say of a folder in which artifacts were looked for that it holds source files, if it does."""
     place = refusal.where.path if refusal.code == "GBE501" and refusal.where else ""
     try:

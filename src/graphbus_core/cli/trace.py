@@ -10,7 +10,7 @@ import click
 from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.running import trace_text
-from graphbus_core.cli.running.trace_text import clock, duration
+from graphbus_core.cli.running.trace_text import format_clock, format_duration
 from graphbus_core.hosting.instruments.trace import SHORT, Found, Root, find, read, roots
 from graphbus_core.model.config import RuntimeConfig
 
@@ -60,7 +60,7 @@ def _show_tree(found: Found, limit: int, *, as_json: bool) -> None:
         return
     marked = "" if found.event_id == found.root else found.event_id
     for line in trace_text.tree_lines(found.tree, marked=marked, limit=limit):
-        console.out(line)
+        console.print_line(line)
 
 
 def _show_roots(found: Sequence[Root], *, as_json: bool) -> None:
@@ -69,16 +69,16 @@ def _show_roots(found: Sequence[Root], *, as_json: bool) -> None:
         return
     rows = [
         (
-            console.paint(each.event_id[:SHORT], "accent"),
-            clock(each.published),
-            console.plain(each.topic) or console.paint("not in the trace any more", "dim"),
-            console.plain(each.src) or "outside",
+            console.style(each.event_id[:SHORT], "accent"),
+            format_clock(each.published),
+            console.sanitize(each.topic) or console.style("not in the trace any more", "dim"),
+            console.sanitize(each.src) or "outside",
             f"{each.events:,}",
             f"{each.deliveries:,}",
-            console.paint(f"{each.failed:,}", "bad") if each.failed else "0",
-            duration(each.busy_s),
+            console.style(f"{each.failed:,}", "bad") if each.failed else "0",
+            format_duration(each.busy_s),
         )
         for each in found
     ]
     headers = ("event", "at", "topic", "from", "events", "deliveries", "failed", "handlers took")
-    console.table(headers, rows, right=headers[4:], optional=("events", "from"))
+    console.print_table(headers, rows, right=headers[4:], optional=("events", "from"))

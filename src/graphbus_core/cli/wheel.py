@@ -13,12 +13,12 @@ from graphbus_core import __version__
 _WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
-def name_of(distribution: str) -> str:
+def wheel_name(distribution: str) -> str:
     """Return the name of the file for a distribution of this version."""
     return f"{distribution}-{__version__}-py3-none-any.whl"
 
 
-def pack(distribution: str, files: Mapping[str, bytes], about: Mapping[str, str]) -> bytes:
+def pack_wheel(distribution: str, files: Mapping[str, bytes], about: Mapping[str, str]) -> bytes:
     """Pack a wheel. Nothing is compressed: compressors differ between machines, and the hash must not.
 
     Args:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from errno import EPERM
 from typing import Any, ClassVar, NamedTuple
 
-from graphbus_core.errors.legible import legible
+from graphbus_core.errors.legible import escape_unprintable
 
 
 class Place(NamedTuple):
@@ -28,7 +28,7 @@ class Place(NamedTuple):
         return ":".join([self.path, *(str(number) for number in self[1:] if number)])
 
 
-class Entry(NamedTuple):
+class ErrorText(NamedTuple):
     """What the register holds for one code: the sentence and the hint, both templates over the data of the failure."""
 
     sentence: str
@@ -53,8 +53,8 @@ class GraphBusError(Exception):
         self.code = code
         self.where = where
         self.data = data
-        self.sentence = legible(entry.sentence.format(**data))
-        self.hint = legible(entry.hint.format(**data))
+        self.sentence = escape_unprintable(entry.sentence.format(**data))
+        self.hint = escape_unprintable(entry.hint.format(**data))
         super().__init__(code, self.sentence)
 
     @property

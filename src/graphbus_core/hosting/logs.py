@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
-from graphbus_core.errors.legible import legible
+from graphbus_core.errors.legible import escape_unprintable
 
 _AGENT = "graphbus.agent."
 
@@ -36,7 +36,7 @@ class _Line(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
         """The traceback; what an exception says is often text from outside."""
-        return legible(super().formatException(ei))
+        return escape_unprintable(super().formatException(ei))
 
 
 @contextmanager

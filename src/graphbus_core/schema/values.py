@@ -12,7 +12,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
-from graphbus_core.errors.legible import on_one_line
+from graphbus_core.errors.legible import escape_to_one_line
 from graphbus_core.isolation import attempt
 
 MAX_ENTRIES = 262_144
@@ -155,7 +155,7 @@ _MAX_SHOWN = 60
 
 def clipped(text: str, limit: int = 240) -> str:
     """A text that may be long, short, and without characters that a terminal or a log obeys or cannot write."""
-    return on_one_line(text if len(text) <= limit else f"{text[: limit - 3]}...")
+    return escape_to_one_line(text if len(text) <= limit else f"{text[: limit - 3]}...")
 
 
 def shown(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from graphbus_core.cli.diff import compare
+from graphbus_core.cli.diff import compare_builds
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, NegotiationsArtifact
 from graphbus_core.store.migration import load_any
@@ -25,7 +25,7 @@ NEGOTIATED = _built("format_1/negotiated")
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_build_does_not_differ_from_itself(sample: str) -> None:
-    assert compare(_built(sample), _built(sample)) == ()
+    assert compare_builds(_built(sample), _built(sample)) == ()
 
 
 # --- every field is told --------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_each_single_value_that_differs_is_told(artifacts: BuildArtifacts) -> No
     mutations = [other for other in _mutations(artifacts) if other.manifest and other != artifacts]
     followers = [other for other in mutations if other.manifest.artifacts == artifacts.manifest.artifacts]
     assert len(followers) > 300
-    assert all(compare(artifacts, other) for other in followers)
+    assert all(compare_builds(artifacts, other) for other in followers)
 
 
 # --- how it is told -------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def _replaced(artifacts: BuildArtifacts, *agents: AgentDefinition) -> BuildArtif
 
 
 def _told(old: BuildArtifacts, new: BuildArtifacts) -> list[tuple[str, str]]:
-    return [(change.sign, " ".join(change.path)) for change in compare(old, new)]
+    return [(change.sign, " ".join(change.path)) for change in compare_builds(old, new)]
 
 
 def test_an_agent_that_is_new_or_gone_is_one_change() -> None:
@@ -105,7 +105,7 @@ def test_what_an_old_format_does_not_say_is_not_compared() -> None:
     said = msgspec.structs.replace(NEGOTIATED.manifest, imports={"a.py": "0"}, third_party=("numpy",))
     other = msgspec.structs.replace(NEGOTIATED, manifest=said)
     assert _told(NEGOTIATED, other) == [("added", "manifest imports"), ("added", "manifest third_party")]
-    assert compare(NEGOTIATED, other, frozenset({"imports", "third_party"})) == ()
+    assert compare_builds(NEGOTIATED, other, frozenset({"imports", "third_party"})) == ()
 
 
 def test_a_second_part_of_the_same_name_gets_a_number() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.cli.shipping import Wish, write
+from graphbus_core.cli.shipping import WriteOptions, write_files
 from graphbus_core.errors import DeployError
 
 FILES = {"a.txt": "one\n", "below/b.bin": b"\x00\x01"}
@@ -20,7 +20,7 @@ def on_disk(folder: Path) -> dict[str, bytes]:
 def test_a_file_of_other_content_is_not_overwritten_and_the_others_are_not_written(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mine\n")
     with pytest.raises(DeployError, match=r"1 file would be overwritten, with other content: a\.txt") as refusal:
-        write(tmp_path, FILES, Wish())
+        write_files(tmp_path, FILES, WriteOptions())
     assert refusal.value.code == "GBE701"
     assert on_disk(tmp_path) == {"a.txt": b"mine\n"}
 
@@ -28,7 +28,7 @@ def test_a_file_of_other_content_is_not_overwritten_and_the_others_are_not_writt
 def test_with_force_it_is_and_what_changes_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_text("mine\n")
     (tmp_path / "a.txt").chmod(0o640)
-    assert write(tmp_path, FILES, Wish(is_forced=True))["a.txt"] == "changed"
+    assert write_files(tmp_path, FILES, WriteOptions(is_forced=True))["a.txt"] == "changed"
     assert on_disk(tmp_path)["a.txt"] == b"one\n"
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
     talk = capsys.readouterr().err
@@ -39,20 +39,20 @@ def test_with_force_it_is_and_what_changes_is_shown(tmp_path: Path, capsys: pyte
 def test_where_one_cannot_be_written_none_is(tmp_path: Path) -> None:
     (tmp_path / "below").write_text("a file stands where a folder is needed")
     with pytest.raises(DeployError) as refusal:
-        write(tmp_path, FILES, Wish(is_forced=True))
+        write_files(tmp_path, FILES, WriteOptions(is_forced=True))
     assert refusal.value.code == "GBE702"
     assert list(on_disk(tmp_path)) == ["below"]
 
 
-@pytest.mark.parametrize("wish", [Wish(), Wish(is_forced=True), Wish(is_check=True)])
-def test_what_is_no_file_is_neither_waited_for_nor_replaced(tmp_path: Path, wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [WriteOptions(), WriteOptions(is_forced=True), WriteOptions(is_check=True)])
+def test_what_is_no_file_is_neither_waited_for_nor_replaced(tmp_path: Path, wish: WriteOptions) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DeployError, match="GBE702"):
-        write(tmp_path, {"pipe": ""}, wish)
+        write_files(tmp_path, {"pipe": ""}, wish)
 
 
 def test_a_link_that_leads_nowhere_is_somebodys_and_stays(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to("nowhere")
     with pytest.raises(DeployError, match="leads nowhere"):
-        write(tmp_path, FILES, Wish())
+        write_files(tmp_path, FILES, WriteOptions())
     assert (tmp_path / "a.txt").is_symlink()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.errors import RunError
-from graphbus_core.errors.legible import legible, on_one_line
+from graphbus_core.errors.legible import escape_to_one_line, escape_unprintable
 
 
 @pytest.mark.parametrize(
@@ -22,17 +22,17 @@ from graphbus_core.errors.legible import legible, on_one_line
     ],
 )
 def test_what_is_no_text_for_people_is_escaped(text: str, lines: str, line: str) -> None:
-    assert legible(text) == lines
-    assert on_one_line(text) == line
+    assert escape_unprintable(text) == lines
+    assert escape_to_one_line(text) == line
 
 
 @given(st.text() | st.text(st.characters(categories=["Cs", "Cc"])))
 def test_any_text_becomes_one_that_utf_8_has_and_stays_as_it_is_then(text: str) -> None:
-    for escape in (legible, on_one_line):
+    for escape in (escape_unprintable, escape_to_one_line):
         escape(text).encode()
         assert escape(escape(text)) == escape(text)
-    assert on_one_line(text).isprintable()
-    assert legible(text).count("\n") == text.count("\n")
+    assert escape_to_one_line(text).isprintable()
+    assert escape_unprintable(text).count("\n") == text.count("\n")
 
 
 def test_a_refusal_is_legible_whatever_it_is_about() -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.cli.check import Wanted, mend
+from graphbus_core.cli.check import CheckOptions, apply_safe_fixes
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing.gate import Gate
@@ -152,7 +152,7 @@ def mended(root: Path, files: Mapping[str, str], limit: int = 9) -> Outcome:
     settings = Settings(safety=SafetyConfig(max_file_changes_per_commit=limit), gate=GateConfig(allow_unverified=True))
     config = ResolvedBuild(root=str(root), paths=(str(root),), settings=settings, dry_run=True)
     before = Project.read(config, cache=False)
-    after, records = mend(before, Wanted()).project, ()
+    after, records = apply_safe_fixes(before, CheckOptions()).project, ()
     if not after.errors:
         agents = activate(after.definitions, after.order.order, config)
         session = Negotiation(config, MessageBus())

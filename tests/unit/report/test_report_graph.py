@@ -5,14 +5,14 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.cli.report.graph import NODE_HEIGHT, Drawing, Pair, arrange
+from graphbus_core.cli.report.graph import NODE_HEIGHT, Drawing, Pair, lay_out_graph
 
 NAMES = [f"n{number}" for number in range(14)]
 PAIRS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(lambda pair: pair[0] != pair[1]))
 
 
 def arranged(*pairs: Pair, nodes: str = "abcdef") -> Drawing:
-    return arrange(list(nodes), pairs, dict.fromkeys(nodes, 100))
+    return lay_out_graph(list(nodes), pairs, dict.fromkeys(nodes, 100))
 
 
 def test_providers_stand_left_of_consumers() -> None:
@@ -38,8 +38,8 @@ def test_two_pairs_that_need_not_cross_do_not_cross() -> None:
 @given(PAIRS)
 def test_every_agent_has_a_place_of_its_own_inside_and_the_same_each_time(pairs: list[Pair]) -> None:
     widths = {name: 90 + 5 * index for index, name in enumerate(NAMES)}
-    drawing = arrange(NAMES, pairs, widths)
-    assert drawing == arrange(NAMES, pairs, widths)
+    drawing = lay_out_graph(NAMES, pairs, widths)
+    assert drawing == lay_out_graph(NAMES, pairs, widths)
     assert set(drawing.boxes) == set(NAMES)
     assert set(drawing.ways) == set(pairs)
     for box in drawing.boxes.values():

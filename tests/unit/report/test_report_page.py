@@ -10,12 +10,12 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from graphbus_core.cli.report.page import page
+from graphbus_core.cli.report.page import render_page
 from graphbus_core.cli.report.story import Story
 from tests.fakes.told_sessions import EDGES, eventful, eventful_record, eventful_transcript, large
 
 VOID = {"meta", "br", "hr", "col"}
-PAGE = page(eventful()).decode("ascii")
+PAGE = render_page(eventful()).decode("ascii")
 
 
 class Outline(HTMLParser):
@@ -121,14 +121,14 @@ def test_the_page_tells(told: str) -> None:
 
 
 def test_the_same_session_gives_the_same_bytes() -> None:
-    assert page(eventful()).decode() == PAGE
+    assert render_page(eventful()).decode() == PAGE
     shuffled = Story(eventful_record(), reversed(EDGES), eventful_transcript(), "written")
-    assert page(shuffled).decode() == PAGE
+    assert render_page(shuffled).decode() == PAGE
     assert json.dumps(eventful().facts()) == json.dumps(shuffled.facts())
 
 
 def test_a_session_of_rules_was_free() -> None:
-    shown = Outline(page(large(4, 2)).decode()).text
+    shown = Outline(render_page(large(4, 2)).decode()).text
     assert "No model was asked: nothing left the machine and nothing was spent." in shown
     assert "Rules" in shown
     assert "By proposal" not in shown
@@ -140,7 +140,7 @@ def test_a_session_in_which_nobody_proposed_anything_has_a_page() -> None:
         record.negotiations.ending, rounds_executed=0, proposals_made=0, commits_created=0, files_modified=0, detail=""
     )
     nothing = replace(record.negotiations, completed=(), records=(), ending=ending)
-    shown = Outline(page(Story(replace(record, negotiations=nothing, arbiters=()), None)).decode())
+    shown = Outline(render_page(Story(replace(record, negotiations=nothing, arbiters=()), None)).decode())
     assert shown.open == []
     assert "Nobody proposed anything. " in shown.text
     assert "Nothing was accepted, no file was changed." in shown.text
@@ -162,18 +162,18 @@ def test_a_session_in_which_nobody_proposed_anything_has_a_page() -> None:
 )
 def test_the_outcome_says_what_became_of_the_changes(changes: dict[str, object], fate: str, told: str) -> None:
     record = replace(eventful_record(), **changes)
-    assert told in Outline(page(Story(record, EDGES, (), fate)).decode()).text  # type: ignore[arg-type]
+    assert told in Outline(render_page(Story(record, EDGES, (), fate)).decode()).text  # type: ignore[arg-type]
 
 
 def test_more_agents_than_a_drawing_can_show_are_a_list() -> None:
-    shown = Outline(page(large(101, 3)).decode())
+    shown = Outline(render_page(large(101, 3)).decode())
     assert "101 agents are more than a drawing can show" in shown.text
     assert not [each for each in shown.names("svg") if each.get("class") == "graph"]
 
 
 def test_a_large_session_takes_less_than_two_seconds_and_three_megabytes() -> None:
     began = time.process_time()
-    made = page(large())
+    made = render_page(large())
     assert time.process_time() - began < 2
     assert len(made) < 3_000_000
 

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphbus_core.cli.report.page as report
-from graphbus_core.cli.console import plain
-from graphbus_core.cli.report.template import Value, fill
+from graphbus_core.cli.console import sanitize
+from graphbus_core.cli.report.template import Value, fill_template
 
 FOLDER = Path(report.__file__).parent
 
 
 def filled(tmp_path: Path, source: str, **values: Value) -> str:
     (tmp_path / "x.html").write_text(source, encoding="utf-8")
-    return fill(tmp_path / "x.html", values)
+    return fill_template(tmp_path / "x.html", values)
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_a_value_is_text_whatever_it_is(tmp_path_factory: pytest.TempPathFactory
     parser.handle_data = found.append  # type: ignore[method-assign]
     parser.feed(made)
     parser.close()
-    assert found[0] == ("p", [("title", plain(text))])
-    assert "".join(map(str, found[1:])) == plain(text)
+    assert found[0] == ("p", [("title", sanitize(text))])
+    assert "".join(map(str, found[1:])) == sanitize(text)

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from graphbus_core import cli, settings
-from graphbus_core.cli import COMMANDS, Entry, main
+from graphbus_core.cli import COMMANDS, CommandEntry, main
 from graphbus_core.errors import GraphBusError, SeveralErrors
 from graphbus_core.model.config import BuildConfig, RuntimeConfig
 from graphbus_core.negotiation.sessions import digest_of_settings
@@ -48,7 +48,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Put a command of the test's own into the table."""
 
     def add(function: Callable[[], object]) -> None:
-        monkeypatch.setitem(COMMANDS, "probe", Entry(f"{__name__}:probe", "A command of a test.", "Run"))
+        monkeypatch.setitem(COMMANDS, "probe", CommandEntry(f"{__name__}:probe", "A command of a test.", "Run"))
         monkeypatch.setattr(sys.modules[__name__], "probe", click.Command("probe", callback=function), raising=False)
 
     return add

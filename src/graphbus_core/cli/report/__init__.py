@@ -38,22 +38,22 @@ def report(*, session: str, output: str, as_json: bool, force: bool) -> None:
       graphbus report S001 -o report.html
       graphbus report --json | jq .outcome
     """
-    from graphbus_core.cli.report.page import page
-    from graphbus_core.cli.report.story import tell
+    from graphbus_core.cli.report.page import render_page
+    from graphbus_core.cli.report.story import load_story
     from graphbus_core.settings import find_root, load
 
     root = find_root([Path.cwd()])
     config = ResolvedBuild(root=str(root), paths=(str(root),), settings=load(root), dry_run=True)
-    story = tell(config, session, _edges(config))
-    made = f"{json.dumps(story.facts(), indent=2)}\n".encode("ascii") if as_json else page(story)
+    story = load_story(config, session, _edges(config))
+    made = f"{json.dumps(story.facts(), indent=2)}\n".encode("ascii") if as_json else render_page(story)
     output = output or (_STDOUT if as_json else f"graphbus-report-{story.record.session}.html")
     if output == _STDOUT:
-        console.out(made.decode("ascii"), end="")
+        console.print_line(made.decode("ascii"), end="")
         return
     path = Path(output)
     _write(path, made, is_forced=force)
     size = f"{len(made) / 1000:,.0f} kB, session {story.record.session}"
-    console.say(f"{console.paint('✓', 'good')} {console.plain(str(path))}: {size}")
+    console.print_note(f"{console.style('✓', 'good')} {console.sanitize(str(path))}: {size}")
 
 
 def _edges(config: ResolvedBuild) -> tuple[Edge, ...] | None:

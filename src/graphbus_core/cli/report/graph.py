@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
-from graphbus_core.cli.report.story import Case, Story
+from graphbus_core.cli.report.story import ProposalStory, Story
 from graphbus_core.cli.report.template import Values
 from graphbus_core.model.artifacts import Edge, EdgeKind
 
@@ -50,7 +50,7 @@ def _drawing(story: Story) -> Values:
     by_pair: dict[Pair, list[Edge]] = defaultdict(list)
     for edge in story.edges or ():
         by_pair[edge.source, edge.target].append(edge)
-    drawn = arrange(story.agents, by_pair, {name: _width(name) for name in story.agents})
+    drawn = lay_out_graph(story.agents, by_pair, {name: _width(name) for name in story.agents})
     numbers = {name: number for number, name in enumerate(story.agents)}
     has_labels = len(by_pair) <= _MOST_LABELS
     return {
@@ -112,11 +112,11 @@ def _listed(story: Story, name: str) -> Values:
         "is_arbiter": name in story.record.arbiters,
         "receives": _joined(_labelled(edge.source, edge) for edge in edges if edge.target == name),
         "gives": _joined(_labelled(edge.target, edge) for edge in edges if edge.source == name),
-        "concerning": links(case for case in story.cases if name in (case.proposal.src, *case.affected)),
+        "concerning": proposal_links(case for case in story.cases if name in (case.proposal.src, *case.affected)),
     }
 
 
-def links(cases: Iterable[Case]) -> list[Values]:
+def proposal_links(cases: Iterable[ProposalStory]) -> list[Values]:
     """Give the values of links to proposals."""
     return [{"name": case.name, "anchor": case.anchor} for case in cases]
 
@@ -164,7 +164,7 @@ class Drawing(NamedTuple):
     ways: Mapping[Pair, Way]
 
 
-def arrange(nodes: Sequence[str], pairs: Iterable[Pair], widths: Mapping[str, int]) -> Drawing:
+def lay_out_graph(nodes: Sequence[str], pairs: Iterable[Pair], widths: Mapping[str, int]) -> Drawing:
     """Give every node and pair a place.
 
     Args:

@@ -10,10 +10,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from graphbus_core.cli.console import counted
-from graphbus_core.cli.report.graph import graph_values, links
-from graphbus_core.cli.report.story import VOTES, Case, Step, Story, diff_of
-from graphbus_core.cli.report.template import Value, Values, fill
+from graphbus_core.cli.console import pluralize
+from graphbus_core.cli.report.graph import graph_values, proposal_links
+from graphbus_core.cli.report.story import VOTES, ProposalStep, ProposalStory, Story, diff_of
+from graphbus_core.cli.report.template import Value, Values, fill_template
 from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.model.proposals import (
     CodeChange,
@@ -49,7 +49,7 @@ _RESULTS = {"passed": "Passed", "failed": "Refused", "not_run": "Not run"}
 _LEAST_USD = 0.00005
 
 
-def page(story: Story) -> bytes:
+def render_page(story: Story) -> bytes:
     """Give the whole page. It is ASCII, so that it survives any stream; the same session gives the same bytes."""
     script = (_HERE / "behaviour.js").read_bytes()
     cases = [_case(story, case) for case in story.cases]
@@ -60,13 +60,13 @@ def page(story: Story) -> bytes:
         "rounds": [_round(story, number, cases) for number in story.rounds],
         **graph_values(story),
         "cases": cases,
-        "case_count": counted(len(cases), "proposal"),
+        "case_count": pluralize(len(cases), "proposal"),
         "choices": list(_choices(story)),
         "voices": list(_voices(story)),
         "decisions": [{"decision": decision, "letter": letter} for decision, letter in _LETTERS.items()],
         **_cost(story),
     }
-    return f"{fill(_HERE / 'page.html', values)}\n".encode("ascii", "xmlcharrefreplace")
+    return f"{fill_template(_HERE / 'page.html', values)}\n".encode("ascii", "xmlcharrefreplace")
 
 
 # --- the outcome -------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ def page(story: Story) -> bytes:
 
 def _outcome(story: Story) -> Values:
     record, ending = story.record, story.record.negotiations.ending
-    made = counted(max(ending.proposals_made, len(story.cases)), "proposal")
+    made = pluralize(max(ending.proposals_made, len(story.cases)), "proposal")
     detail = f" ({ending.detail})" if ending.detail else ""
-    reached = _ENDINGS[ending.reason].format(rounds=counted(ending.rounds_executed, "round"))
+    reached = _ENDINGS[ending.reason].format(rounds=pluralize(ending.rounds_executed, "round"))
     return {
         "headline": f"{len(record.negotiations.completed)} of {made} accepted"
         if story.cases
@@ -94,7 +94,7 @@ def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
     statuses = [case.record.status for case in story.cases]
     others = [f"{statuses.count(each)} {each}" for each in dict.fromkeys(statuses) if each != "accepted"]
     diffs = [diff for case in story.cases if case.record.commit for diff in diffs_of(case.record)]
-    lines = f"{counted(_lines(diffs, '+'), 'line')} added, {_lines(diffs, '-')} removed"
+    lines = f"{pluralize(_lines(diffs, '+'), 'line')} added, {_lines(diffs, '-')} removed"
     yield "Commits", str(len(record.negotiations.completed)), ", ".join(others) or "none turned down"
     yield "Files changed", str(record.negotiations.ending.files_modified), lines if diffs else "nothing was written"
     arbiters = f"arbiters: {', '.join(record.arbiters)}" if record.arbiters else "no arbiter"
@@ -110,7 +110,7 @@ def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
 
 def _files(story: Story) -> list[Values]:
     """Give every file that accepted proposals changed, with the size of the change."""
-    changes: dict[str, list[tuple[Case, _FileDiff]]] = {}
+    changes: dict[str, list[tuple[ProposalStory, _FileDiff]]] = {}
     for case in story.cases:
         for diff in diffs_of(case.record) if case.record.commit else ():
             changes.setdefault(diff.path, []).append((case, diff))
@@ -119,7 +119,7 @@ def _files(story: Story) -> list[Values]:
             "path": path,
             "added": _lines((diff for _, diff in own), "+"),
             "removed": _lines((diff for _, diff in own), "-"),
-            "by": links(case for case, _ in own),
+            "by": proposal_links(case for case, _ in own),
         }
         for path, own in sorted(changes.items())
     ]
@@ -155,7 +155,7 @@ def _choices(story: Story) -> Iterator[Values]:
         yield {"choice": name, "title": name.capitalize(), "options": values}
 
 
-def _case(story: Story, case: Case) -> Values:
+def _case(story: Story, case: ProposalStory) -> Values:
     proposal, record = case.proposal, case.record
     changes = record.commit.schema_changes if record.commit else proposal.schema_changes
     return {
@@ -186,9 +186,9 @@ def _keys(known: tuple[str, ...], names: Iterable[str]) -> str:
     return " ".join(str(known.index(name)) for name in names)
 
 
-def _stations(case: Case) -> Iterator[Step]:
+def _stations(case: ProposalStory) -> Iterator[ProposalStep]:
     parent = case.proposal.parent
-    yield Step(f"Proposed against {parent}" if parent else "Proposed")
+    yield ProposalStep(f"Proposed against {parent}" if parent else "Proposed")
     for step in case.steps:
         if step is VOTES:
             yield from _judged(case)
@@ -196,24 +196,24 @@ def _stations(case: Case) -> Iterator[Step]:
             yield step
     commit = case.record.commit
     if commit:
-        yield Step(f"Commit {commit.commit_id}: {_CONSENSUS[commit.consensus_type]}", "good")
+        yield ProposalStep(f"Commit {commit.commit_id}: {_CONSENSUS[commit.consensus_type]}", "good")
     else:
-        yield Step(case.record.status.capitalize(), "end")
+        yield ProposalStep(case.record.status.capitalize(), "end")
 
 
-def _judged(case: Case) -> Iterator[Step]:
+def _judged(case: ProposalStory) -> Iterator[ProposalStep]:
     if any(not vote.is_arbiter for vote in case.votes):
-        yield Step(f"Votes: {_tally(case)}")
-    yield from (Step(f"Arbiter {vote.evaluator}: {vote.decision}") for vote in case.votes if vote.is_arbiter)
+        yield ProposalStep(f"Votes: {_tally(case)}")
+    yield from (ProposalStep(f"Arbiter {vote.evaluator}: {vote.decision}") for vote in case.votes if vote.is_arbiter)
 
 
-def _tally(case: Case) -> str:
+def _tally(case: ProposalStory) -> str:
     """Give the votes as words: `2 accept, 1 reject`."""
     counts = ((decision, case.count(decision)) for decision in _LETTERS)
     return ", ".join(f"{count} {decision}" for decision, count in counts if count) or "none"
 
 
-def _facts(story: Story, case: Case) -> Iterator[Values]:
+def _facts(story: Story, case: ProposalStory) -> Iterator[Values]:
     proposal, costs = case.proposal, story.record.costs
     facts: tuple[tuple[str, Value, Sequence[str]], ...] = (
         ("Proposed by", proposal.src, ()),
@@ -308,7 +308,7 @@ def _remarks(vote: ProposalEvaluation) -> Iterator[Values]:
         yield {"label": label, "text": text, "is_code": False, "detail": ""}
 
 
-def _outcome_of(story: Story, case: Case) -> str:
+def _outcome_of(story: Story, case: ProposalStory) -> str:
     commit = case.record.commit
     if commit is None:
         return case.record.refusal
@@ -332,7 +332,7 @@ def _voices(story: Story) -> Iterator[Values]:
             yield {"agent": name, "cells": cells}
 
 
-def _cell(case: Case, name: str, vote: ProposalEvaluation | None) -> Values:
+def _cell(case: ProposalStory, name: str, vote: ProposalEvaluation | None) -> Values:
     if vote is None:
         return {"is_own": name == case.proposal.src, "decision": ""}
     sign = ("§" if vote.is_arbiter else "") + ("!" if any(evidence.is_verified for evidence in vote.evidence) else "")
@@ -348,12 +348,12 @@ def _cost(story: Story) -> Values:
     spent = story.record.spent
     return {
         "was_free": story.was_free,
-        "answered": counted(spent.calls, "question") if spent.calls else "",
+        "answered": pluralize(spent.calls, "question") if spent.calls else "",
         "amounts": [
             {"what": what, "amount": f"{amount:,}", "detail": detail} for what, amount, detail in _amounts(spent)
         ],
         "dollars": dollars(spent.cost_usd),
-        "unpriced": counted(spent.unpriced, "request") if spent.unpriced else "",
+        "unpriced": pluralize(spent.unpriced, "request") if spent.unpriced else "",
         "prices": list(_prices(story)),
     }
 

@@ -36,18 +36,18 @@ class Note(NamedTuple):
     text: str
 
 
-class Step(NamedTuple):
+class ProposalStep(NamedTuple):
     """Something that happened to a proposal; `role` is how it is meant: `"good"`, `"bad"`, or nothing in particular."""
 
     text: str
     role: str = ""
 
 
-VOTES = Step("votes")
+VOTES = ProposalStep("votes")
 """Stands where the votes that count were given."""
 
 
-class _Judged(msgspec.Struct, frozen=True):
+class _VotedOn(msgspec.Struct, frozen=True):
     proposal_id: str
 
 
@@ -57,7 +57,7 @@ class _Event(msgspec.Struct, frozen=True):
     proposal_id: str = ""
     agent: str = ""
     report: GateReport | None = None
-    evaluation: _Judged | None = None
+    evaluation: _VotedOn | None = None
     files: tuple[str, ...] = ()
     verdict: str = ""
     reason: str = ""
@@ -71,7 +71,7 @@ class _Event(msgspec.Struct, frozen=True):
         return self.evaluation.proposal_id if self.evaluation else self.proposal_id
 
 
-class Case:
+class ProposalStory:
     """One proposal and its relation to the others.
 
     Attributes:
@@ -81,14 +81,18 @@ class Case:
         steps: What happened between proposal and outcome, in order.
     """
 
-    def __init__(self, record: ProposalRecord, anchor: str = "", known: Sequence[Step | GateReport] = ()) -> None:
+    def __init__(
+        self, record: ProposalRecord, anchor: str = "", known: Sequence[ProposalStep | GateReport] = ()
+    ) -> None:
         self.record = record
         self.proposal = record.proposal
         self.anchor = anchor
         told = known or [*([record.gate] if record.gate else ()), *([VOTES] if record.evaluations else ())]
         self.climbs = tuple(each for each in told if isinstance(each, GateReport))
         first = self.climbs[0] if self.climbs else None
-        self.steps = tuple(each if isinstance(each, Step) else _climbed(each, is_first=each is first) for each in told)
+        self.steps = tuple(
+            each if isinstance(each, ProposalStep) else _climbed(each, is_first=each is first) for each in told
+        )
 
     @property
     def name(self) -> str:
@@ -146,7 +150,7 @@ class Story:
         steps, self.notes = _read(said)
         records = record.negotiations.records
         self.cases = tuple(
-            Case(each, anchor, steps.get(each.proposal.proposal_id, ()))
+            ProposalStory(each, anchor, steps.get(each.proposal.proposal_id, ()))
             for each, anchor in zip(records, _anchors(records), strict=True)
         )
         named = (name for case in self.cases for name in case.concerned)
@@ -162,7 +166,7 @@ class Story:
         return tuple(sorted(inner, key=lambda edge: (edge.source, edge.target, edge.kind, edge.label)))
 
     @cached_property
-    def by_name(self) -> dict[str, Case]:
+    def by_name(self) -> dict[str, ProposalStory]:
         """Proposal id -> its case; of two with one id the first."""
         return {case.name: case for case in reversed(self.cases)}
 
@@ -225,7 +229,7 @@ class Story:
         }
 
 
-def tell(
+def load_story(
     config: ResolvedBuild, session: str = "", edges: Iterable[Edge] | None = None, *, has_transcript: bool = True
 ) -> Story:
     """Read all that is known of a session, by default of the last one; without a transcript the record alone speaks.
@@ -265,9 +269,9 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         yield name if is_usable else f"proposal-{number}"
 
 
-def _read(said: Iterable[Said]) -> tuple[dict[str, list[Step | GateReport]], tuple[Note, ...]]:
+def _read(said: Iterable[Said]) -> tuple[dict[str, list[ProposalStep | GateReport]], tuple[Note, ...]]:
     """Give what happened to each proposal, in order, and the notes; of several votes on a proposal the last ones count."""
-    steps: dict[str, list[Step | GateReport]] = {}
+    steps: dict[str, list[ProposalStep | GateReport]] = {}
     notes: list[Note] = []
     round = 0
     for each in said:
@@ -302,14 +306,14 @@ _MEANT = {"yes": "good", "no": "bad"}
 _SHOWN = {"Round", "Evaluated", "Gated", *_NOTED, *_STEPS}
 
 
-def _told(form: str, event: _Event) -> Step:
+def _told(form: str, event: _Event) -> ProposalStep:
     reason = f" ({event.reason})" if event.reason else ""
     text = form.format(event, files=", ".join(event.files), reason=reason, plural="" if event.count == 1 else "s")
-    return Step(text, "bad" if form == _STEPS["SentBack"] else _MEANT.get(event.verdict, ""))
+    return ProposalStep(text, "bad" if form == _STEPS["SentBack"] else _MEANT.get(event.verdict, ""))
 
 
-def _climbed(report: GateReport, *, is_first: bool) -> Step:
+def _climbed(report: GateReport, *, is_first: bool) -> ProposalStep:
     name = "Gate" if is_first else "Gate again"
     if report.failure:
-        return Step(f"{name}: refused at {report.failure.code or report.failure.rung}", "bad")
-    return Step(f"{name}: passed", "good") if report.passed else Step(f"{name}: not passed", "bad")
+        return ProposalStep(f"{name}: refused at {report.failure.code or report.failure.rung}", "bad")
+    return ProposalStep(f"{name}: passed", "good") if report.passed else ProposalStep(f"{name}: not passed", "bad")

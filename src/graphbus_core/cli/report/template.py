@@ -19,7 +19,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from graphbus_core.cli.console import plain
+from graphbus_core.cli.console import sanitize
 
 Value = str | int | float | Mapping[str, "Value"] | Sequence["Value"] | None
 Values = Mapping[str, Value]
@@ -28,15 +28,15 @@ _TAG = re.compile(r"\{\{([#?^/>]?)([\w.]+)\}\}")
 _COMMENT = re.compile(r"\{\{!.*?\}\}", re.DOTALL)
 
 
-class Tag(NamedTuple):
+class TemplateTag(NamedTuple):
     """A place in a template: `mark` is how it is filled, `body` what stands between a section and its end."""
 
     mark: str
     name: str
-    body: tuple[str | Tag, ...] = ()
+    body: tuple[str | TemplateTag, ...] = ()
 
 
-def fill(path: Path, values: Values) -> str:
+def fill_template(path: Path, values: Values) -> str:
     """Give the text of a template with its values.
 
     Raises:
@@ -48,7 +48,7 @@ def fill(path: Path, values: Values) -> str:
     return "".join(_fill(tuple(_parts(pieces, path.parent, "")), values))
 
 
-def _parts(pieces: Iterator[str], folder: Path, section: str) -> Iterator[str | Tag]:
+def _parts(pieces: Iterator[str], folder: Path, section: str) -> Iterator[str | TemplateTag]:
     """Yield what belongs to a section; `pieces` are by turns text, mark and name."""
     for text in pieces:
         yield text
@@ -60,10 +60,10 @@ def _parts(pieces: Iterator[str], folder: Path, section: str) -> Iterator[str | 
         if mark == ">":
             yield (folder / name).read_text(encoding="utf-8")
         else:
-            yield Tag(mark, name, tuple(_parts(pieces, folder, name)) if mark else ())
+            yield TemplateTag(mark, name, tuple(_parts(pieces, folder, name)) if mark else ())
 
 
-def _fill(parts: Sequence[str | Tag], values: Values) -> Iterator[str]:
+def _fill(parts: Sequence[str | TemplateTag], values: Values) -> Iterator[str]:
     for part in parts:
         if isinstance(part, str):
             yield part
@@ -83,4 +83,4 @@ def _items(value: Value) -> Sequence[Value]:
 
 
 def _escaped(value: Value) -> str:
-    return "" if value is None else escape(plain(str(value)))
+    return "" if value is None else escape(sanitize(str(value)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphbus_core import runtime
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import sanitize, style
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper, KeptLetter, Replays, find_subscription
 from graphbus_core.hosting.graph import LiveGraph
@@ -16,7 +16,7 @@ from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.model.deliveries import DeadLetter
 
 
-class Replay:
+class DeadLetterReplay:
     """Letters of the file that are delivered once more, and the results so far."""
 
     def __init__(self, file: DeadLetterFile, numbers: Sequence[int], *, as_json: bool) -> None:
@@ -81,8 +81,8 @@ class Replay:
         else:
             self._handled.append(number)
         if not self._as_json:
-            sign = paint("✗", "bad") if error else paint("✓", "good")
-            console.out(f"{sign} {number}  {plain(': '.join(filter(None, (where, error))))}")
+            sign = style("✗", "bad") if error else style("✓", "good")
+            console.print_line(f"{sign} {number}  {sanitize(': '.join(filter(None, (where, error))))}")
 
     def _conclude(self) -> None:
         unfinished = len(self._numbers) - len(self._handled) - len(self._failed)
@@ -93,7 +93,7 @@ class Replay:
         parts = [f"{len(self._handled)} handled and removed"]
         parts += [f"{len(self._failed)} failed and kept"] if self._failed else []
         parts += [f"{unfinished} stopped before the end and kept"] if unfinished else []
-        console.say(f"{', '.join(parts)}.")
+        console.print_note(f"{', '.join(parts)}.")
 
 
 def _why_not(graph: LiveGraph, kept: KeptLetter) -> str:

@@ -205,7 +205,7 @@ class _Run:
         self._is_typed = options.is_interactive and _has_terminal()
         self._refused = self._total = 0
         self._terminal = _terminal(options, stack)
-        self._say: Callable[[str], object] = self._terminal.write if self._terminal else console.say
+        self._say: Callable[[str], object] = self._terminal.write if self._terminal else console.print_note
         stack.enter_context(show_logs(self._terminal, is_brief=options.is_interactive))
         served, self._companions = _servers(options, stack)
         self._breakpoints = Breakpoints(options.breaks)
@@ -233,7 +233,7 @@ class _Run:
         try:
             with stop_on_signals() as patience:
                 if self._link is not None:
-                    self._link.listen(patience, self._say if options.is_interactive else console.out)
+                    self._link.listen(patience, self._say if options.is_interactive else console.print_line)
 
                 def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
                     runtime.spare_handlers(patience, graph)
@@ -269,21 +269,23 @@ class _Run:
         for name, why in graph.left_out.items():
             if why.code != "GBE696":  # somebody asked for it
                 place = f"{why.where}: " if why.where else ""
-                console.say(f"[RUNTIME] Left out {name}: {console.plain(f'{place}{why.sentence}')} [{why.code}]")
+                console.print_note(
+                    f"[RUNTIME] Left out {name}: {console.sanitize(f'{place}{why.sentence}')} [{why.code}]"
+                )
         lines = runtime.ready_lines(artifacts, graph.left_out, self._options.only, graph.confinement)
         if self._link is not None:
             self._link.ready(lines)
             return
         has_results = self._options.as_json or self._options.calls  # they have stdout to themselves
         for line in lines:
-            (console.say if has_results else console.out)(line)
+            (console.print_note if has_results else console.print_line)(line)
         console.flush()
 
     def _talk(self, graph: LiveGraph) -> None:
-        from graphbus_core.cli.running.prompt import Prompt
+        from graphbus_core.cli.running.prompt import CommandPrompt
 
         assert self._terminal is not None  # noqa: S101 - every interactive run has one
-        prompt = Prompt(
+        prompt = CommandPrompt(
             graph, self._terminal, self._state_dir, self._breakpoints, self._recorder, is_typed=self._is_typed
         )
         try:
@@ -295,7 +297,7 @@ class _Run:
         if self._options.entrypoint and graph.origin is not None:
             result = runtime.call_entrypoint(self._options.entrypoint, graph.origin.modules, graph)
             if isinstance(result.error, GraphBusError):
-                console.error(result.error)
+                console.print_error(result.error)
         wait_for_signal()
 
 
@@ -326,14 +328,14 @@ def _servers(options: RunOptions, stack: ExitStack) -> tuple[tuple[Instrument, .
 
     probes = read_address(options.health, "127.0.0.1") if options.health else None
     asked = Asked(options.is_served, options.host, options.port, probes)
-    made = Servers(asked, options.artifacts, lambda line: console.say(f"[RUNTIME] {line}"))
+    made = Servers(asked, options.artifacts, lambda line: console.print_note(f"[RUNTIME] {line}"))
     stack.callback(made.close)
     return (made.meter,), (made.beside,)
 
 
 def _profiler(folder: Path, stack: ExitStack) -> Profiler:
     """Measure every handler; the profile is saved at the end, and shown unless the graph could not start."""
-    from graphbus_core.cli.running.trace_text import show
+    from graphbus_core.cli.running.trace_text import print_profile
 
     profiler = Profiler()
 
@@ -342,7 +344,7 @@ def _profiler(folder: Path, stack: ExitStack) -> Profiler:
         if kind is None or profile.handlers:
             save(profile, folder)
         if kind is None or issubclass(kind, Stopped):
-            show(profile, profile.handlers, console.say)
+            print_profile(profile, profile.handlers, console.print_note)
 
     stack.push(put_away)
     return profiler

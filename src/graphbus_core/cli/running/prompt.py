@@ -22,8 +22,8 @@ from graphbus_core import strict_json
 from graphbus_core.cli import console
 from graphbus_core.cli.running import trace_text
 from graphbus_core.cli.running.terminal import Terminal, interruptible
-from graphbus_core.cli.running.trace_text import clock
-from graphbus_core.cli.running.work import plain, stopping_places
+from graphbus_core.cli.running.trace_text import format_clock
+from graphbus_core.cli.running.work import stopping_places, to_json_value
 from graphbus_core.errors import GraphBusError, RunError, SeveralErrors, UsageError, did_you_mean
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
@@ -43,7 +43,7 @@ _LINES = 200
 _CELL = 60
 
 
-class Prompt(Cmd):
+class CommandPrompt(Cmd):
     """Reads lines and does what they say. The docstring of a command is its help: usage, summary.
 
     Args:
@@ -83,7 +83,7 @@ class Prompt(Cmd):
                 with noticing_signals():
                     any(self.onecmd(line) for line in sys.stdin)
                 return
-            console.out("Type `help` for the commands, TAB to complete; Ctrl-D leaves.")
+            console.print_line("Type `help` for the commands, TAB to complete; Ctrl-D leaves.")
             with _history(self._folder):
                 while not self._do_next():
                     pass
@@ -100,10 +100,10 @@ class Prompt(Cmd):
             is_read = True
             return self.onecmd(line)
         except EOFError:
-            console.out()
+            console.print_line()
             return True
         except KeyboardInterrupt:  # of the person, or of a handler on another thread that has ended the process
-            console.say("\nInterrupted." if is_read else "")
+            console.print_note("\nInterrupted." if is_read else "")
             return self._graph.bus.interruption is not None
 
     def onecmd(self, line: str) -> bool:
@@ -119,7 +119,7 @@ class Prompt(Cmd):
         except GraphBusError as error:
             self.refused += 1
             for each in error.errors if isinstance(error, SeveralErrors) else (error,):
-                console.error(each)
+                console.print_error(each)
             return False
         finally:
             console.flush()
@@ -149,11 +149,11 @@ class Prompt(Cmd):
         after = graph.bus.statistics()
         failed = after.failed - before.failed
         parts = [
-            console.counted(after.published - before.published, "event"),
-            console.counted(after.delivered - before.delivered, "delivery", "deliveries"),
-            *([console.paint(f"{failed} failed: see `dead`", "bad")] if failed else []),
+            console.pluralize(after.published - before.published, "event"),
+            console.pluralize(after.delivered - before.delivered, "delivery", "deliveries"),
+            *([console.style(f"{failed} failed: see `dead`", "bad")] if failed else []),
         ]
-        console.out(", ".join(parts))
+        console.print_line(", ".join(parts))
 
     def do_request(self, rest: str) -> None:
         """request TOPIC [DATA]: Send an event to the one who answers it."""
@@ -170,78 +170,80 @@ class Prompt(Cmd):
         methods = [(*full.split("."), str(schema or "{}")[1:-1]) for full, schema in self._methods().items()]
         rows = [
             (
-                console.paint(name, "name"),
+                console.style(name, "name"),
                 ", ".join(topic for agent, topic in heard if agent == name),
                 ", ".join(f"{method}({fields})" for agent, method, fields in methods if agent == name),
             )
             for name in ([rest] if rest else self._graph.nodes)
         ]
-        console.table(("agent", "hears", "can be called"), rows)
+        console.print_table(("agent", "hears", "can be called"), rows)
 
     def do_topics(self, _rest: str) -> None:
         """topics: The topics, their ends and their payloads."""
         schemas = self._topics()
         rows = [
             (
-                console.paint(topic.name, "name"),
+                console.style(topic.name, "name"),
                 ", ".join(topic.publishers) or "-",
                 ", ".join(topic.subscribers) or "-",
                 str(schemas.get(topic.name) or "{anything}")[1:-1],
             )
             for topic in self._artifacts.topics.topics
         ]
-        console.table(("topic", "from", "to", "payload"), rows)
+        console.print_table(("topic", "from", "to", "payload"), rows)
 
     def do_stats(self, _rest: str) -> None:
         """stats: What was delivered so far."""
         now = self._graph.bus.statistics()
         rows = [
-            (console.paint(name, "name"), f"{counts.delivered:,}", f"{counts.failed:,}")
+            (console.style(name, "name"), f"{counts.delivered:,}", f"{counts.failed:,}")
             for name, counts in now.subscriptions.items()
         ]
-        console.table(("subscription", "delivered", "failed"), rows, right=("delivered", "failed"))
-        deliveries = console.counted(now.delivered, "delivery", "deliveries")
-        console.out(
-            f"{console.counted(now.published, 'event')} published, {now.queued:,} waiting, {deliveries}, "
-            f"{now.failed:,} failed, {console.counted(now.dead_letters, 'dead letter')}"
+        console.print_table(("subscription", "delivered", "failed"), rows, right=("delivered", "failed"))
+        deliveries = console.pluralize(now.delivered, "delivery", "deliveries")
+        console.print_line(
+            f"{console.pluralize(now.published, 'event')} published, {now.queued:,} waiting, {deliveries}, "
+            f"{now.failed:,} failed, {console.pluralize(now.dead_letters, 'dead letter')}"
         )
 
     def do_history(self, rest: str) -> None:
         """history [N]: The last events."""
         rows = [
             (
-                console.paint(event.event_id[:SHORT], "accent"),
-                clock(event.timestamp),
-                console.plain(event.topic),
+                console.style(event.event_id[:SHORT], "accent"),
+                format_clock(event.timestamp),
+                console.sanitize(event.topic),
                 event.published_by or event.src or "outside",
-                console.plain(_as_json(event.payload)[:_CELL]),
+                console.sanitize(_as_json(event.payload)[:_CELL]),
             )
             for event in list(self._graph.bus.history())[-_count("history", rest) :]
         ]
-        console.table(("event", "at", "topic", "from", "payload"), rows)
+        console.print_table(("event", "at", "topic", "from", "payload"), rows)
 
     def do_dead(self, rest: str) -> None:
         """dead [N | replay]: The last dead letters; or deliver them once more."""
         letters = self._graph.bus.dead_letters()
         if rest == "replay":
             died = self._graph.replay_dead_letters(letters)
-            console.out(f"{console.counted(len(letters), 'dead letter')} delivered once more, {len(died)} failed again")
+            console.print_line(
+                f"{console.pluralize(len(letters), 'dead letter')} delivered once more, {len(died)} failed again"
+            )
             return
         rows = [
             (
-                console.paint(letter.event.event_id[:SHORT], "accent"),
-                clock(letter.timestamp),
-                console.plain(letter.event.topic),
+                console.style(letter.event.event_id[:SHORT], "accent"),
+                format_clock(letter.timestamp),
+                console.sanitize(letter.event.topic),
                 letter.subscription or "-",
-                console.paint(console.plain(letter.error.partition("\n")[0]), "bad"),
+                console.style(console.sanitize(letter.error.partition("\n")[0]), "bad"),
                 letter.place,
             )
             for letter in list(letters)[-_count("dead", rest) :]
         ]
         if rows:
-            console.table(("event", "at", "topic", "handler", "error", "place"), rows, optional=("place",))
+            console.print_table(("event", "at", "topic", "handler", "error", "place"), rows, optional=("place",))
         else:
-            console.out("No dead letters.")
+            console.print_line("No dead letters.")
 
     def do_trace(self, rest: str) -> None:
         """trace [ID | last]: The last events from outside; or all that one has caused."""
@@ -249,11 +251,11 @@ class Prompt(Cmd):
         if rest:
             found = find(deliveries, rest)
             marked = "" if found.root == found.event_id else found.event_id
-            console.out_all(trace_text.tree_lines(found.tree, marked=marked, limit=_LINES))
+            console.print_lines(trace_text.tree_lines(found.tree, marked=marked, limit=_LINES))
             return
         for root in reversed(roots(deliveries, _LAST)):
             tree = plant(root.event_id, [each for each in deliveries if each.correlation_id == root.event_id])
-            console.out(next(trace_text.tree_lines(tree)))
+            console.print_line(next(trace_text.tree_lines(tree)))
 
     def do_break(self, rest: str) -> None:
         """break [AGENT.METHOD | off]: Stop before a handler or method, or nowhere."""
@@ -265,7 +267,7 @@ class Prompt(Cmd):
         else:
             check_names(rest.split(), stopping_places(self._graph))
             names.update(rest.split())
-        console.out(f"Stops before: {', '.join(sorted(names)) or 'nothing'}")
+        console.print_line(f"Stops before: {', '.join(sorted(names)) or 'nothing'}")
 
     def do_log(self, rest: str) -> None:
         """log [LEVEL]: How much is logged; debug shows tracebacks."""
@@ -274,14 +276,14 @@ class Prompt(Cmd):
             if rest.lower() not in _LEVELS:
                 raise _misunderstood("log", f"the levels are {', '.join(_LEVELS)}")
             logger.setLevel(rest.upper())
-        console.out(f"Log level: {logging.getLevelName(logger.level).lower()}")
+        console.print_line(f"Log level: {logging.getLevelName(logger.level).lower()}")
 
     def do_help(self, _rest: str) -> None:
         """help: This."""
         for usage, summary in map(_help_of, _names()):
-            console.out(f"{console.paint(f'{usage:26}', 'name')}  {summary}")
-        console.out("\nDATA is JSON or key=value. TAB completes.")
-        console.out("Ctrl-C cancels a line or a handler, Ctrl-D leaves.")
+            console.print_line(f"{console.style(f'{usage:26}', 'name')}  {summary}")
+        console.print_line("\nDATA is JSON or key=value. TAB completes.")
+        console.print_line("Ctrl-C cancels a line or a handler, Ctrl-D leaves.")
 
     def do_quit(self, _rest: str) -> bool:
         """quit: Stop the graph in good order."""
@@ -325,7 +327,7 @@ class Prompt(Cmd):
             raise error
         if error is not None:
             raise RunError("GBE689", where=self._graph.place_of(error), name=name, reason=describe_exception(error))
-        console.out(console.plain(_as_json(plain(result))))
+        console.print_line(console.sanitize(_as_json(to_json_value(result))))
 
     # --- completion ---
 
@@ -364,7 +366,7 @@ def _history(folder: Path) -> Iterator[None]:
         if refused is None or isinstance(refused, FileNotFoundError):  # a link or an odd file is left alone
             _, refused = attempt(lambda: _keep(folder, "".join(f"{line}\n" for line in typed)))
         if refused is not None:
-            console.say(console.paint(f"What was typed is not kept: {refused}.", "dim"))
+            console.print_note(console.style(f"What was typed is not kept: {refused}.", "dim"))
 
 
 def _keep(folder: Path, text: str) -> None:
@@ -374,11 +376,11 @@ def _keep(folder: Path, text: str) -> None:
 
 
 def _names() -> list[str]:
-    return [name.removeprefix("do_") for name in vars(Prompt) if name.startswith("do_")]
+    return [name.removeprefix("do_") for name in vars(CommandPrompt) if name.startswith("do_")]
 
 
 def _help_of(command: str) -> tuple[str, str]:
-    usage, _, summary = (getattr(Prompt, f"do_{command}").__doc__ or "").partition(": ")
+    usage, _, summary = (getattr(CommandPrompt, f"do_{command}").__doc__ or "").partition(": ")
     return usage, summary
 
 

@@ -57,7 +57,7 @@ def main() -> int:
     for name in sys.argv[2].split():
         import_module(name)
     collector.resume()
-    console.begin()
+    console.prepare_streams()
     try:
         order: Order = link.receive()
         sys.argv[:] = order.arguments
@@ -72,7 +72,7 @@ def main() -> int:
         errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
         if link.is_ready:  # the supervisor shows why the graph does not start, and nothing of what comes later
             for each in errors:
-                console.error(each)
+                console.print_error(each)
         else:
             for each in errors:
                 each.data = {}  # the sentences are made; what they are made of may not be pickled

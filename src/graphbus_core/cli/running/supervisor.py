@@ -121,7 +121,7 @@ class _Child:
         """Let it finish what it handles and stop its agents; kill it after the limit."""
         self.send("end")
         if not self._ended.wait(limit_s):
-            console.say(f"The process of the graph has not ended after {limit_s:.0f} s, and is killed.")
+            console.print_note(f"The process of the graph has not ended after {limit_s:.0f} s, and is killed.")
             self.kill()
 
     def kill(self) -> None:
@@ -198,7 +198,7 @@ class Supervisor:
 
     def _handle(self, event: Any) -> None:
         if isinstance(event, UsageError):  # nothing is watched any more
-            console.error(event)
+            console.print_error(event)
             self._status = event.status if self._current is None else None
         elif isinstance(event[0], _Child):
             child, kind, content = event
@@ -250,11 +250,11 @@ class Supervisor:
         lines, self._modules = content
         took = f"{(perf_counter() - child.save.began) * 1000:.0f} ms"
         if self._has_run:
-            line = f"{_saved(child.save)} checked, built, restarted {console.paint(f'in {took}', 'dim')}"
+            line = f"{_saved(child.save)} checked, built, restarted {console.style(f'in {took}', 'dim')}"
             self._tell_save("reloaded", child.save, line)
         else:
             watched = ", ".join(map(os.path.relpath, self._builder.request.paths)) or "this folder"
-            line = f"Watching {console.plain(watched)} {console.paint(f'(ready in {took})', 'dim')}."
+            line = f"Watching {console.sanitize(watched)} {console.style(f'(ready in {took})', 'dim')}."
             self._tell_save("ready", child.save, *lines, line)
         self._has_run = child.was_ready = True
         child.send("proceed")
@@ -296,7 +296,7 @@ class Supervisor:
 
     def _tell_failed(self, save: Save, *, is_running: bool) -> None:
         if is_running:
-            self._tell_save("failed", save, f"{_saved(save)} {console.paint('the old code keeps running', 'bad')}")
+            self._tell_save("failed", save, f"{_saved(save)} {console.style('the old code keeps running', 'bad')}")
         else:
             self._tell_save("waiting", save, "Nothing runs: waiting for a save that mends this.")
 
@@ -307,7 +307,7 @@ class Supervisor:
             "saved": save.paths,
             "agents": save.agents,
             "seconds": round(perf_counter() - save.began, 4),
-            "errors": [console.describe(error) for error in save.errors],
+            "errors": [console.error_as_json(error) for error in save.errors],
             "findings": _with_places(save.findings),
             "gone": _with_places(save.gone),
         }
@@ -318,12 +318,12 @@ class Supervisor:
         if self._options.is_interactive and self._current is not None and self._current.was_ready:
             self._current.send(text)  # the process that has the prompt writes it above the line that is typed
         else:
-            (console.say if self._options.as_json else console.out)(text)
+            (console.print_note if self._options.as_json else console.print_line)(text)
             console.flush()
 
 
 def _saved(save: Save) -> str:
-    return f"saved {console.plain(', '.join(save.paths))} ->"
+    return f"saved {console.sanitize(', '.join(save.paths))} ->"
 
 
 def _with_places(findings: Sequence[Finding]) -> list[dict[str, Any]]:
@@ -335,10 +335,10 @@ def _lines(save: Save) -> Iterator[str]:
     for error in save.errors:
         yield from console.error_lines(error)
     for finding in save.findings:
-        place = console.paint(console.plain(f"{finding.span.path}:{finding.span.line}:"), "strong")
-        yield f"{place} {console.paint(finding.code, 'warn')} {console.plain(finding.message)}"
+        place = console.style(console.sanitize(f"{finding.span.path}:{finding.span.line}:"), "strong")
+        yield f"{place} {console.style(finding.code, 'warn')} {console.sanitize(finding.message)}"
         if finding.hint:
-            yield f"  {console.paint('hint:', 'name')} {console.plain(finding.hint)}"
+            yield f"  {console.style('hint:', 'name')} {console.sanitize(finding.hint)}"
 
 
 def _keep_token(options: RunOptions) -> None:
@@ -352,4 +352,4 @@ def _keep_token(options: RunOptions) -> None:
         token = find_token(wanted, settings.find_root([Path(config.artifacts_dir).parent]), Path(config.state_dir))
         if token.notice:
             os.environ[serve.token_env] = token.text
-            console.say(f"[RUNTIME] {token.notice}")
+            console.print_note(f"[RUNTIME] {token.notice}")

@@ -52,13 +52,13 @@ class Terminal:
     def write(self, text: str) -> None:
         """Write to stderr, above the line that another thread reads."""
         if self._reader in (None, current_thread()):
-            console.say(text.removesuffix("\n"))
+            console.print_note(text.removesuffix("\n"))
             return
-        console.out("\r\x1b[2K", end="")
-        console.say(text.removesuffix("\n"))
+        console.print_line("\r\x1b[2K", end="")
+        console.print_note(text.removesuffix("\n"))
         import readline  # loaded only where a person types
 
-        console.out(f"{self._prompt}{readline.get_line_buffer()}", end="")
+        console.print_line(f"{self._prompt}{readline.get_line_buffer()}", end="")
         console.flush()
 
     def flush(self) -> None:

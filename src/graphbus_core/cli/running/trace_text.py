@@ -7,7 +7,7 @@ from itertools import islice
 from time import localtime, strftime
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import paint, plain
+from graphbus_core.cli.console import sanitize, style
 from graphbus_core.hosting.instruments.profile import Profile, Row
 from graphbus_core.hosting.instruments.trace import SHORT, Delivery, Tree
 
@@ -16,7 +16,7 @@ _OPTIONAL = ("mean", "max", "share", "failed")
 _PAYLOAD = 200
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Give three digits and a unit: `12.3 ms`."""
     for factor, unit in ((1e6, "µs"), (1e3, "ms"), (1, "s")):
         number = seconds * factor
@@ -25,38 +25,38 @@ def duration(seconds: float) -> str:
     raise AssertionError
 
 
-def clock(timestamp: float) -> str:
+def format_clock(timestamp: float) -> str:
     """Give the local time of day, with milliseconds."""
     return f"{strftime('%H:%M:%S', localtime(timestamp))}.{int(timestamp % 1 * 1000):03}"
 
 
-def show(measured: Profile, rows: Sequence[Row], write: Callable[[str], None] = console.out) -> None:
+def print_profile(measured: Profile, rows: Sequence[Row], write: Callable[[str], None] = console.print_line) -> None:
     """Write the table, and a line that says what it covers."""
     if not measured.handlers:
         write("No handler and no method has run.")
         return
-    console.table(_HEADERS, map(_cells, rows), right=_HEADERS[1:], optional=_OPTIONAL, write=write)
+    console.print_table(_HEADERS, map(_cells, rows), right=_HEADERS[1:], optional=_OPTIONAL, write=write)
     runs, left_out = sum(row.count for row in measured.handlers), len(measured.handlers) - len(rows)
-    total = duration(sum(row.total_s for row in measured.handlers))
+    total = format_duration(sum(row.total_s for row in measured.handlers))
     more = f"; {left_out} more handlers are not shown" if left_out else ""
-    text = f"{console.counted(runs, 'run')} took {total}, within {duration(measured.wall_s)}{more}"
-    write(paint(text, "dim"))
+    text = f"{console.pluralize(runs, 'run')} took {total}, within {format_duration(measured.wall_s)}{more}"
+    write(style(text, "dim"))
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
-        paint(plain(row.name), "name"),
+        style(sanitize(row.name), "name"),
         f"{row.count:,}",
-        paint(f"{row.failed:,}", "bad") if row.failed else "0",
-        *(duration(each) for each in (row.total_s, row.mean_s, row.p50_s, row.p99_s, row.max_s)),
+        style(f"{row.failed:,}", "bad") if row.failed else "0",
+        *(format_duration(each) for each in (row.total_s, row.mean_s, row.p50_s, row.p99_s, row.max_s)),
         f"{row.share:.1%}",
     )
 
 
 def delivery_line(delivery: Delivery) -> str:
     """Tell of one delivery, when it has ended."""
-    when, event_id = paint(clock(delivery.started), "dim"), paint(delivery.event_id[:SHORT], "accent")
-    return f"{when}  {event_id}  {plain(delivery.topic)} > {_handled(delivery)}"
+    when, event_id = style(format_clock(delivery.started), "dim"), style(delivery.event_id[:SHORT], "accent")
+    return f"{when}  {event_id}  {sanitize(delivery.topic)} > {_handled(delivery)}"
 
 
 def tree_lines(tree: Tree, *, marked: str = "", limit: int = 0) -> Iterator[str]:
@@ -75,7 +75,7 @@ def tree_lines(tree: Tree, *, marked: str = "", limit: int = 0) -> Iterator[str]
     shown = count if not limit or count <= limit else limit - 1
     yield from islice(_draw(tree, marked), shown)
     if shown < count:
-        yield paint(f"… {count - shown:,} more lines; `--limit 0` shows all", "dim")
+        yield style(f"… {count - shown:,} more lines; `--limit 0` shows all", "dim")
     yield ""
     yield _summary(len(events), deliveries)
 
@@ -86,7 +86,7 @@ def _draw(tree: Tree, marked: str) -> Iterator[str]:
     while stack:
         branch, below, node = stack.pop()
         text = _event(tree, node, marked) if isinstance(node, str) else _handled(node)
-        yield f"{paint(branch, 'dim') if branch else ''}{text}"
+        yield f"{style(branch, 'dim') if branch else ''}{text}"
         children = _children(tree, node)
         stack += [
             (f"{below}{'├─ ' if index else '└─ '}", f"{below}{'│  ' if index else '   '}", child)
@@ -106,29 +106,29 @@ def _children(tree: Tree, node: str | Delivery) -> list[str | Delivery]:
 
 
 def _event(tree: Tree, event_id: str, marked: str) -> str:
-    parts = [paint(event_id[:SHORT], "accent")]
+    parts = [style(event_id[:SHORT], "accent")]
     known = tree.deliveries.get(event_id)
     if known is None:
-        parts.insert(0, paint("(not in the trace any more)", "strong"))
+        parts.insert(0, style("(not in the trace any more)", "strong"))
     else:
         first = known[0]
-        parts.insert(0, paint(plain(first.topic), "strong"))
+        parts.insert(0, style(sanitize(first.topic), "strong"))
         if not first.published_by:
-            parts.append(paint(f"{clock(first.published)}  from {first.src or 'outside'}", "dim"))
+            parts.append(style(f"{format_clock(first.published)}  from {first.src or 'outside'}", "dim"))
         if first.payload:
-            parts.append(plain(first.payload if len(first.payload) <= _PAYLOAD else f"{first.payload[:_PAYLOAD]}…"))
+            parts.append(sanitize(first.payload if len(first.payload) <= _PAYLOAD else f"{first.payload[:_PAYLOAD]}…"))
     if event_id == marked:
-        parts.append(paint("<- this one", "warn"))
+        parts.append(style("<- this one", "warn"))
     return "  ".join(parts)
 
 
 def _handled(delivery: Delivery) -> str:
-    took = duration(delivery.duration_s)
+    took = format_duration(delivery.duration_s)
     if delivery.outcome != "done":
-        took = paint(f"{delivery.outcome} after {took}", "bad")
-    attempt = paint(f"  attempt {delivery.attempt}", "warn") if delivery.attempt > 1 else ""
-    error = f": {plain(delivery.error)}" if delivery.outcome == "failed" else ""
-    return f"{paint(plain(delivery.handler), 'name')}  {took}{attempt}{error}"
+        took = style(f"{delivery.outcome} after {took}", "bad")
+    attempt = style(f"  attempt {delivery.attempt}", "warn") if delivery.attempt > 1 else ""
+    error = f": {sanitize(delivery.error)}" if delivery.outcome == "failed" else ""
+    return f"{style(sanitize(delivery.handler), 'name')}  {took}{attempt}{error}"
 
 
 def _summary(events: int, deliveries: Sequence[Delivery]) -> str:
@@ -139,8 +139,8 @@ def _summary(events: int, deliveries: Sequence[Delivery]) -> str:
     if deliveries:
         began = min(each.started for each in deliveries)
         ended = max(each.started + each.duration_s for each in deliveries)
-        text += f" in {duration(max(0.0, ended - began))}"
+        text += f" in {format_duration(max(0.0, ended - began))}"
     parts = [text]
-    parts += [paint(f"{failed} failed", "bad")] if failed else []
-    parts += [paint(f"{again} of them repeated", "warn")] if again else []
+    parts += [style(f"{failed} failed", "bad")] if failed else []
+    parts += [style(f"{again} of them repeated", "warn")] if again else []
     return ", ".join(parts)

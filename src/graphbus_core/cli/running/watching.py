@@ -18,7 +18,7 @@ _PAUSE_MS = 100
 _PATIENCE_S = 2.0
 
 
-def need(option: str) -> None:
+def require_watchfiles(option: str) -> None:
     """Refuse an option or command that cannot work without watchfiles.
 
     Raises:

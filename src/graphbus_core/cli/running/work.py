@@ -63,7 +63,7 @@ class OneShot:
         ]
         return {
             "calls": self.results,
-            "entrypoint": plain(result.value),
+            "entrypoint": to_json_value(result.value),
             "statistics": result.statistics,
             "dead_letters": letters,
         }
@@ -76,7 +76,7 @@ class OneShot:
             result = _call(graph, agent, method, arguments)
             self.results.append({"agent": agent, "method": method, "result": result})
             if not self._as_json:
-                console.out(msgspec.json.encode(result).decode())
+                console.print_line(msgspec.json.encode(result).decode())
 
 
 def _call(graph: LiveGraph, agent: str, method: str, arguments: dict[str, Any]) -> Any:
@@ -96,10 +96,10 @@ def _call(graph: LiveGraph, agent: str, method: str, arguments: dict[str, Any]) 
     if has_no_number(attempt(lambda: _to_builtins(result))[0]):
         reason = "it holds NaN or Infinity, which JSON does not have"
         raise RunError("GBE623", agent=agent, method=method, reason=reason)
-    return plain(result)
+    return to_json_value(result)
 
 
-def plain(value: object) -> Any:
+def to_json_value(value: object) -> Any:
     """Give a value as JSON can show it; what it has no form for is shown as text."""
     told, error = attempt(lambda: _to_builtins(value))
     return repr(value) if error or has_no_number(told) else told
