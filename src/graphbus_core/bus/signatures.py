@@ -43,7 +43,7 @@ class _Parameter(msgspec.Struct, frozen=True):
     has_default: bool
 
 
-def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler:
+def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler:
     """Wrap a handler so that it takes one event; one that takes the event itself is not wrapped at all.
 
     Args:
@@ -74,14 +74,14 @@ def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))
 
 
-def describe(handler: Handler) -> str:
+def handler_name(handler: Handler) -> str:
     """Name a handler for people: its qualified name, as far as it has one."""
     named = handler.func if isinstance(handler, partial) else handler
     name: str = getattr(named, "__qualname__", "") or type(named).__qualname__
     return name
 
 
-def place_of(handler: Handler) -> Place | None:
+def handler_place(handler: Handler) -> Place | None:
     """Where the handler is defined, if it is Python."""
     function = _function_of(handler)
     return Place(function.__code__.co_filename, function.__code__.co_firstlineno) if function else None
@@ -195,10 +195,12 @@ def _call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Callabl
     def call(event: Event) -> object:
         payload = {} if event.payload is None else event.payload
         if not isinstance(payload, dict):
-            raise RunError("GBE617", handler=describe(handler), field=named[0].name if named else "", topic=event.topic)
+            raise RunError(
+                "GBE617", handler=handler_name(handler), field=named[0].name if named else "", topic=event.topic
+            )
         for name in needed:
             if name not in payload:
-                raise RunError("GBE617", handler=describe(handler), field=name, topic=event.topic)
+                raise RunError("GBE617", handler=handler_name(handler), field=name, topic=event.topic)
         fields = payload if takes_rest else {each.name: payload[each.name] for each in named if each.name in payload}
         return handler(**(_made(handler, event, fields, makers) if makers else fields))
 
@@ -215,7 +217,7 @@ def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[s
             except UnfitError as unfit:
                 problems += [each.below(name) for each in unfit.problems]
     if problems:
-        raise refusal("GBE650", tuple(problems), handler=describe(handler), topic=event.topic)
+        raise refusal("GBE650", tuple(problems), handler=handler_name(handler), topic=event.topic)
     return made
 
 
@@ -243,7 +245,9 @@ def _converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
         try:
             return make(event.payload)
         except UnfitError as unfit:
-            raise refusal("GBE650", unfit.problems, handler=describe(handler), topic=event.topic) from unfit.__cause__
+            raise refusal(
+                "GBE650", unfit.problems, handler=handler_name(handler), topic=event.topic
+            ) from unfit.__cause__
 
     return convert
 
@@ -256,4 +260,4 @@ def _maker(handler: Handler, kind: Any) -> Make:
 
 
 def _invalid(handler: Handler, reason: str) -> RunError:
-    return RunError("GBE611", where=place_of(handler), handler=describe(handler), reason=reason)
+    return RunError("GBE611", where=handler_place(handler), handler=handler_name(handler), reason=reason)

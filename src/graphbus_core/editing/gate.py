@@ -25,7 +25,7 @@ from graphbus_core.editing.rungs import contract, scope
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, Sign, SourceFiles, check_growth, guarded
 from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import Problem, of_edit
-from graphbus_core.editing.rungs.ground import NotRun, State, Verdict, shortened
+from graphbus_core.editing.rungs.trial_environment import NotRun, State, Verdict, shortened
 from graphbus_core.editing.rungs.trials import Trials
 from graphbus_core.editing.sandboxes.process import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest

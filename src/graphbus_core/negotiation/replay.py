@@ -18,7 +18,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import describe, detect_conflicts, history_of
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.journal import Journal
-from graphbus_core.editing.rungs.ground import NotCopied, TrialTree
+from graphbus_core.editing.rungs.trial_environment import NotCopied, TrialTree
 from graphbus_core.editing.sandboxes import choose
 from graphbus_core.errors import BuildError, GraphBusError, NegotiationError, NotJudgedError
 from graphbus_core.llm.client import Clients, RecordedClient

@@ -26,7 +26,7 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import unified_diff
-from graphbus_core.editing.rungs.ground import State
+from graphbus_core.editing.rungs.trial_environment import State
 from graphbus_core.editing.rungs.trials import Objection, Trials
 from graphbus_core.editing.text.source_text import SourceText, parse, with_lf
 from graphbus_core.editing.workspace import Workspace, state_digest

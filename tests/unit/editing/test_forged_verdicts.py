@@ -10,8 +10,8 @@ from textwrap import dedent
 
 import pytest
 
-from graphbus_core.editing.rungs.ground import Files, State, Verdict
 from graphbus_core.editing.rungs.suite import _outcomes, halves
+from graphbus_core.editing.rungs.trial_environment import Files, State, Verdict
 from tests.thoroughness import some
 from tests.unit.editing.shop_project import Shop
 

@@ -12,11 +12,11 @@ import pytest
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.editing.gate import Gate, check_source
-from graphbus_core.editing.rungs import ground
+from graphbus_core.editing.rungs import trial_environment as ground
 from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFiles, check_growth
 from graphbus_core.editing.rungs.capability.sources import Allowed
 from graphbus_core.editing.rungs.codes import CODES
-from graphbus_core.editing.rungs.ground import State
+from graphbus_core.editing.rungs.trial_environment import State
 from graphbus_core.editing.sandboxes.process import Finished, ProcessSandbox
 from graphbus_core.model.config import GateConfig, SafetyConfig
 from graphbus_core.model.powers import Powers

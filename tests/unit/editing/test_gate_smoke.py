@@ -90,7 +90,7 @@ def test_a_call_that_does_not_come_back_is_refused(tmp_path: Path, line: str, co
     base = shop.project.source("agents/orders.py").data
     head = base.replace(ORDER.encode(), (line + ORDER).encode())
     after = shop.project.with_files({"agents/orders.py": head})
-    from graphbus_core.editing.rungs.ground import State
+    from graphbus_core.editing.rungs.trial_environment import State
 
     verdict = shop.gate.trials.check_calls(State("a", {}), State("b", {"agents/orders.py": head}), shop.project, after)
 
@@ -198,7 +198,7 @@ def test_imports_and_calls_share_a_process_and_a_call_that_ends_it_takes_no_impo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To start a process in the jail costs more than all else that these two rungs do."""
-    from graphbus_core.editing.rungs.ground import Ground, Heard
+    from graphbus_core.editing.rungs.trial_environment import Ground, Heard
 
     runs: list[str] = []
     watched = Ground.watched

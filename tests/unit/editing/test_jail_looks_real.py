@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.rungs.ground import State
+from graphbus_core.editing.rungs.trial_environment import State
 from graphbus_core.editing.sandboxes import TIERS, obstacle
 from graphbus_core.editing.sandboxes.jails import Jail, Tier
 from graphbus_core.editing.sandboxes.process import Limits
@@ -54,7 +54,7 @@ def test_an_import_finds_the_project_in_its_place(tier: Tier, tmp_path: Path) ->
     assert seen["home"] in (str(Path.home()), "/tmp/home")
     assert seen["temp"] == "/tmp"
     assert [*seen["argv"], seen["main"], *seen["orig"]].count(seen["main"]) == 3
-    assert "inside" not in str(seen)
+    assert "sandbox_programs" not in str(seen)
     assert os.geteuid() in (0, seen["user"])
     assert (verdict.path, verdict.line) == ("agents/orders.py", LOOK.count("\n"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.rungs.ground import Ground
+from graphbus_core.editing.rungs.trial_environment import Ground
 from graphbus_core.editing.sandboxes.jails import Jail
 from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox, Sandbox, _Scale
 from graphbus_core.errors import NotJudgedError

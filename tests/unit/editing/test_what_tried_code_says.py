@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from graphbus_core.editing import gate as gates
-from graphbus_core.editing.rungs.ground import Files, State, Verdict, error_name, shortened
+from graphbus_core.editing.rungs.trial_environment import Files, State, Verdict, error_name, shortened
 from graphbus_core.model.config import GateConfig
 from tests.unit.editing.shop_project import ORDERS, Shop
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphbus_core.editing.rungs.ground import NO_JAIL, Ground, State
+from graphbus_core.editing.rungs.trial_environment import NO_JAIL, Ground, State
 from graphbus_core.editing.rungs.trials import MAX_CHARACTERS, Objection, Objections
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import state_digest

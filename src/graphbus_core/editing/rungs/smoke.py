@@ -21,7 +21,7 @@ import msgspec
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import (
+from graphbus_core.editing.rungs.trial_environment import (
     Files,
     Ground,
     NotRun,

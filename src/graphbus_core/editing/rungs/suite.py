@@ -1,7 +1,7 @@
 """Rung G6: run the project's tests with and without the change. A test that passed before must pass again.
 
-What happened is written down by a process that runs no project code (`inside/graphbus_watch.py`), from what our plugin in
-pytest says. Failing, erring, being skipped and not being there are all the same.
+A process that runs no project code (`sandbox_programs/graphbus_watch.py`) writes the results down, as our pytest plugin reports
+them. Failing, erring, being skipped and not being there are all the same.
 
 A test and the code that it tests share a process, in which code that is made for it can report what it likes. So before changes
 are written, the tests run twice more, each time with what a random half of them expect turned into its opposite: those must fail,
@@ -26,8 +26,8 @@ from typing import NamedTuple
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import (
-    INSIDE,
+from graphbus_core.editing.rungs.trial_environment import (
+    SANDBOX_PROGRAMS,
     SKIPPED_FOLDERS,
     Files,
     Ground,
@@ -316,7 +316,7 @@ class TestTrials:
             with self._ground.copy(state) as folder:
                 paths = self._ground.paths(folder, project.index.import_roots)
                 environment = {
-                    "PYTHONPATH": os.pathsep.join([str(INSIDE), *paths]),
+                    "PYTHONPATH": os.pathsep.join([str(SANDBOX_PROGRAMS), *paths]),
                     "PYTEST_PLUGINS": "graphbus_verdict",
                     "PYTEST_ADDOPTS": "-p no:cacheprovider --continue-on-collection-errors",
                     **{name: os.environ[name] for name in _OBEYED if name in os.environ},

@@ -20,7 +20,9 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import (
+from graphbus_core.editing.rungs.smoke import LONGEST_S, SmokeTrials
+from graphbus_core.editing.rungs.suite import TestTrials
+from graphbus_core.editing.rungs.trial_environment import (
     Files,
     Ground,
     NotCopied,
@@ -35,8 +37,6 @@ from graphbus_core.editing.rungs.ground import (
     names_of,
     not_copied,
 )
-from graphbus_core.editing.rungs.smoke import LONGEST_S, SmokeTrials
-from graphbus_core.editing.rungs.suite import TestTrials
 from graphbus_core.editing.sandboxes.process import Finished, Sandbox
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json

@@ -154,7 +154,7 @@ Tier = Literal["bubblewrap", "landlock"]
 _HOME = "/tmp/home"  # noqa: S108 - where the home of the user has no place in the jail
 _SHM_BYTES = 64_000_000
 _OPEN_FILES = 1024
-_INSIDE = str(Path(__file__).with_name("inside.py"))
+_JAIL_INIT = str(Path(__file__).with_name("jail_init.py"))
 _FIRST_USER, _USERS, _NOBODY = 64_000, 1_000, 65_534
 _ADMINISTRATOR = 21
 _runs = count(os.getpid())  # `next` is atomic
@@ -199,14 +199,14 @@ class Jail:
         user = _other_user() if _is_root() else 0
         if user:
             _give_away(folder, user)
-        shown = reach(self._project, (_INSIDE, *map(str, readable)))
+        shown = reach(self._project, (_JAIL_INIT, *map(str, readable)))
         heard, told = os.pipe()
         spec = _spec(folder, str(self.seen(cwd)), user, shown, limits)
         spec |= {"build": self.tier == "landlock", "status": told}
         variables = environment_of(Path(spec["home"]), environment or {})
         start = [] if self.tier == "landlock" else _bwrap(spec, shown)
         try:
-            whole = [*start, sys.executable, "-I", "-S", _INSIDE, json.dumps(spec), *command]
+            whole = [*start, sys.executable, "-I", "-S", _JAIL_INIT, json.dumps(spec), *command]
             held = (*spec["own"], "/dev/shm")  # noqa: S108 - of the jail
             done = run_watched(whole, cwd, variables, limits, weighed=(cwd,), held=held, passed=(told,))
         finally:

@@ -131,7 +131,7 @@ _IN_TEXT = re.compile(r"^\s*([^\s:()\"']+\.\w+):(\d+)", re.MULTILINE)
 
 
 class Raised(msgspec.Struct, frozen=True, array_like=True):
-    """An exception as `inside/graphbus_trial.py` tells it: class, text, and where it came from, nearest last."""
+    """An exception as `sandbox_programs/graphbus_trial.py` tells it: class, text, and where it came from, nearest last."""
 
     name: str
     text: str = ""
@@ -232,7 +232,7 @@ def shortened(text: str) -> str:
     return kept if is_whole else f"{kept[:_MOST_CHARACTERS]} …"
 
 
-INSIDE = Path(__file__).with_name("inside")
+SANDBOX_PROGRAMS = Path(__file__).with_name("sandbox_programs")
 NO_JAIL = (
     "There is no jail here in which changed code could run. Install bubblewrap (see `graphbus doctor`), "
     'or set isolation = "process" in [tool.graphbus.gate] if you would run this code yourself.'
@@ -384,7 +384,7 @@ class Ground:
         limits = self.limits_beside(before_s, longest_s)._replace(output_bytes=_OUTPUT_BYTES)
         more = {"PATH": bin_first, **environment}
         return self.sandbox.run(
-            command, folder, limits=limits, environment=more, readable=[INSIDE, *_programs(command)]
+            command, folder, limits=limits, environment=more, readable=[SANDBOX_PROGRAMS, *_programs(command)]
         )
 
     def tried(
@@ -405,7 +405,7 @@ class Ground:
         """
         with self.copy(state) as folder:
             work = msgspec.json.encode([self.paths(folder, import_roots), modules, calls, test]).decode()
-            command = [sys.executable, "-B", str(INSIDE / "graphbus_trial.py"), work]
+            command = [sys.executable, "-B", str(SANDBOX_PROGRAMS / "graphbus_trial.py"), work]
             return self.watched(command, folder, {}, longest_s=longest_s, before_s=before_s)
 
     def watched(
@@ -418,7 +418,7 @@ class Ground:
         before_s: float = 0.0,
     ) -> Heard:
         """Run a command in which code of ours speaks; another process, which runs no project code, writes down what it says."""
-        watch = [sys.executable, "-I", "-S", str(INSIDE / "graphbus_watch.py"), *command]
+        watch = [sys.executable, "-I", "-S", str(SANDBOX_PROGRAMS / "graphbus_watch.py"), *command]
         done = self.run(watch, folder, environment, longest_s=longest_s, before_s=before_s)
         try:
             record = msgspec.json.decode(done.stdout, type=_Record)
