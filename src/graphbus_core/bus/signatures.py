@@ -36,7 +36,7 @@ class BoundHandler(msgspec.Struct, frozen=True):
     answers: bool = True
 
 
-class _Parameter(msgspec.Struct, frozen=True):
+class _LiveParameter(msgspec.Struct, frozen=True):
     name: str
     kind: ParameterKind
     annotation: object
@@ -104,7 +104,7 @@ def _answers(function: Any) -> bool:
     return "return" not in annotations or annotations["return"] not in (None, "None", type(None))
 
 
-def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
+def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
     if isinstance(handler, partial):  # what is given already is not for an event to give
         left = _parameters(handler.func, function)[len(handler.args) :]
         return [each for each in left if each.name not in handler.keywords]
@@ -114,7 +114,7 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
     first_default = positional - len(function.__defaults__ or ())
     skipped = 1 if hasattr(handler, "__self__") or not hasattr(handler, "__code__") else 0
     found = [
-        _Parameter(
+        _LiveParameter(
             names[index],
             "positional_only" if index < code.co_posonlyargcount else "positional",
             annotation_of(function, names[index]),
@@ -124,13 +124,13 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
     ]
     for name in names[positional : positional + keywords]:
         has_default = name in (function.__kwdefaults__ or {})
-        found.append(_Parameter(name, "keyword_only", annotation_of(function, name), has_default))
+        found.append(_LiveParameter(name, "keyword_only", annotation_of(function, name), has_default))
     rest = positional + keywords
     if code.co_flags & _POSITIONAL_REST:
-        found.append(_Parameter(f"*{names[rest]}", "var_positional", None, has_default=True))
+        found.append(_LiveParameter(f"*{names[rest]}", "var_positional", None, has_default=True))
         rest += 1
     if code.co_flags & _KEYWORD_REST:
-        found.append(_Parameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
+        found.append(_LiveParameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
     return found
 
 
@@ -156,22 +156,22 @@ def _classify(annotation: object) -> Annotation:
     return "mapping" if issubclass(origin, Mapping) else "other"
 
 
-Adapter = Callable[[Handler, list[_Parameter]], Callable[[Event], object]]
+Adapter = Callable[[Handler, list[_LiveParameter]], Callable[[Event], object]]
 
 
-def _call_with_nothing(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_nothing(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     return lambda _event: handler()
 
 
-def _call_with_event(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_event(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     return handler
 
 
-def _call_with_payload(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_payload(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     return lambda event: handler(event.payload)
 
 
-def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_typed(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
         raise _invalid(handler, f"{annotation} is not to be had at run time; import it outside of `if TYPE_CHECKING:`")
@@ -179,14 +179,14 @@ def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable
     return lambda event: handler(convert(event))
 
 
-def _call_with_both(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_both(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     if _classify(parameters[1].annotation) == "typed":
         convert = _converter(handler, parameters[1].annotation)
         return lambda event: handler(event, convert(event))
     return lambda event: handler(event, event.payload)
 
 
-def _call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_fields(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     named = [each for each in parameters if each.kind != "var_keyword"]
     takes_rest = len(named) < len(parameters)
     needed = [each.name for each in named if not each.has_default]
@@ -221,7 +221,7 @@ def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[s
     return made
 
 
-def _call_with_topic(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_topic(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     if len(parameters) != 2 or any(each.kind not in ("positional", "positional_only") for each in parameters):
         raise _invalid(handler, "handle_event takes (topic, payload)")
     return lambda event: handler(event.topic, event.payload)

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from graphbus_core.confinement.calls import ENOSYS, NEW_NAMESPACES, Has, Is, IsNoneOf, Rule, program
 from graphbus_core.editing.sandboxes.process import (
-    Finished,
+    FinishedProcess,
     Limits,
     cpu_seconds,
     environment_of,
@@ -51,7 +51,7 @@ class _Reach(NamedTuple):
     links: tuple[tuple[str, str], ...]
 
 
-def reach(project: Path | None, more: tuple[str, ...]) -> _Reach:
+def visible_paths(project: Path | None, more: tuple[str, ...]) -> _Reach:
     """Give what may be read.
 
     Args:
@@ -172,7 +172,7 @@ class Jail:
         self.tier = tier
         self._project = project
 
-    def seen(self, cwd: Path) -> Path:
+    def visible_path(self, cwd: Path) -> Path:
         """Give the real path of the project, where that can be shown: files, tracebacks and settings read as they do outside."""
         if self._project is None:
             return cwd.resolve()
@@ -189,7 +189,7 @@ class Jail:
         limits: Limits,
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
-    ) -> Finished:
+    ) -> FinishedProcess:
         """Run a command to its end; nothing that it has started outlives it.
 
         Raises:
@@ -199,9 +199,9 @@ class Jail:
         user = _other_user() if _is_root() else 0
         if user:
             _give_away(folder, user)
-        shown = reach(self._project, (_JAIL_INIT, *map(str, readable)))
+        shown = visible_paths(self._project, (_JAIL_INIT, *map(str, readable)))
         heard, told = os.pipe()
-        spec = _spec(folder, str(self.seen(cwd)), user, shown, limits)
+        spec = _spec(folder, str(self.visible_path(cwd)), user, shown, limits)
         spec |= {"build": self.tier == "landlock", "status": told}
         variables = environment_of(Path(spec["home"]), environment or {})
         start = [] if self.tier == "landlock" else _bwrap(spec, shown)
