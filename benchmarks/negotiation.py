@@ -102,7 +102,7 @@ class OpenGate:
     """Lets everything pass that applies: what is left is the negotiation itself."""
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
-        workspace.edited(proposal.code_changes)
+        workspace.preview_files(proposal.code_changes)
         rungs = (RungResult(rung="G1", status="passed"),)
         return GateReport(proposal_id=proposal.proposal_id, passed=True, rungs=rungs)
 

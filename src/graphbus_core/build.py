@@ -23,7 +23,7 @@ import msgspec
 
 from graphbus_core import settings, store
 from graphbus_core.compiler import memory
-from graphbus_core.compiler.memory import BuildResult, Tally
+from graphbus_core.compiler.memory import BuildResult, GraphCounts
 from graphbus_core.errors import GraphBusError, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, LLMConfig, ResolvedBuild, SafetyConfig
@@ -133,7 +133,7 @@ def discover_modules(config: ResolvedBuild) -> ModuleIndex:
         Finished: Nothing has changed since the last static build.
     """
     if not (config.enable_agents or config.force or config.dry_run):
-        last = memory.recall(config)
+        last = memory.recall_build(config)
         if last:
             raise Finished(
                 BuildResult(config, last.tally, findings=last.findings, is_unchanged=True, locked=config.locked)
@@ -155,7 +155,7 @@ def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
     classes = stages.discover_classes(index, config)
     raise_all(classes.project.errors)
     if not classes.classes:
-        raise stages.no_agent(classes.project)
+        raise stages.no_agent_error(classes.project)
     return classes
 
 
@@ -261,15 +261,15 @@ def multi_round_negotiation_loop(
 ) -> Agreement:
     """Propose, verify, vote, arbitrate, commit to the virtual tree, until nobody has anything left; then verify the whole."""
     from graphbus_core.editing.gate import Gate
-    from graphbus_core.editing.sandboxes import choose
+    from graphbus_core.editing.sandboxes import choose_sandbox
 
     def show(rung: str, words: str) -> None:
         """Let the listeners of this process hear it; the transcript, which a model may read, does not hold it."""
         negotiation.bus.publish("/Negotiation/Told", {"rung": rung, "words": words})
 
-    gate = Gate(classes.project, config, choose(config.settings.gate.isolation, Path(config.root)), show)
+    gate = Gate(classes.project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)), show)
     outcome = negotiation.run(classes.project, agents, conflicts, gate)
-    report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
+    report = gate.check_tree(outcome.workspace) if outcome.workspace.changed_files() else None
     return Agreement(outcome.negotiations, outcome.workspace, report)
 
 
@@ -297,11 +297,11 @@ def emit_build_artifacts(config: ResolvedBuild, classes: NodeClasses, applied: A
     Raises:
         ArtifactError: GBE508 for a file that was saved while it was built; GBE515, GBE516 for one that no run could start with.
     """
-    from graphbus_core.compiler.stages import describe, history_of, last_history
+    from graphbus_core.compiler.stages import describe_project, history_of, last_history
 
     project = applied.project or classes.project
     history = history_of(applied.negotiations, applied.files) if applied.negotiations else last_history(config)
-    artifacts = describe(project, history)
+    artifacts = describe_project(project, history)
     if config.dry_run or not config.emit_artifacts:
         return artifacts
     raise_all(store.find_drift(config.artifacts_dir, artifacts.manifest) if artifacts.manifest else ())
@@ -318,10 +318,10 @@ def build_complete(
     project = applied.project or classes.project
     findings = check(project, wiring=project.wiring)
     if config.emit_artifacts and not config.dry_run:
-        memory.keep(config, project.fingerprint(memory.key_of(config)), Tally.of(artifacts), findings)
+        memory.remember_build(config, project.fingerprint(memory.key_of(config)), GraphCounts.of(artifacts), findings)
     return BuildResult(
         config=config,
-        tally=Tally.of(artifacts),
+        tally=GraphCounts.of(artifacts),
         built=artifacts,
         findings=findings,
         negotiations=applied.negotiations,

@@ -13,7 +13,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.sandboxes import choose
+from graphbus_core.editing.sandboxes import choose_sandbox
 from graphbus_core.llm.client import Bound
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import GateReport, Negotiations, Proposal, ProposalEvaluation
@@ -92,9 +92,9 @@ def collude(config: ResolvedBuild, edits: Sequence[BadEdit]) -> Negotiations:
     arbiters = choose_arbiters(project.definitions, config)
     drafts = {name: [edit.proposal for edit in edits if edit.proposal.src == name] for name in names}
     agents = ActiveAgents({name: Colluder(name, name in arbiters, drafts[name]) for name in names})
-    gate = Gate(project, config, choose(config.settings.gate.isolation, Path(config.root)))
+    gate = Gate(project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)))
     outcome = Negotiation(config, MessageBus(history=0)).run(project, agents, detect_conflicts(project), gate)
-    report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
+    report = gate.check_tree(outcome.workspace) if outcome.workspace.changed_files() else None
     land(config, outcome.negotiations, outcome.workspace, report)
     return outcome.negotiations
 

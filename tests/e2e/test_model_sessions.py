@@ -22,7 +22,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing import sandboxes
-from graphbus_core.editing.sandboxes.process import Finished, Sandbox
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Sandbox
 from graphbus_core.errors import (
     BuildError,
     ModelError,
@@ -116,10 +116,10 @@ class BusyMachine:
         self.runs = 0
         self._inner, self._at = inner, at
 
-    def seen(self, cwd: Path) -> Path:
-        return self._inner.seen(cwd)
+    def visible_path(self, cwd: Path) -> Path:
+        return self._inner.visible_path(cwd)
 
-    def run(self, *command: Any, **limits: Any) -> Finished:
+    def run(self, *command: Any, **limits: Any) -> FinishedProcess:
         self.runs += 1
         if self.runs == self._at:
             raise NotJudgedError("GBE332", wall_s=1200.0, used_s=9.0, timeout_s=60.0)
@@ -130,14 +130,14 @@ def test_a_busy_machine_judges_nothing_and_the_session_goes_on_to_the_same_resul
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each place where code is tried, in a quick run at every third: nothing is refused or written, no answer paid twice."""
-    inner = sandboxes.choose("jail")
+    inner = sandboxes.choose_sandbox("jail")
     assert inner is not None
     number, step = 1, 1 if thoroughness.is_thorough else 3
     while True:
         root, machine, model = write_zoo(tmp_path / str(number) / "zoo"), BusyMachine(inner, number), GoodModel()
         before = sources(root)
         with monkeypatch.context() as patch:
-            patch.setattr(sandboxes, "choose", lambda *_: machine)  # noqa: B023 - used up before the next round
+            patch.setattr(sandboxes, "choose_sandbox", lambda *_: machine)  # noqa: B023 - used up before the next round
             with suppress(NotJudgedError):
                 negotiate(root, model)
         if machine.runs < number:

@@ -14,7 +14,7 @@ import msgspec
 
 from graphbus_core.cli import main
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, Kind
+from graphbus_core.editing.journal import COMMITTING, PREPARING, Journal, JournalEntry, _EntryKind
 from graphbus_core.llm.recorded import Tape
 from graphbus_core.model.config import BuildConfig, ResolvedBuild
 from graphbus_core.model.proposals import FileChange
@@ -118,15 +118,15 @@ def digest(data: bytes) -> str:
 # --- journals -------------------------------------------------------------------------------
 
 
-def entry_of(path: str, kind: Kind = "promote", number: int = 1) -> Entry:
+def entry_of(path: str, kind: _EntryKind = "promote", number: int = 1) -> JournalEntry:
     """One that finds what is there as its new text, and would bring `b"forged"` back."""
     now = SOURCE.encode() if path.endswith("farm.py") and "test" not in path else SENTINEL
     file = FileChange(path=path, sha256_before=digest(b"forged\n"), sha256_after=digest(now))
     other = FileChange(path="agents/none.py", sha256_before=digest(b"1"), sha256_after=digest(b"2"))
-    return Entry(number=number, session=f"S00{number}", kind=kind, files=(file, other))
+    return JournalEntry(number=number, session=f"S00{number}", kind=kind, files=(file, other))
 
 
-def begin(clone: Clone, entry: Entry) -> Path:
+def begin(clone: Clone, entry: JournalEntry) -> Path:
     contents = {file.path: (b"1" if "none" in file.path else b"forged\n", SENTINEL) for file in entry.files}
     return Journal(clone.config).begin(entry, contents)
 

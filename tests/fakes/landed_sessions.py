@@ -82,9 +82,9 @@ class Agreed:
         )
         fields = {"intent": "add_validation", "src": "Order", "reason": "A negative price would make the total wrong."}
         proposal = Proposal(proposal_id=number, round=1, code_changes=changes, title=title, **{**fields, **more})
-        before = {path: self.workspace.data(path) for path in proposal.files}
+        before = {path: self.workspace.file_data(path) for path in proposal.files}
         self.workspace.commit(proposal)
-        diffs = {path: unified_diff(path, data, self.workspace.data(path)) for path, data in before.items()}
+        diffs = {path: unified_diff(path, data, self.workspace.file_data(path)) for path, data in before.items()}
         self.records.append(
             ProposalRecord(
                 proposal=proposal,
@@ -122,7 +122,7 @@ class Agreed:
             rounds_executed=1,
             proposals_made=len(self.records),
             commits_created=len(commits),
-            files_modified=len(self.workspace.changed()),
+            files_modified=len(self.workspace.changed_files()),
         )
         negotiations = Negotiations(session=self.session, completed=commits, records=tuple(self.records), ending=ending)
         record = SessionRecord(

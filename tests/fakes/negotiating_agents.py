@@ -75,7 +75,7 @@ class OpenGate:
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
         try:
-            workspace.applied(proposal.code_changes)
+            workspace.preview_project(proposal.code_changes)
         except EditError as error:
             rung = RungResult(rung="G1", status="failed", code="G1.apply", message=error.sentence)
             return GateReport(proposal_id=proposal.proposal_id, passed=False, rungs=(rung,))

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.routes import Subscription
+from graphbus_core.bus.routes import LiveSubscription
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.model.topics import matches
 from graphbus_core.testing import FakeClock
@@ -133,7 +133,7 @@ class BusMachine(RuleBasedStateMachine):
         self.bus.subscribe("/**", self.events.append, name="witness")
         self.log: list[tuple[int, str, int, int]] = []
         self.attempts: Counter[tuple[int, Event]] = Counter()  # an event is itself, however alike its id
-        self.subscriptions: dict[int, Subscription] = {}
+        self.subscriptions: dict[int, LiveSubscription] = {}
 
     def teardown(self) -> None:
         self.bus.close(grace_s=5)

@@ -12,8 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphbus_core.editing.edits import apply_change, shifted, symbol_text
-from graphbus_core.editing.text.source_text import SourceText, definitions, find, lines_inside_strings, with_lf
+from graphbus_core.editing.edits import apply_change, reindent, symbol_text
+from graphbus_core.editing.text.source_text import (
+    SourceText,
+    definitions,
+    find_definition,
+    lines_inside_strings,
+    with_lf,
+)
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange, Operation
 from tests.symbols import find_symbol
@@ -92,12 +98,12 @@ def test_a_symbol_written_at_the_left_margin_comes_out_at_its_own_indentation(da
     start, _ = find_symbol(content, name)
     indentation = indentation_before(content, start)
     text = symbol_text(content, name)
-    flat = "@changed_by_a_test\n" + shifted(with_lf(text), indentation, "", lines_inside_strings(with_lf(text)))
+    flat = "@changed_by_a_test\n" + reindent(with_lf(text), indentation, "", lines_inside_strings(with_lf(text)))
     change = CodeChange(file_path="lib.py", target=name, change_type="modify", old_code=text, new_code=flat)
 
     result = SourceText(apply_change(content, change))
 
-    before, after = find(SourceText(content), name).node, find(result, name).node
+    before, after = find_definition(SourceText(content), name).node, find_definition(result, name).node
     del after.decorator_list[0]
     assert ast.dump(after) == ast.dump(before)
 
@@ -106,7 +112,7 @@ def test_a_symbol_written_at_the_left_margin_comes_out_at_its_own_indentation(da
 @given(st.data())
 def test_deleting_a_symbol_takes_whole_lines_around_it_and_leaves_the_others(data: st.DataObject) -> None:
     content, name = pick(data)
-    symbol = find(SourceText(content), name)
+    symbol = find_definition(SourceText(content), name)
     if len(symbol.body) == 1:
         return
     change = CodeChange(

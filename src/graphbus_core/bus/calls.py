@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from threading import get_ident
 from typing import Any, NoReturn, TypeVar, cast
 
-from graphbus_core.bus.core import RUNNING, Asker, Core, Delivery, Errand
+from graphbus_core.bus.core import RUNNING, Core, Delivery, ThreadJob, Waiter
 from graphbus_core.bus.failures import Failures
-from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.loop import LoopDriver, current_delivery
 from graphbus_core.bus.publishing import Publisher
-from graphbus_core.bus.routes import Dispatch, Subscription
+from graphbus_core.bus.routes import Dispatch, LiveSubscription
 from graphbus_core.bus.sync import SyncDriver
 from graphbus_core.bus.waiting import now_plus
 from graphbus_core.errors import DeadlockError, RequestTimeoutError, RunError, did_you_mean
@@ -30,7 +30,7 @@ from graphbus_core.schema.json import Json, freeze
 R = TypeVar("R")
 
 
-class Calls:
+class CallRunner:
     """Runs work for those who wait for its result."""
 
     def __init__(self, core: Core, sync: SyncDriver, publisher: Publisher, failures: Failures) -> None:
@@ -43,7 +43,7 @@ class Calls:
         loop = sync.loop
         is_on_loop = loop is not None and loop.is_here
         chain = self._refuse_deadlock(owner, owner, owner, is_awaited=is_async or is_on_loop)
-        delivery = Delivery(work, owner, chain=chain, then=_nothing)
+        delivery = Delivery(work, owner, chain=chain, on_end=_nothing)
         if loop is not None and is_on_loop:
             return self._await(loop, delivery, lambda: self._begin(delivery, is_async=is_async), None, is_async)
         result: R
@@ -51,7 +51,7 @@ class Calls:
             if is_async:
                 with self._waiting_for(delivery, owner):
                     self._begin(delivery, is_async=True)
-                    sync.wait_here(lambda: delivery.is_over)
+                    sync.wait_in_handler(lambda: delivery.is_over)
             else:
                 self._begin(delivery, is_async=False)
             result = _outcome(delivery)
@@ -67,7 +67,7 @@ class Calls:
         responder = self._responder(topic, dispatch)
         chain = self._refuse_deadlock(responder.lane, responder.name, topic)
         event = self._caused(topic, freeze(payload), src)
-        delivery = Delivery(responder.call, responder.lane, event, responder, chain=chain, then=self._answered)
+        delivery = Delivery(responder.call, responder.lane, event, responder, chain=chain, on_end=self._answered)
         delivery.timeout_s = responder.policy.timeout_s
 
         is_async = self._core.routes.is_async(responder)
@@ -82,14 +82,14 @@ class Calls:
         if sync.is_inside:
             with self._waiting_for(delivery, topic):
                 begin()
-                is_in_time = sync.wait_here(lambda: delivery.is_over, timeout_s)
+                is_in_time = sync.wait_in_handler(lambda: delivery.is_over, timeout_s)
         else:
             is_in_time = self._ask_from_outside(delivery, begin, timeout_s)
         if not is_in_time:
             raise self._gives_up(delivery, timeout_s)
         return _outcome(delivery)
 
-    def _hear(self, event: Event, responder: Subscription, dispatch: Dispatch) -> None:
+    def _hear(self, event: Event, responder: LiveSubscription, dispatch: Dispatch) -> None:
         """Count a request, and let the others hear it as any event."""
         core, sync = self._core, self._sync
         core.history.append(event)
@@ -97,11 +97,11 @@ class Calls:
         others = [each for each in dispatch.subscriptions if each is not responder and each.is_active]
         for _ in [responder, *others] if core.receipts.followed else ():
             core.receipts.hold(event)
-        core.queue.extend(sync.entry(event, each) for each in others)
+        core.queue.extend(sync.queue_entry(event, each) for each in others)
         if others and not sync.is_inside:
-            sync.announce()
+            sync.wake_deliverer()
 
-    def _responder(self, topic: str, dispatch: Dispatch) -> Subscription:
+    def _responder(self, topic: str, dispatch: Dispatch) -> LiveSubscription:
         """The handler of the very topic that returns something; those of a pattern, and others, only hear a request."""
         exact = [each for each in dispatch.subscriptions if each.topic == topic]
         found = [each for each in exact if each.answers] if len(exact) > 1 else exact
@@ -114,31 +114,31 @@ class Calls:
 
     def _caused(self, topic: str, payload: Json, src: str) -> Event:
         """The event of a request."""
-        cause = self._publisher.cause()
+        cause = self._publisher.current_cause()
         if cause is None:
             event = Event(topic, payload, src, self._sync.time())
-            self._publisher.tell_root(event)
+            self._publisher.notify_middleware_of_root(event)
             return event
-        event = self._publisher.child(cause, topic, payload, src)
+        event = self._publisher.make_child(cause, topic, payload, src)
         if self._publisher.is_stopped(event):
             raise RunError("GBE637", topic=topic)
         return event
 
     # --- who waits for whom ---
 
-    def _refuse_deadlock(self, lane: Hashable, name: str, topic: str, *, is_awaited: bool = True) -> tuple[Asker, ...]:
+    def _refuse_deadlock(self, lane: Hashable, name: str, topic: str, *, is_awaited: bool = True) -> tuple[Waiter, ...]:
         """Give who waits, unless who is to answer is among them, or waits for one of them on another thread or lane.
 
         Work that is not awaited runs in the middle of who asks, and so may go to an agent that is at work there itself.
         """
-        chain, waits = self._sync.chain(), self._sync.waits
+        chain, waits = self._sync.waiting_chain(), self._sync.waits
         if (is_awaited and any(waiting == lane for waiting, _ in chain)) or (
             chain and waits and waits.leads_back(lane, self._held(chain))
         ):
             self._raise_deadlock(chain, name, topic)
         return chain
 
-    def _held(self, chain: tuple[Asker, ...]) -> frozenset[Hashable]:
+    def _held(self, chain: tuple[Waiter, ...]) -> frozenset[Hashable]:
         """Those of a chain who take nothing else in hand meanwhile."""
         lanes = self._core.lanes
         return frozenset(lane for lane, _ in chain if lane not in lanes or lanes[lane].concurrency == 1)
@@ -160,7 +160,7 @@ class Calls:
             waits.leave(held, delivery.lane)
 
     @staticmethod
-    def _raise_deadlock(chain: tuple[Asker, ...], name: str, topic: str) -> NoReturn:
+    def _raise_deadlock(chain: tuple[Waiter, ...], name: str, topic: str) -> NoReturn:
         raise DeadlockError("GBE633", topic=topic, chain=" > ".join([*(waiting for _, waiting in chain), name]))
 
     # --- where it runs ---
@@ -192,7 +192,7 @@ class Calls:
     @staticmethod
     def _end(delivery: Delivery, error: Exception | None) -> None:
         delivery.error, delivery.is_over = error, True
-        cast("Callable[[Delivery], None]", delivery.then)(delivery)
+        cast("Callable[[Delivery], None]", delivery.on_end)(delivery)
 
     def _ask_from_outside(self, delivery: Delivery, begin: Callable[[], None], timeout_s: float | None) -> bool:
         """Let it begin in its turn, and wait until it is over; False when it was not in time."""
@@ -207,15 +207,17 @@ class Calls:
         job = Job(work)
         try:
             self._core.queue.append(job)
-            sync.announce()
-            is_in_time = sync.until(lambda: job.is_over and (delivery.is_over or job.is_refused), now_plus(timeout_s))
+            sync.wake_deliverer()
+            is_in_time = sync.wait_until(
+                lambda: job.is_over and (delivery.is_over or job.is_refused), now_plus(timeout_s)
+            )
         finally:
             job.give_up()
         if not is_in_time:
             return False
         job.result()
         if who == [get_ident()] and sync.dispatcher is None:
-            sync.until_all_but(others)
+            sync.wait_for_all_but(others)
         return True
 
     def _await(
@@ -226,11 +228,11 @@ class Calls:
         Raises:
             RunError: GBE628 for a plain `def`, which cannot wait for it.
         """
-        asker = current()
+        asker = current_delivery()
         if asker is not None and asker.is_plain:
             raise RunError("GBE628")
         answered = loop.loop.create_future()
-        then = cast("Callable[[Delivery], None]", delivery.then)
+        then = cast("Callable[[Delivery], None]", delivery.on_end)
 
         def settle() -> None:
             if not answered.done():
@@ -241,12 +243,12 @@ class Calls:
             with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
                 loop.loop.call_soon_threadsafe(settle)
 
-        delivery.then = tell
+        delivery.on_end = tell
         if is_async:
             begin()
         else:
-            self._core.errands.append(Errand(delivery.lane, lambda: self._on_behalf_of(asker, begin)))
-            self._sync.ask()
+            self._core.thread_jobs.append(ThreadJob(delivery.lane, lambda: self._on_behalf_of(asker, begin)))
+            self._sync.wake_other_thread()
 
         async def wait() -> Any:
             try:
@@ -276,7 +278,7 @@ class Calls:
         if isinstance(delivery.error, Exception):
             if delivery.is_given_up:
                 delivery.state = RUNNING
-                self._failures.judge(delivery, delivery.error)
+                self._failures.handle_failure(delivery, delivery.error)
             else:
                 responder.failed += 1
                 delivery.error.add_note(f"{responder.name} raised it, which was asked for {event.topic}")

@@ -11,12 +11,12 @@ from functools import partial
 from threading import get_ident
 from time import monotonic
 
-from graphbus_core.bus.calls import Calls
-from graphbus_core.bus.core import TAKEN, Core
+from graphbus_core.bus.calls import CallRunner
+from graphbus_core.bus.core import NEVER_FREE, Core
 from graphbus_core.bus.dead_letters import DeadLetters
 from graphbus_core.bus.failures import Failures
 from graphbus_core.bus.sync import SyncDriver
-from graphbus_core.bus.waiting import Bell
+from graphbus_core.bus.waiting import Notifier
 from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt, attempt_anything
@@ -28,7 +28,7 @@ _PATIENCE_S = 1.0
 _LAST_LOOK_S = 0.1
 """How long who delivers may take to notice that what its handler waited for will not come."""
 
-End = tuple[str, Callable[[], None]]
+OwnerEnd = tuple[str, Callable[[], None]]
 """An owner, and what ends it."""
 
 
@@ -43,18 +43,18 @@ class Closing:
         self,
         core: Core,
         sync: SyncDriver,
-        calls: Calls,
+        calls: CallRunner,
         failures: Failures,
         letters: DeadLetters,
         *,
-        bell: Bell,
+        notifier: Notifier,
         own_clock: Clock | None,
     ) -> None:
         self._core, self._sync, self._calls, self._failures = core, sync, calls, failures
-        self._letters, self._bell, self._own_clock = letters, bell, own_clock
+        self._letters, self._notifier, self._own_clock = letters, notifier, own_clock
         self._unclosed: list[None] = [None]  # whoever takes this closes the bus
 
-    def close(self, grace_s: float, last: Callable[[], None] | None, ends: Iterable[End]) -> None:
+    def close(self, grace_s: float, last: Callable[[], None] | None, ends: Iterable[OwnerEnd]) -> None:
         """See `MessageBus.close`."""
         sync = self._sync
         if sync.is_handling() and not sync.is_closing:
@@ -70,15 +70,15 @@ class Closing:
         finally:
             if sync.deadline is None:  # interrupted: who closes again begins anew
                 self._unclosed.append(None)
-        self._bell.ring()
+        self._notifier.notify()
         interruption = self._deliver_the_rest(sync.deadline)
         self._stop_dispatcher()
         sync.deadline = monotonic()  # nobody delivers meanwhile, nor who comes back from a handler that did not end
         sync.is_abandoned = self._core.deliverer != 0  # who has the turn without that only looks
-        sync.bury()
+        sync.dead_letter_rest()
         if sync.is_abandoned:
             sync.closer = get_ident()
-            self._bell.wait(lambda: self._core.turn, _LAST_LOOK_S)
+            self._notifier.wait(lambda: self._core.turn, _LAST_LOOK_S)
         else:
             sync.deadline = None
         try:
@@ -99,7 +99,7 @@ class Closing:
             return sync.is_loop_idle() and not self._failures.falls_due_by(deadline)
 
         while True:
-            raised = attempt_anything(lambda: sync.until(lambda: sync.is_at_rest(is_done), deadline))
+            raised = attempt_anything(lambda: sync.wait_until(lambda: sync.is_at_rest(is_done), deadline))
             first = first or raised
             if not isinstance(raised, (Exception, SystemExit)):
                 return first
@@ -108,13 +108,13 @@ class Closing:
         sync = self._sync
         if sync.dispatcher is not None:
             sync.is_stopping = True
-            self._bell.ring()
+            self._notifier.notify()
             sync.dispatcher.join(_PATIENCE_S if self._core.turn else 0)
             sync.dispatcher = None
 
     # --- the owners ---
 
-    def _end_owners(self, ends: Iterable[End]) -> None:
+    def _end_owners(self, ends: Iterable[OwnerEnd]) -> None:
         """One after the other; what one publishes in its end is delivered before the next is ended.
 
         An Exception of a handler, on a bus that lets it go up, does so when all are ended.
@@ -128,7 +128,7 @@ class Closing:
         if first is not None:
             raise first
 
-    def _end_some(self, following: End | None, left: deque[End], ended: list[str]) -> None:
+    def _end_some(self, following: OwnerEnd | None, left: deque[OwnerEnd], ended: list[str]) -> None:
         """End owners until one of them has published. A turn for each would cost thirty times what it costs to stop an agent."""
         queue = self._core.queue
         while following is not None:
@@ -151,20 +151,20 @@ class Closing:
                 routes.add(each.topic, refuse, name=each.name, owner="the end", shape="event", policy=ONCE)
 
     def _refuse_for(self, event: Event, *, name: str, why: str) -> None:
-        self._letters.stopped(event, "closed", why, name)
+        self._letters.record_undelivered(event, "closed", why, name)
 
     def _end(self) -> None:
         sync = self._sync
         sync.deadline = monotonic()
-        self._bell.wait(lambda: self._core.turn, 0 if sync.is_abandoned else _LAST_LOOK_S)
+        self._notifier.wait(lambda: self._core.turn, 0 if sync.is_abandoned else _LAST_LOOK_S)
         sync.is_over = True
-        self._core.turn_of_callers = TAKEN  # who was about to publish finds the bus closed
+        self._core.turn_of_callers = NEVER_FREE  # who was about to publish finds the bus closed
         sync.closer = 0
         if sync.loop is not None:
             sync.loop.stop()
         if self._own_clock is not None:
             self._own_clock.close()
-        sync.bury()
+        sync.dead_letter_rest()
         self._core.receipts.end()
         self._letters.close()
-        self._bell.ring()
+        self._notifier.notify()

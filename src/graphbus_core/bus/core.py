@@ -51,19 +51,19 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.bus.outcomes import Done, Outcome, Retry
+from graphbus_core.bus.outcomes import AttemptOutcome, Done, Retry
 from graphbus_core.bus.receipts import Receipt, Receipts
-from graphbus_core.bus.routes import Call, Dispatch, Pair, Routes, Subscription
+from graphbus_core.bus.routes import Dispatch, EventCall, LiveSubscription, Routes, SubscriptionCall
 from graphbus_core.errors import BackpressureError
 from graphbus_core.isolation import Job
 from graphbus_core.model.deliveries import Reason
 from graphbus_core.model.messages import Event
 
-Asker = tuple[Hashable, str]
+Waiter = tuple[Hashable, str]
 """Who waits for an answer: its lane, and its name for people."""
 
 
-class State(Enum):
+class DeliveryState(Enum):
     """Where a delivery stands."""
 
     QUEUED = "queued"
@@ -73,7 +73,7 @@ class State(Enum):
     DEAD = "dead"
 
 
-QUEUED, RUNNING, RETRYING, DONE, DEAD = State
+QUEUED, RUNNING, RETRYING, DONE, DEAD = DeliveryState
 MOVES = frozenset(
     {
         (QUEUED, RUNNING),
@@ -102,7 +102,7 @@ class Delivery(msgspec.Struct, eq=False):
         receipt: Counts this delivery, if somebody follows the event or what it came of.
         timeout_s: How long it may take.
         chain: Who waits for the end of this call, from the outermost on.
-        then: Called when it is over, in the place of what the bus does otherwise.
+        on_end: Called when it is over, in the place of what the bus does otherwise.
         state: See the theory of operation.
         children: How many events it has published.
         result: What it has given; only kept for a call, and for an event that somebody follows.
@@ -119,18 +119,18 @@ class Delivery(msgspec.Struct, eq=False):
     lane: Hashable = ""
     event: Any = None
     subscription: Any = None
-    state: State = QUEUED
+    state: DeliveryState = QUEUED
     receipt: Receipt | None = None
     is_awaited: bool = False
     attempt: int = 1
     timeout_s: float | None = None
-    chain: tuple[Asker, ...] = ()
-    then: Callable[[Delivery], None] | None = None
+    chain: tuple[Waiter, ...] = ()
+    on_end: Callable[[Delivery], None] | None = None
     children: int = 0
     result: Any = None
     error: BaseException | None = None
-    since: float | None = None
-    told: str = ""
+    failed_at: float | None = None
+    last_error: str = ""
     coroutine: Any = None
     worker: Any = None
     is_over: bool = False
@@ -159,7 +159,7 @@ class Delivery(msgspec.Struct, eq=False):
         finally:
             self.is_plain = False
 
-    def once_more(self, told: str, since: float, receipt: Receipt | None) -> Delivery:
+    def next_attempt(self, told: str, failed_at: float, receipt: Receipt | None) -> Delivery:
         """Make the next attempt, which waits for its time; what has the first one of these as its cause stays what it is."""
         return Delivery(
             self.call,
@@ -170,18 +170,18 @@ class Delivery(msgspec.Struct, eq=False):
             receipt=receipt,
             timeout_s=self.subscription.policy.timeout_s,
             state=RETRYING,
-            since=since,
-            told=told,
+            failed_at=failed_at,
+            last_error=told,
         )
 
-    def move(self, state: State) -> None:
+    def move(self, state: DeliveryState) -> None:
         """Make one of the moves of `MOVES`, and no other."""
         if (self.state, state) not in MOVES:
             raise AssertionError(f"a delivery never moves from {self.state.name} to {state.name}")
         self.state = state
 
 
-class Round:
+class DeliveryRound:
     """The event that is delivered in place, by the thread that has the turn.
 
     Attributes:
@@ -193,17 +193,17 @@ class Round:
         publishing: The last one that has published; None: `next_child` begins to count anew.
     """
 
-    __slots__ = ("_children", "_of", "again", "at", "event", "failing", "is_buried", "pairs", "publishing")
+    __slots__ = ("_children", "_of", "again", "at", "event", "failing", "is_dead_lettered", "pairs", "publishing")
 
     def __init__(self) -> None:
         self.event: Event | None = None
-        self.pairs: list[Pair] = []
-        self.at: Subscription | None = None
+        self.pairs: list[SubscriptionCall] = []
+        self.at: LiveSubscription | None = None
         self.again: Delivery | None = None
-        self.failing: tuple[Event, Subscription] | None = None
-        self.is_buried = False
+        self.failing: tuple[Event, LiveSubscription] | None = None
+        self.is_dead_lettered = False
         self._of: Event | None = None
-        self.publishing: Subscription | None = None
+        self.publishing: LiveSubscription | None = None
         self._children = 0
 
     @property
@@ -211,7 +211,7 @@ class Round:
         """1 for the first time."""
         return 1 if self.again is None else self.again.attempt
 
-    def rest(self) -> list[Pair]:
+    def rest(self) -> list[SubscriptionCall]:
         """Give those that are yet to be called, and forget the others."""
         for index, (each, _) in enumerate(self.pairs):
             if each is self.at:
@@ -219,7 +219,7 @@ class Round:
                 break
         return self.pairs
 
-    def skip(self, subscription: Subscription, instead: Call) -> None:
+    def skip(self, subscription: LiveSubscription, instead: EventCall) -> None:
         """Do not call a handler any more that was unsubscribed."""
         for index, (each, _) in enumerate(self.pairs):
             if each is subscription:
@@ -249,7 +249,7 @@ class Lane:
         self.idle: list[Any] = []
 
 
-class Errand:
+class ThreadJob:
     """What an async handler asks of the thread that delivers, on behalf of an agent without a lane."""
 
     __slots__ = ("do", "owner")
@@ -258,10 +258,10 @@ class Errand:
         self.owner, self.do = owner, do
 
 
-Entry = Event | Delivery | Job
+QueueEntry = Event | Delivery | Job
 
 
-TAKEN: list[None] = []
+NEVER_FREE: list[None] = []
 """A turn that nobody ever gets."""
 
 
@@ -287,9 +287,9 @@ class Core:
         self.turn: list[None] = [None]
         self.turn_of_callers = self.turn
         self.deliverer = 0
-        self.queue: deque[Entry] = deque()
-        self.errands: deque[Errand] = deque()
-        self.round = Round()
+        self.queue: deque[QueueEntry] = deque()
+        self.thread_jobs: deque[ThreadJob] = deque()
+        self.round = DeliveryRound()
         self.history: deque[Event] = deque(maxlen=history)
         self.lanes: dict[Hashable, Lane] = {}
         self.ready: deque[Lane] = deque()
@@ -336,7 +336,7 @@ class Core:
     @property
     def has_work(self) -> bool:
         """Something waits for the turn."""
-        return bool(self.queue or self.errands or self.round.event is not None)
+        return bool(self.queue or self.thread_jobs or self.round.event is not None)
 
     def begin(self, event: Event, dispatch: Dispatch) -> None:
         """Let an event for all who hear its topic be the round."""
@@ -349,7 +349,7 @@ class Core:
         round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, None, None
         round_.event = event
 
-    def place_all(self, event: Event, dispatch: Dispatch) -> None:
+    def place_in_lanes(self, event: Event, dispatch: Dispatch) -> None:
         """Put an event that only lanes hear into each of them."""
         receipts, under_way = self.receipts, self.under_way
         self.history.append(event)
@@ -367,7 +367,7 @@ class Core:
         if receipts.followed:
             receipts.release(event)
 
-    def begin_again(self, delivery: Delivery) -> None:
+    def begin_retry(self, delivery: Delivery) -> None:
         """Let a further attempt for one subscription be the round."""
         subscription = delivery.subscription
         self.routes.count(subscription)
@@ -380,7 +380,7 @@ class Core:
         delivery.state = RUNNING  # and no call: an interruption comes before both lines or after both
         round_.event = delivery.event
 
-    def _recording(self, dispatch: Dispatch, event: Event) -> list[Pair]:
+    def _recording(self, dispatch: Dispatch, event: Event) -> list[SubscriptionCall]:
         """The same calls, with what they return in the receipt, if the event has one."""
         if not self.receipts.has(event):
             return dispatch.pairs
@@ -388,7 +388,7 @@ class Core:
         is_async = self.routes.is_async
         return [(each, call if is_async(each) else self._recorded(each, call)) for each, call in dispatch.pairs]
 
-    def _recorded(self, subscription: Subscription, call: Call) -> Call:
+    def _recorded(self, subscription: LiveSubscription, call: EventCall) -> EventCall:
         def record(event: Event) -> None:
             self.receipts.note(event, subscription.name, call(event))
 
@@ -400,7 +400,7 @@ class Core:
         """Give a lane; it is made when first asked for, and stays."""
         return self.lanes.get(key) or self.lanes.setdefault(key, Lane(concurrency))
 
-    def lane_of(self, subscription: Subscription) -> Lane:
+    def lane_of(self, subscription: LiveSubscription) -> Lane:
         """Give the lane of a subscription."""
         lane: Lane | None = subscription.mailbox
         if lane is None:
@@ -441,7 +441,7 @@ class Core:
 
     def begin_at_once(self, event: Event, dispatch: Dispatch) -> Delivery | None:
         """Do what `begin_alone` does if nothing comes first; for the thread of the loop only."""
-        if self.queue or self.errands or self.round.event is not None or dispatch.alone is None:
+        if self.queue or self.thread_jobs or self.round.event is not None or dispatch.alone is None:
             return None
         try:
             del self.turn[0]  # see `take_turn`
@@ -464,7 +464,7 @@ class Core:
                 return delivery, lane
         return None
 
-    def leave(self, delivery: Delivery, lane: Lane) -> None:
+    def leave_lane(self, delivery: Delivery, lane: Lane) -> None:
         """A delivery has ended; for the thread of the loop only. One that was cancelled with the bus is a dead letter."""
         lane.running -= 1
         if lane.box:
@@ -475,7 +475,7 @@ class Core:
 
     # --- the end of an attempt ---
 
-    def finish(self, delivery: Delivery, outcome: Outcome, outgoing: Sequence[Event] = ()) -> None:
+    def finish(self, delivery: Delivery, outcome: AttemptOutcome, outgoing: Sequence[Event] = ()) -> None:
         """End an attempt.
 
         Args:
@@ -486,11 +486,11 @@ class Core:
         delivery.move(DONE if isinstance(outcome, Done) else DEAD)
         self.under_way.pop(delivery, None)
 
-    def retry(self, again: Delivery, outcome: Retry, cancel: Callable[[], None]) -> None:
+    def schedule_retry(self, again: Delivery, outcome: Retry, cancel: Callable[[], None]) -> None:
         """Keep the next attempt until its time has come; `cancel` stops the timer that calls `due`."""
         self.retrying[again] = outcome.at, cancel
 
-    def due(self, delivery: Delivery) -> bool:
+    def queue_due_retry(self, delivery: Delivery) -> bool:
         """Queue a further attempt whose time has come; False when the bus was closed meanwhile."""
         if delivery not in self.retrying:
             return False
@@ -509,7 +509,7 @@ class Core:
         """No further attempt is planned from now on."""
         self.is_closed = True
 
-    def left_in_queue(self) -> Iterator[Entry]:
+    def left_in_queue(self) -> Iterator[QueueEntry]:
         """Take out what will not be delivered."""
         while self.queue:
             yield self.queue.popleft()

@@ -96,7 +96,7 @@ class DeadLetters:
     """
 
     def __init__(self, size: int, clock: Clock) -> None:
-        self.ring: deque[DeadLetter] = deque(maxlen=size)
+        self.latest: deque[DeadLetter] = deque(maxlen=size)
         self.count = 0
         self.keeper: DeadLetterKeeper | None = None
         self.claimed: dict[int, tuple[Event, list[DeadLetter]]] = {}
@@ -104,12 +104,12 @@ class DeadLetters:
         self._floods = _Floods()
         self._changing = Lock()
 
-    def together(self) -> AbstractContextManager[None]:
+    def batched(self) -> AbstractContextManager[None]:
         """Many dead letters come: let the keeper write them together if it can."""
         gather: Callable[[], AbstractContextManager[None]] = getattr(self.keeper, "together", nullcontext)
         return gather()
 
-    def retrying(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:
+    def log_retry(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:
         """A handler has raised and will be called again: log it in one line."""
         more = self._floods.count("attempts of", subscription)
         if more is not None:
@@ -118,26 +118,26 @@ class DeadLetters:
                 message, subscription, event.topic, event.event_id, told, attempt, of, delay_s, _and_more(more)
             )
 
-    def not_retried(self, event: Event, subscription: str, limit: int) -> None:
+    def log_not_retried(self, event: Event, subscription: str, limit: int) -> None:
         """A further attempt was not planned, because too many wait: log it in one line."""
         more = self._floods.count("no further attempts of", subscription)
         if more is not None:
             message = "%s is not tried again on %s: %d further attempts wait already%s"
             _log.error(message, subscription, event.topic, limit, _and_more(more))
 
-    def failed(
+    def record_failure(
         self,
         event: Event,
         subscription: str,
         error: Exception,
         *,
         attempt: int = 1,
-        since: float | None = None,
+        failed_at: float | None = None,
         is_dead: bool = False,
     ) -> None:
         """A handler has raised for the last time: log it with its traceback, and keep the event unless it is dead already."""
         error = isolation.explain(error)
-        told = tell(error)
+        told = error_line(error)
         described, _ = try_to(lambda: _describe(error))
         place, raised, text, is_as_python_has_it = described or ("", None, "", True)
         more = self._floods.count(subscription, place, told.partition(":")[0])
@@ -158,12 +158,12 @@ class DeadLetters:
                 "handler",
                 told,
                 attempts=attempt,
-                since=since,
+                failed_at=failed_at,
                 place=place,
                 traceback=text,
             )
 
-    def stopped(
+    def record_undelivered(
         self,
         event: Event,
         reason: Reason,
@@ -171,7 +171,7 @@ class DeadLetters:
         subscription: str = "",
         *,
         attempts: int = 0,
-        since: float | None = None,
+        failed_at: float | None = None,
     ) -> None:
         """An event did not get to its handlers, or not to this one, or not as often as it should."""
         more = self._floods.count(reason, event.topic, subscription)
@@ -181,14 +181,14 @@ class DeadLetters:
             came = f"; it came from {trail}" if trail else ""
             message = "%s (event %s) was not delivered%s: %s%s%s"
             _log.error(message, event.topic, event.event_id, to, why, came, _and_more(more))
-        self._keep(event, subscription, reason, why, attempts=attempts, since=since)
+        self._keep(event, subscription, reason, why, attempts=attempts, failed_at=failed_at)
 
     def forget(self, letter: DeadLetter) -> None:
         """Take a letter out of the ring, if it is there; it stays counted."""
         with self._changing:
-            for index, each in enumerate(self.ring):
+            for index, each in enumerate(self.latest):
                 if each is letter:
-                    del self.ring[index]
+                    del self.latest[index]
                     return
 
     def claim(self, event: Event) -> None:
@@ -214,7 +214,7 @@ class DeadLetters:
         error: str,
         *,
         attempts: int,
-        since: float | None,
+        failed_at: float | None,
         place: str = "",
         traceback: str = "",
     ) -> None:
@@ -225,14 +225,14 @@ class DeadLetters:
             reason=reason,
             error=error,
             timestamp=now,
-            first_timestamp=now if since is None else since,
+            first_timestamp=now if failed_at is None else failed_at,
             attempts=attempts,
             place=place,
             traceback=traceback,
         )
         with self._changing:
             self.count += 1
-            self.ring.append(letter)
+            self.latest.append(letter)
             claimed = self.claimed.get(id(event))
             if claimed is not None:
                 claimed[1].append(letter)
@@ -244,7 +244,7 @@ def _and_more(more: int) -> str:
     return f"; {more} times since the last such line" if more else ""
 
 
-def tell(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """What was raised, in one line that can be written anywhere."""
     if issubclass(type(error), GraphBusError):  # `isinstance` would ask the object, which may be of any class
         refusal = cast("GraphBusError", error)
@@ -256,22 +256,22 @@ def tell(error: BaseException) -> str:
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
 
 
-Raised = tuple[type[BaseException], BaseException, TracebackType | None]
+ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
-def _describe(error: Exception) -> tuple[str, Raised | None, str, bool]:
+def _describe(error: Exception) -> tuple[str, ExceptionInfo | None, str, bool]:
     """Where it was raised, it with its traceback, that as text, and whether this is the text of Python.
 
     A refusal says where it is wrong, not how we came there; what Python cannot put into words has no traceback either.
     """
     if issubclass(type(error), GraphBusError):
         return str(cast("GraphBusError", error).where or ""), None, "", True
-    raised = without_ours(error)
+    raised = without_own_frames(error)
     told, _ = try_to(lambda: _as_text(raised))
     return (_place_of(error), None, "", True) if told is None else (_place_of(error), raised, *told)
 
 
-def without_ours(error: BaseException) -> Raised:
+def without_own_frames(error: BaseException) -> ExceptionInfo:
     """The exception with its traceback, without the lines of ours that led to the handler."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
@@ -279,7 +279,7 @@ def without_ours(error: BaseException) -> Raised:
     return type(error), error, trace
 
 
-def _as_text(raised: Raised) -> tuple[str, bool]:
+def _as_text(raised: ExceptionInfo) -> tuple[str, bool]:
     """The traceback in words that can be written anywhere, and whether they are those of Python."""
     from traceback import format_exception
 

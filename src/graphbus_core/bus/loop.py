@@ -22,8 +22,8 @@ from threading import Thread, get_ident
 from typing import TYPE_CHECKING, Any
 
 from graphbus_core.bus.core import Core, Delivery, Lane
-from graphbus_core.bus.routes import Subscription
-from graphbus_core.bus.waiting import Bell
+from graphbus_core.bus.routes import LiveSubscription
+from graphbus_core.bus.waiting import Notifier
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import ENDED, begin, begin_any, carry_on, step
 
@@ -37,7 +37,7 @@ _FAIR_TURN = 64
 """So many deliveries may follow each other before others on the loop have their turn."""
 
 _current: ContextVar[Delivery | None] = ContextVar("graphbus_delivery", default=None)
-current, become = _current.get, _current.set
+current_delivery, set_current_delivery = _current.get, _current.set
 """The delivery on whose behalf this code runs on the loop, or in a thread or task that it has started; None outside of one."""
 
 
@@ -54,7 +54,7 @@ class Worker:
         self.delivery: Delivery | None = None
         self.task: Task[None] | None = None
 
-    def enlist(self) -> Task[None]:
+    def make_task(self) -> Task[None]:
         """Make the task: when it is first needed, and again when it was cancelled."""
         task = self.task = self._driver.loop.create_task(self._work())
         task.add_done_callback(self._rescue)
@@ -67,20 +67,20 @@ class Worker:
         if delivery.timeout_s is not None:
             _limit(delivery, delivery.timeout_s)
         receipt = delivery.receipt
-        is_plain = delivery.then is None and (receipt is None or receipt.event is not delivery.event)
+        is_plain = delivery.on_end is None and (receipt is None or receipt.event is not delivery.event)
         subscription = delivery.subscription
         if is_plain and subscription.is_async and subscription.is_active:
-            awaited = self.context.run(begin, delivery, become, delivery.call, delivery.event)
+            awaited = self.context.run(begin, delivery, set_current_delivery, delivery.call, delivery.event)
         else:
-            awaited = self.context.run(begin_any, delivery, become, delivery.begin)
-        self.took(delivery, awaited)
+            awaited = self.context.run(begin_any, delivery, set_current_delivery, delivery.begin)
+        self.after_first_step(delivery, awaited)
         return awaited
 
-    def took(self, delivery: Delivery, awaited: Any) -> None:
+    def after_first_step(self, delivery: Delivery, awaited: Any) -> None:
         """The first step was taken."""
         if awaited is ENDED:
             self._lane.idle.append(self)
-            self._driver.end(delivery, self._lane)
+            self._driver.end_delivery(delivery, self._lane)
         else:
             self.delivery, delivery.worker = delivery, self
 
@@ -130,7 +130,7 @@ class Worker:
         if self._handed is not ENDED and self.task is task:
             self._cancel_handed(self._driver.asyncio.CancelledError())
             if self._handed is not ENDED:
-                self.enlist()
+                self.make_task()
 
     def resume(self, value: Any, error: BaseException | None) -> Any:
         """Take one step of the delivery; give what it waits for, or `ENDED`."""
@@ -147,7 +147,7 @@ class Worker:
             if self.task is not None and self.task.cancelling():
                 self.task = None  # it ends now
             self._lane.idle.append(self)
-            driver.end(delivery, self._lane)
+            driver.end_delivery(delivery, self._lane)
         if self._core.queue or self._core.ready:
             driver.pump()
         return awaited
@@ -168,14 +168,14 @@ class LoopDriver:
         core: Core,
         judge: Callable[[Delivery], None],
         fill: Callable[[], Delivery | None],
-        bell: Bell,
+        notifier: Notifier,
         *,
         is_adopted: bool = False,
     ) -> None:
         import asyncio
 
         self.asyncio = asyncio
-        self.core, self._judge, self._fill, self._bell = core, judge, fill, bell
+        self.core, self._judge, self._fill, self._notifier = core, judge, fill, notifier
         self.limit = asyncio.timeout
         self.watchers = 0  # how many threads want to know of every end
         self.is_cancelled = False
@@ -259,11 +259,11 @@ class LoopDriver:
     def _start(self, delivery: Delivery, lane: Lane) -> None:
         """Take the first step of a delivery, for which the lane has a worker."""
         if len(lane.box) == self.core.mailbox - 1:
-            self._bell.ring()
+            self._notifier.notify()
         worker = lane.idle.pop() if lane.idle else Worker(self, lane)
         task = worker.task
         if task is None or task.done():
-            task = worker.enlist()
+            task = worker.make_task()
         if task is not self._entered:
             self._leave_entered()
             self.asyncio._enter_task(self.loop, task)
@@ -284,16 +284,16 @@ class LoopDriver:
         worker = lane.idle.pop() if lane.idle else Worker(self, lane)
         before, self.is_stepping = self.is_stepping, True
         try:
-            awaited = worker.context.run(begin, delivery, become, delivery.call, delivery.event)
-            worker.took(delivery, awaited)
+            awaited = worker.context.run(begin, delivery, set_current_delivery, delivery.call, delivery.event)
+            worker.after_first_step(delivery, awaited)
         finally:
             self.is_stepping = before
         return awaited
 
-    def end(self, delivery: Delivery, lane: Lane) -> None:
+    def end_delivery(self, delivery: Delivery, lane: Lane) -> None:
         """A delivery is over."""
         core = self.core
-        error, then, receipt = delivery.error, delivery.then, delivery.receipt
+        error, then, receipt = delivery.error, delivery.on_end, delivery.receipt
         if self.is_cancelled:
             delivery.error = RunError("GBE618")
         if then is not None:
@@ -307,11 +307,11 @@ class LoopDriver:
             self._judge(delivery)
         elif receipt is not None and receipt.release():
             core.receipts.close(receipt)
-        core.leave(delivery, lane)
-        if self._bell.waiting and (then is not None or self.watchers or not (core.under_way or core.queue)):
-            self._bell.ring()
+        core.leave_lane(delivery, lane)
+        if self._notifier.waiting and (then is not None or self.watchers or not (core.under_way or core.queue)):
+            self._notifier.notify()
 
-    def forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: LiveSubscription) -> None:
         """Let go of a lane that is not needed any more if it has nothing in hand; from any thread."""
 
         def forget() -> None:
@@ -338,7 +338,7 @@ class LoopDriver:
         if not self._is_stopped:
             with suppress(RuntimeError):  # the loop has ended
                 self.loop.call_soon_threadsafe(self._cancel, cancellation)
-            self._bell.wait(lambda: cancellation.has_begun and not under_way, _PATIENCE_S)
+            self._notifier.wait(lambda: cancellation.has_begun and not under_way, _PATIENCE_S)
             self._is_blocked = not cancellation.has_begun
         self.is_cancelled, cancellation.is_over = False, True
         for delivery in under_way.copy():
@@ -347,14 +347,14 @@ class LoopDriver:
         return cancellation.left
 
     def _leave_behind(self, delivery: Delivery, cancellation: _Cancellation) -> None:
-        then = delivery.then
+        then = delivery.on_end
         if then is None:
             cancellation.left.append(delivery)
         elif then is not _nothing_more:
             delivery.error = RunError("GBE618")
             then(delivery)
             delivery.is_over = True
-        delivery.then, delivery.is_given_up = _nothing_more, True
+        delivery.on_end, delivery.is_given_up = _nothing_more, True
 
     def is_stuck(self, key: Hashable) -> bool:
         """True for a lane with a handler that did not let itself be cancelled."""
@@ -365,17 +365,17 @@ class LoopDriver:
             return  # nobody waits for it, and what is in the lanes now is meant to be done
         self.is_cancelled = True
         for delivery in self.core.under_way.copy():
-            if delivery.then is None:
-                delivery.then, delivery.is_cancelled = _nothing_more, True
+            if delivery.on_end is None:
+                delivery.on_end, delivery.is_cancelled = _nothing_more, True
                 cancellation.left.append(delivery)
         for lane in list(self.core.lanes.values()):
             while lane.box:
                 lane.running += 1
-                self.end(lane.box.pop(), lane)
+                self.end_delivery(lane.box.pop(), lane)
         for worker in self._workers_that_wait():
             worker.cancel()
         cancellation.has_begun = True
-        self._bell.ring()
+        self._notifier.notify()
 
     def _workers_that_wait(self) -> list[Worker]:
         return [each.worker for each in self.core.under_way.copy() if each.worker is not None]

@@ -12,18 +12,18 @@ from sys import exception
 from threading import get_ident
 from typing import Any, Literal, TypeVar
 
-from graphbus_core.bus.calls import Calls
-from graphbus_core.bus.closing import Closing, End
+from graphbus_core.bus.calls import CallRunner
+from graphbus_core.bus.closing import Closing, OwnerEnd
 from graphbus_core.bus.core import RUNNING, Core
 from graphbus_core.bus.dead_letters import DeadLetterKeeper, DeadLetters
 from graphbus_core.bus.failures import Failures
-from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.loop import LoopDriver, current_delivery
 from graphbus_core.bus.publishing import Publisher
 from graphbus_core.bus.receipts import Receipt
-from graphbus_core.bus.routes import Admit, Dispatch, Routes, Subscription
+from graphbus_core.bus.routes import AdmitTopic, Dispatch, LiveSubscription, Routes
 from graphbus_core.bus.signatures import Handler
 from graphbus_core.bus.sync import SyncDriver
-from graphbus_core.bus.waiting import Bell
+from graphbus_core.bus.waiting import Notifier
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.errors import BackpressureError, RunError
 from graphbus_core.isolation import ENDED, carry_on, run_round
@@ -78,7 +78,7 @@ class MessageBus:
         queue: int = 100_000,
         mailbox: int = 1024,
         known_topics: int = 4096,
-        admit: Admit | None = None,
+        admit: AdmitTopic | None = None,
         learn: Callable[[Topic[Any]], bool] | None = None,
         middleware: Sequence[Middleware] = (),
         clock: Clock | None = None,
@@ -86,7 +86,7 @@ class MessageBus:
     ) -> None:
         used = SystemClock() if clock is None else clock
         self.middleware = tuple(middleware)
-        self._bell = Bell()
+        self._notifier = Notifier()
         self._letters = DeadLetters(dead_letters, used)
         self._routes = Routes(self._put, admit, known_topics, self.middleware)
         self._core = Core(
@@ -94,31 +94,31 @@ class MessageBus:
         )
         failures = Failures(self._core, self._letters, used, is_raised=on_error == "raise")
         on_root = [each.on_root for each in middleware if hasattr(each, "on_root")]
-        self._sync = SyncDriver(self._core, failures, self._bell, used)
+        self._sync = SyncDriver(self._core, failures, self._notifier, used)
         self._publisher = Publisher(self._core, self._sync, self._letters, failures, on_root=on_root)
-        self._calls = Calls(self._core, self._sync, self._publisher, failures)
+        self._calls = CallRunner(self._core, self._sync, self._publisher, failures)
         self._closing = Closing(
             self._core,
             self._sync,
             self._calls,
             failures,
             self._letters,
-            bell=self._bell,
+            notifier=self._notifier,
             own_clock=used if clock is None else None,
         )
         self._learn = learn
         self._dispatches = self._routes.dispatches
         self._queue, self._history = self._core.queue, self._core.history
         self._followed = self._core.receipts.followed
-        self._fail = failures.fail_in_round
+        self._fail = failures.handle_failure_in_place
         self._time = self._sync.time
-        self._waiting = self._bell.waiting
+        self._waiting = self._notifier.waiting
         self._on_root = bool(on_root)
         if dispatcher:
             self.start_dispatcher()
 
-    def _put(self, subscription: Subscription, call: Callable[[Event], object], event: Event) -> None:
-        self._sync.put_event(subscription, call, event)
+    def _put(self, subscription: LiveSubscription, call: Callable[[Event], object], event: Event) -> None:
+        self._sync.put_in_lane(subscription, call, event)
 
     # --- subscribing ---
 
@@ -131,7 +131,7 @@ class MessageBus:
         owner: str = "",
         shape: HandlerShape | None = None,
         policy: DeliveryPolicy = ONCE,
-    ) -> Subscription:
+    ) -> LiveSubscription:
         """Call the handler for every event of the topic that is delivered from now on, after those subscribed before.
 
         Args:
@@ -150,7 +150,7 @@ class MessageBus:
             self._settle_counts()
         return subscription
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, subscription: LiveSubscription) -> None:
         """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""
         if self._routes.remove(subscription):
             self._core.round.skip(subscription, self._routes.skip(subscription))
@@ -167,14 +167,14 @@ class MessageBus:
                 self._routes.settle_counts()
             finally:
                 self._core.turn.append(None)
-            self._sync.look_again()
+            self._sync.wake_after_change()
 
     def use_lane(self, owner: str) -> None:
         """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""
         self._routes.use_lane(owner)
 
     @property
-    def subscriptions(self) -> tuple[Subscription, ...]:
+    def subscriptions(self) -> tuple[LiveSubscription, ...]:
         """All subscriptions, in the order in which they are served."""
         return self._routes.subscriptions
 
@@ -227,9 +227,9 @@ class MessageBus:
             core.deliverer = 0
             turn.append(None)
             if self._waiting:
-                self._bell.ring()
+                self._notifier.notify()
         if queue or core.turn_of_callers is not turn:
-            sync.until(sync.is_quiet)
+            sync.wait_until(sync.is_quiet)
         return None
 
     def _open(self, topic: str | Topic[Any]) -> tuple[str, Dispatch]:
@@ -266,7 +266,7 @@ class MessageBus:
         loop = sync.loop
         if loop is None or loop.home != get_ident():
             raise RunError("GBE639", topic=name)
-        if current() is not None:
+        if current_delivery() is not None:
             self._publisher.publish(dispatch, name, payload, src)
             return
         event = Event(name, payload, src, self._time())
@@ -279,9 +279,9 @@ class MessageBus:
             awaited = loop.begin_alone(delivery)
         finally:
             if delivery.state is RUNNING and delivery.coroutine is None:  # a KeyboardInterrupt came before the handler
-                loop.end(delivery, delivery.subscription.mailbox)
+                loop.end_delivery(delivery, delivery.subscription.mailbox)
         if self._waiting or self._queue or self._core.ready:
-            sync.look_again()  # before it goes on: the handler may wait for what it has published
+            sync.wake_after_change()  # before it goes on: the handler may wait for what it has published
         if awaited is not ENDED:
             await carry_on(awaited, delivery.worker.resume)
         if delivery.receipt is not None:
@@ -305,7 +305,7 @@ class MessageBus:
                 if not ended.done():
                     ended.set_result(None)
 
-            receipt.then(lambda: _tell(loop, settle))
+            receipt.call_when_done(lambda: _tell(loop, settle))
             await ended
         self._sync.raise_what_was_raised()
         receipt.raise_what_was_raised()
@@ -318,7 +318,7 @@ class MessageBus:
         """
         self._sync.adopt_loop()
 
-    def deliver_again(self, event: Event, subscription: Subscription | None, attempt: int = 1) -> None:
+    def deliver_again(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> None:
         """Queue an event once more, for this subscription or for all; safe from any thread, and delivers nothing itself.
 
         What the handler publishes has the ids that it had at the first attempt.
@@ -330,7 +330,7 @@ class MessageBus:
         """
         self._sync.deliver_again(event, subscription, attempt)
 
-    def deliver_once_more(self, event: Event, subscription: Subscription | None) -> Receipt:
+    def deliver_once_more(self, event: Event, subscription: LiveSubscription | None) -> Receipt:
         """Queue an event that has a tree of its own, for this subscription or for all, and follow what comes of it.
 
         Its dead letters do not go to the keeper until `release_dead_letters`.
@@ -344,10 +344,10 @@ class MessageBus:
             raise RunError("GBE615", topic=event.topic)
         self._letters.claim(event)
         receipt = Receipt(event.root, sync.is_handling)
-        receipt.then(self._bell.ring)
+        receipt.call_when_done(self._notifier.notify)
         self._core.receipts.open(receipt)
-        self._queue.append(sync.entry(event, subscription))
-        self._bell.ring()
+        self._queue.append(sync.queue_entry(event, subscription))
+        self._notifier.notify()
         return receipt
 
     # --- calls ---
@@ -396,10 +396,10 @@ class MessageBus:
                 finally:
                     core.deliverer = 0
                     turn.append(None)
-                    if self._bell.waiting:
-                        self._bell.ring()
+                    if self._notifier.waiting:
+                        self._notifier.notify()
             if queue or core.turn_of_callers is not turn:
-                sync.until(sync.is_quiet)
+                sync.wait_until(sync.is_quiet)
             return result
 
         return call
@@ -447,7 +447,7 @@ class MessageBus:
         def is_done() -> bool:
             return sync.is_loop_idle() and core.next_due() is None
 
-        return sync.until_or_raise(lambda: sync.is_at_rest(is_done), timeout_s)
+        return sync.wait_until_or_raise(lambda: sync.is_at_rest(is_done), timeout_s)
 
     def refuse_in_handler(self) -> None:
         """Raise RunError GBE648 inside a handler: who waits there waits for itself."""
@@ -465,7 +465,7 @@ class MessageBus:
         """
         sync = self._sync
         sync.refuse_in_handler()
-        is_so = sync.until_or_raise(lambda: receipt.is_done or (is_rest_enough and sync.is_quiet()), None)
+        is_so = sync.wait_until_or_raise(lambda: receipt.is_done or (is_rest_enough and sync.is_quiet()), None)
         return receipt.is_done or (not is_so and receipt.wait(_PATIENCE_S))
 
     # --- life ---
@@ -494,7 +494,9 @@ class MessageBus:
         """True while the thread with this identity delivers events."""
         return self._core.deliverer == thread
 
-    def close(self, grace_s: float = 10.0, last: Callable[[], None] | None = None, ends: Iterable[End] = ()) -> None:
+    def close(
+        self, grace_s: float = 10.0, last: Callable[[], None] | None = None, ends: Iterable[OwnerEnd] = ()
+    ) -> None:
         """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
 
         Further attempts that come due within the grace are waited for, unless the clock is one that a test lets pass. What is
@@ -537,7 +539,7 @@ class MessageBus:
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
         """The last dead letters, oldest first."""
-        return tuple(self._letters.ring.copy())
+        return tuple(self._letters.latest.copy())
 
     def release_dead_letters(self, event: Event) -> tuple[DeadLetter, ...]:
         """Give what has died of an event that was delivered once more; from now on its dead letters go to the keeper."""
@@ -567,4 +569,4 @@ def _tell(loop: LoopDriver, settle: Callable[[], None]) -> None:
 
 SimpleMessageBus = MessageBus  # the name that seed 001 uses
 
-__all__ = ["MessageBus", "OnError", "SimpleMessageBus", "Subscription"]
+__all__ = ["MessageBus", "OnError", "SimpleMessageBus"]

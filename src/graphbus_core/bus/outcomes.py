@@ -39,7 +39,7 @@ class Dead(msgspec.Struct, frozen=True):
     reason: Literal["final", "unlisted", "exhausted"]
 
 
-Outcome = Done | Retry | Dead
+AttemptOutcome = Done | Retry | Dead
 """What becomes of an event after an attempt to handle it."""
 
 _LONGEST_S = 1e9
@@ -86,7 +86,7 @@ FINAL_CODES = frozenset(
 _DONE = Done()
 
 
-def decide(policy: DeliveryPolicy, attempt: int, error: Exception | None, now: float = 0.0) -> Outcome:
+def decide_outcome(policy: DeliveryPolicy, attempt: int, error: Exception | None, now: float = 0.0) -> AttemptOutcome:
     """Decide what becomes of an event after an attempt to handle it.
 
     Args:

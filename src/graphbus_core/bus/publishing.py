@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from threading import get_ident
 
-from graphbus_core.bus.core import RUNNING, Core, Delivery, Round
+from graphbus_core.bus.core import RUNNING, Core, Delivery, DeliveryRound
 from graphbus_core.bus.dead_letters import DeadLetters
 from graphbus_core.bus.failures import Failures
-from graphbus_core.bus.loop import LoopDriver, current
+from graphbus_core.bus.loop import LoopDriver, current_delivery
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.bus.routes import Dispatch
 from graphbus_core.bus.sync import SyncDriver
@@ -43,11 +43,11 @@ class Publisher:
     def publish(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> Receipt | None:
         """Publish where somebody delivers already, or something is on the event loop; see `MessageBus.publish`."""
         core, loop, here = self._core, self._sync.loop, get_ident()
-        cause: Round | Delivery | None = None
+        cause: DeliveryRound | Delivery | None = None
         if core.deliverer == here:
             cause = self._sync.inner or core.round
         elif loop is not None:
-            cause = current()
+            cause = current_delivery()
         if cause is not None and cause.event is not None:
             frozen = freeze(payload)
             if core.deliverer == here or loop is None or loop.home == here or self._sync.is_over:
@@ -70,7 +70,7 @@ class Publisher:
         begun = self._core.begin_at_once(event, dispatch)
         if begun is None:
             return False
-        self.tell_root(event)
+        self.notify_middleware_of_root(event)
         loop.pump(begun)
         return True
 
@@ -85,7 +85,7 @@ class Publisher:
 
         def deliver() -> None:
             event = Event(topic, payload, src, sync.time())
-            self.tell_root(event)
+            self.notify_middleware_of_root(event)
             if core.has_work:
                 core.queue.append(event)
             else:
@@ -94,7 +94,7 @@ class Publisher:
 
         if not sync.deliver(deliver):
             return False
-        sync.until_all_but(others)
+        sync.wait_for_all_but(others)
         return True
 
     def accept(self, event: Event) -> Receipt | None:
@@ -107,68 +107,68 @@ class Publisher:
         if self._sync.dispatcher is not None:
             receipt = Receipt(event, self._sync.is_handling)
             self._core.receipts.open(receipt)
-        self.tell_root(event)
+        self.notify_middleware_of_root(event)
         try:
             self._core.accept(event)
         except BackpressureError:
             self._core.receipts.followed.pop(id(event), None)
             raise
         if self._core.deliverer != get_ident():
-            self._sync.announce()
+            self._sync.wake_deliverer()
         return receipt
 
-    def tell_root(self, event: Event) -> None:
+    def notify_middleware_of_root(self, event: Event) -> None:
         """Tell the middleware of an event that is not delivered where it was published."""
         for tell in self._on_root:
             tell(event)
 
-    def cause(self) -> Round | Delivery | None:
+    def current_cause(self) -> DeliveryRound | Delivery | None:
         """What is at work here, if it has an event: who publishes does so for its handler."""
-        found: Round | Delivery | None = None
+        found: DeliveryRound | Delivery | None = None
         if self._sync.is_inside:
             found = self._sync.inner or self._core.round
         elif self._sync.loop is not None:
-            found = current()
+            found = current_delivery()
         return found if found is not None and found.event is not None else None
 
-    def _publish_child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> None:
+    def _publish_child(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> None:
         """Queue an event that a handler publishes; it goes on when the handler has ended."""
         core, loop = self._core, self._sync.loop
-        event = self.child(cause, topic, payload, src)
+        event = self.make_child(cause, topic, payload, src)
         is_inside = core.deliverer != 0 and core.deliverer == get_ident()
         hops, kin = count_descendant(event, core.max_hops, on_loop=not is_inside)
         queue = core.queue
         if hops > core.max_hops or kin > core.max_tree or len(queue) >= core.capacity:
-            self._letters.stopped(event, *core.why_refused(hops, kin))
+            self._letters.record_undelivered(event, *core.why_refused(hops, kin))
             return
         if core.receipts.followed:
             core.receipts.hold(event)
         queue.append(event)
         if not is_inside and (loop is None or not loop.is_stepping):
-            self._sync.announce()
+            self._sync.wake_deliverer()
 
-    def _publish_on_loop(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> None:
+    def _publish_on_loop(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> None:
         """Let the loop publish for a thread that one of its handlers has started, before that handler goes on."""
         core, loop = self._core, self._sync.ready_loop()
 
         def refuse(_delivery: Delivery) -> None:
-            self._failures.refuse(self.child(cause, topic, payload, src), "", 0)
+            self._failures.dead_letter_unfinished(self.make_child(cause, topic, payload, src), "", 0)
 
-        publishing = Delivery(lambda: None, _THREADS, state=RUNNING, then=refuse)
+        publishing = Delivery(lambda: None, _THREADS, state=RUNNING, on_end=refuse)
 
         def publish() -> None:
             if not publishing.is_given_up:
                 self._publish_child(cause, topic, payload, src)
                 core.under_way.pop(publishing, None)
                 core.receipts.release(cause.event)  # type: ignore[arg-type]
-                self._sync.look_again()
+                self._sync.wake_after_change()
 
         core.under_way[publishing] = None  # nothing is at rest before it is in the queue
         core.receipts.hold(cause.event)  # type: ignore[arg-type]
         with suppress(RuntimeError):  # the loop has ended: who has closed the bus finds it
             loop.loop.call_soon_threadsafe(publish)
 
-    def child(self, cause: Round | Delivery, topic: str, payload: Json, src: str) -> Event:
+    def make_child(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> Event:
         """Make the next event that a handler publishes."""
         if type(cause) is Delivery:
             by, ordinal = cause.subscription.name, cause.children
@@ -185,5 +185,5 @@ class Publisher:
         hops, kin = count_descendant(child, core.max_hops, on_loop=not self._sync.is_inside)
         is_stopped = hops > core.max_hops or kin > core.max_tree
         if is_stopped:
-            self._letters.stopped(child, *core.why_refused(hops, kin))
+            self._letters.record_undelivered(child, *core.why_refused(hops, kin))
         return is_stopped

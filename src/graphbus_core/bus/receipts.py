@@ -13,7 +13,7 @@ from graphbus_core.errors import DeadlockError
 from graphbus_core.model.messages import Event
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class HandlerOutcome(msgspec.Struct, frozen=True):
     """What one handler gave for an event: the value that it returned, or the exception that nothing more was tried after."""
 
     handler: str
@@ -35,7 +35,7 @@ class Receipt:
         self._is_waiting_forbidden = is_waiting_forbidden
         self._pending: list[None] = [None]  # one for each thing to be done; to add or take one needs no lock
         self._untold = [None]  # whoever takes this one tells that all is done
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[HandlerOutcome] = []
         self._raised: Exception | None = None
         self._done = Lock()  # held until all is done: a tenth of the price of an Event
         self._done.acquire()
@@ -47,7 +47,7 @@ class Receipt:
         return not self._pending
 
     @property
-    def results(self) -> tuple[Outcome, ...]:
+    def results(self) -> tuple[HandlerOutcome, ...]:
         """What the handlers of the event have given so far, in the order in which they ended."""
         return tuple(self._outcomes)
 
@@ -100,7 +100,7 @@ class Receipt:
         self._call_those_who_wait()
         return True
 
-    def then(self, tell: Callable[[], None]) -> None:
+    def call_when_done(self, tell: Callable[[], None]) -> None:
         """Have a function called when all is done, on whatever thread; at once if it is."""
         self._then.append(tell)
         if not self._pending:
@@ -116,12 +116,12 @@ class Receipt:
 
     def note(self, handler: str, value: object) -> None:
         """A handler of the event has returned."""
-        self._outcomes.append(Outcome(handler, value))
+        self._outcomes.append(HandlerOutcome(handler, value))
 
     def note_failure(self, event: Event, handler: str, error: Exception, *, is_raised: bool) -> None:
         """A handler has failed for good, of the event itself or of one that came of it."""
         if event is self.event:
-            self._outcomes.append(Outcome(handler, error=error))
+            self._outcomes.append(HandlerOutcome(handler, error=error))
         if is_raised and self._raised is None:
             self._raised = error
 

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from graphbus_core.bus.outcomes import check_policy
-from graphbus_core.bus.signatures import BoundHandler, Handler, bind, describe, place_of
+from graphbus_core.bus.signatures import BoundHandler, Handler, bind_handler, handler_name, handler_place
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Middleware, around_handler
 from graphbus_core.model.agent import HandlerShape
@@ -19,16 +19,16 @@ from graphbus_core.schema.json import Json
 PayloadCheck = Callable[[Json], Json]
 """Gives the payload as it is to be delivered, or raises RunError."""
 
-Admit = Callable[[str], PayloadCheck | None]
+AdmitTopic = Callable[[str], PayloadCheck | None]
 """Asked when a topic comes into use: raises RunError for an unknown one, or gives the check of its payloads, or None."""
 
 _MOST_FORGOTTEN = 100
 
-Call = Callable[[Event], object]
-Pair = tuple["Subscription", Call]
+EventCall = Callable[[Event], object]
+SubscriptionCall = tuple["LiveSubscription", EventCall]
 
 
-class Subscription:
+class LiveSubscription:
     """One handler of one topic or pattern: what `subscribe` gives and `unsubscribe` takes.
 
     Attributes:
@@ -58,14 +58,14 @@ class Subscription:
         "topic",
     )
 
-    def __init__(self, topic: str, name: str, owner: Hashable, call: Call, policy: DeliveryPolicy = ONCE) -> None:
+    def __init__(self, topic: str, name: str, owner: Hashable, call: EventCall, policy: DeliveryPolicy = ONCE) -> None:
         self.topic = topic
         self.name = name
         self.owner = owner
         # one that takes several events at once is in nobody's way
         self.lane = owner if policy.concurrency == 1 else (owner, name, topic)
         self.call = call
-        self.again: Callable[[int], Call] | None = None
+        self.again: Callable[[int], EventCall] | None = None
         self.policy = policy
         self.is_active = True
         self.is_async = False
@@ -91,15 +91,15 @@ class Dispatch:
     __slots__ = ("alone", "check", "events", "is_forgotten", "is_on_loop", "pairs")
 
     def __init__(self, check: PayloadCheck | None) -> None:
-        self.pairs: list[Pair] = []
+        self.pairs: list[SubscriptionCall] = []
         self.check = check
         self.events = 0
         self.is_on_loop = False
-        self.alone: Subscription | None = None
+        self.alone: LiveSubscription | None = None
         self.is_forgotten = False
 
     @property
-    def subscriptions(self) -> list[Subscription]:
+    def subscriptions(self) -> list[LiveSubscription]:
         """Who hears the topic, in order."""
         return [each for each, _ in self.pairs]
 
@@ -116,13 +116,13 @@ class Routes:
 
     def __init__(
         self,
-        put: Callable[[Subscription, Call, Event], None],
-        admit: Admit | None,
+        put: Callable[[LiveSubscription, EventCall, Event], None],
+        admit: AdmitTopic | None,
         limit: int,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         self.dispatches: dict[str, Dispatch] = {}
-        self.subscriptions: tuple[Subscription, ...] = ()
+        self.subscriptions: tuple[LiveSubscription, ...] = ()
         self.async_lanes: set[Hashable] = set()
         self._put = put
         self._admit = admit
@@ -135,16 +135,16 @@ class Routes:
 
     def add(
         self, topic: str, handler: Handler, *, name: str, owner: str, shape: HandlerShape | None, policy: DeliveryPolicy
-    ) -> Subscription:
+    ) -> LiveSubscription:
         """Subscribe; see `MessageBus.subscribe`."""
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
-        bound = bind(handler, shape=shape)
-        name = name or describe(handler)
+        bound = bind_handler(handler, shape=shape)
+        name = name or handler_name(handler)
         if policy is not ONCE:
-            check_policy(policy, handler=name, is_async=bound.is_async, where=place_of(handler))
+            check_policy(policy, handler=name, is_async=bound.is_async, where=handler_place(handler))
         whose: Hashable = owner or id(getattr(handler, "__self__", handler))
-        subscription = Subscription(topic, name, whose, self._surrounded(bound, owner, name, 1), policy)
+        subscription = LiveSubscription(topic, name, whose, self._surrounded(bound, owner, name, 1), policy)
         subscription.is_async = bound.is_async
         subscription.answers = bound.answers
         if self._middleware:
@@ -158,7 +158,7 @@ class Routes:
                 self._forget(self.dispatches if is_pattern(topic) else [topic])
         return subscription
 
-    def remove(self, subscription: Subscription) -> bool:
+    def remove(self, subscription: LiveSubscription) -> bool:
         """Unsubscribe; False when it was done before."""
         with self._changing:
             if not subscription.is_active:
@@ -174,12 +174,12 @@ class Routes:
                         dispatch.pairs[index] = subscription, self.skip(subscription)
         return True
 
-    def needs_lane(self, subscription: Subscription) -> bool:
+    def needs_lane(self, subscription: LiveSubscription) -> bool:
         """False when nobody will use its lane again: it has gone, and it belonged to no agent with a name."""
         is_of_agent = isinstance(subscription.owner, str)
         return is_of_agent or any(each.lane == subscription.lane for each in self.subscriptions)
 
-    def skip(self, subscription: Subscription) -> Call:
+    def skip(self, subscription: LiveSubscription) -> EventCall:
         """What is called in the place of a handler that was unsubscribed while an event was on its way to it."""
 
         def uncount(_event: Event) -> None:
@@ -240,18 +240,18 @@ class Routes:
         is_alone = only is not None and only.is_async and only.policy.concurrency == 1 and only.policy.timeout_s is None
         dispatch.alone = only if is_alone else None
 
-    def _placed(self, subscription: Subscription) -> Call:
+    def _placed(self, subscription: LiveSubscription) -> EventCall:
         """The call itself where it runs in place, else what sends the event to its lane."""
         call = subscription.call
         if not self.is_async(subscription):
             return call
         return lambda event: self._put(subscription, call, event)
 
-    def is_async(self, subscription: Subscription) -> bool:
+    def is_async(self, subscription: LiveSubscription) -> bool:
         """True for a handler that runs on the event loop."""
         return subscription.lane in self.async_lanes or subscription.policy.concurrency > 1
 
-    def call_again(self, subscription: Subscription, attempt: int) -> Call:
+    def call_again(self, subscription: LiveSubscription, attempt: int) -> EventCall:
         """What to call for a further attempt."""
         return subscription.call if subscription.again is None else subscription.again(attempt)
 
@@ -273,7 +273,7 @@ class Routes:
         """True when the dispatches that are not used any more should not become more."""
         return len(self._forgotten) > _MOST_FORGOTTEN
 
-    def count(self, subscription: Subscription, published: int = 0) -> None:
+    def count(self, subscription: LiveSubscription, published: int = 0) -> None:
         """Count an event that went to one handler without a dispatch."""
         with self._changing:
             self._published += published
@@ -319,7 +319,7 @@ class Routes:
         dispatch.is_forgotten = True
         self._forgotten.append(dispatch)
 
-    def _surrounded(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> Call:
+    def _surrounded(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> EventCall:
         """The handler with the middleware around it; without any, the handler itself."""
         if not self._middleware:
             return bound.call

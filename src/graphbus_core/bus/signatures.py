@@ -36,14 +36,14 @@ class BoundHandler(msgspec.Struct, frozen=True):
     answers: bool = True
 
 
-class _Parameter(msgspec.Struct, frozen=True):
+class _LiveParameter(msgspec.Struct, frozen=True):
     name: str
     kind: ParameterKind
     annotation: object
     has_default: bool
 
 
-def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler:
+def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler:
     """Wrap a handler so that it takes one event; one that takes the event itself is not wrapped at all.
 
     Args:
@@ -74,14 +74,14 @@ def bind(handler: Handler, *, shape: HandlerShape | None = None) -> BoundHandler
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))
 
 
-def describe(handler: Handler) -> str:
+def handler_name(handler: Handler) -> str:
     """Name a handler for people: its qualified name, as far as it has one."""
     named = handler.func if isinstance(handler, partial) else handler
     name: str = getattr(named, "__qualname__", "") or type(named).__qualname__
     return name
 
 
-def place_of(handler: Handler) -> Place | None:
+def handler_place(handler: Handler) -> Place | None:
     """Where the handler is defined, if it is Python."""
     function = _function_of(handler)
     return Place(function.__code__.co_filename, function.__code__.co_firstlineno) if function else None
@@ -104,7 +104,7 @@ def _answers(function: Any) -> bool:
     return "return" not in annotations or annotations["return"] not in (None, "None", type(None))
 
 
-def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
+def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
     if isinstance(handler, partial):  # what is given already is not for an event to give
         left = _parameters(handler.func, function)[len(handler.args) :]
         return [each for each in left if each.name not in handler.keywords]
@@ -114,7 +114,7 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
     first_default = positional - len(function.__defaults__ or ())
     skipped = 1 if hasattr(handler, "__self__") or not hasattr(handler, "__code__") else 0
     found = [
-        _Parameter(
+        _LiveParameter(
             names[index],
             "positional_only" if index < code.co_posonlyargcount else "positional",
             annotation_of(function, names[index]),
@@ -124,13 +124,13 @@ def _parameters(handler: Handler, function: Any) -> list[_Parameter]:
     ]
     for name in names[positional : positional + keywords]:
         has_default = name in (function.__kwdefaults__ or {})
-        found.append(_Parameter(name, "keyword_only", annotation_of(function, name), has_default))
+        found.append(_LiveParameter(name, "keyword_only", annotation_of(function, name), has_default))
     rest = positional + keywords
     if code.co_flags & _POSITIONAL_REST:
-        found.append(_Parameter(f"*{names[rest]}", "var_positional", None, has_default=True))
+        found.append(_LiveParameter(f"*{names[rest]}", "var_positional", None, has_default=True))
         rest += 1
     if code.co_flags & _KEYWORD_REST:
-        found.append(_Parameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
+        found.append(_LiveParameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
     return found
 
 
@@ -156,22 +156,22 @@ def _classify(annotation: object) -> Annotation:
     return "mapping" if issubclass(origin, Mapping) else "other"
 
 
-Adapter = Callable[[Handler, list[_Parameter]], Callable[[Event], object]]
+Adapter = Callable[[Handler, list[_LiveParameter]], Callable[[Event], object]]
 
 
-def _call_with_nothing(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_nothing(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     return lambda _event: handler()
 
 
-def _call_with_event(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_event(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     return handler
 
 
-def _call_with_payload(handler: Handler, _parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_payload(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     return lambda event: handler(event.payload)
 
 
-def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_typed(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
         raise _invalid(handler, f"{annotation} is not to be had at run time; import it outside of `if TYPE_CHECKING:`")
@@ -179,14 +179,14 @@ def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable
     return lambda event: handler(convert(event))
 
 
-def _call_with_both(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_both(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     if _classify(parameters[1].annotation) == "typed":
         convert = _converter(handler, parameters[1].annotation)
         return lambda event: handler(event, convert(event))
     return lambda event: handler(event, event.payload)
 
 
-def _call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_fields(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     named = [each for each in parameters if each.kind != "var_keyword"]
     takes_rest = len(named) < len(parameters)
     needed = [each.name for each in named if not each.has_default]
@@ -195,10 +195,12 @@ def _call_with_fields(handler: Handler, parameters: list[_Parameter]) -> Callabl
     def call(event: Event) -> object:
         payload = {} if event.payload is None else event.payload
         if not isinstance(payload, dict):
-            raise RunError("GBE617", handler=describe(handler), field=named[0].name if named else "", topic=event.topic)
+            raise RunError(
+                "GBE617", handler=handler_name(handler), field=named[0].name if named else "", topic=event.topic
+            )
         for name in needed:
             if name not in payload:
-                raise RunError("GBE617", handler=describe(handler), field=name, topic=event.topic)
+                raise RunError("GBE617", handler=handler_name(handler), field=name, topic=event.topic)
         fields = payload if takes_rest else {each.name: payload[each.name] for each in named if each.name in payload}
         return handler(**(_made(handler, event, fields, makers) if makers else fields))
 
@@ -215,11 +217,11 @@ def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[s
             except UnfitError as unfit:
                 problems += [each.below(name) for each in unfit.problems]
     if problems:
-        raise refusal("GBE650", tuple(problems), handler=describe(handler), topic=event.topic)
+        raise refusal("GBE650", tuple(problems), handler=handler_name(handler), topic=event.topic)
     return made
 
 
-def _call_with_topic(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
+def _call_with_topic(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     if len(parameters) != 2 or any(each.kind not in ("positional", "positional_only") for each in parameters):
         raise _invalid(handler, "handle_event takes (topic, payload)")
     return lambda event: handler(event.topic, event.payload)
@@ -243,7 +245,9 @@ def _converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
         try:
             return make(event.payload)
         except UnfitError as unfit:
-            raise refusal("GBE650", unfit.problems, handler=describe(handler), topic=event.topic) from unfit.__cause__
+            raise refusal(
+                "GBE650", unfit.problems, handler=handler_name(handler), topic=event.topic
+            ) from unfit.__cause__
 
     return convert
 
@@ -256,4 +260,4 @@ def _maker(handler: Handler, kind: Any) -> Make:
 
 
 def _invalid(handler: Handler, reason: str) -> RunError:
-    return RunError("GBE611", where=place_of(handler), handler=describe(handler), reason=reason)
+    return RunError("GBE611", where=handler_place(handler), handler=handler_name(handler), reason=reason)

@@ -15,12 +15,23 @@ from threading import Lock, Thread, get_ident
 from time import monotonic, time
 from typing import cast
 
-from graphbus_core.bus.core import DONE, QUEUED, RUNNING, TAKEN, Asker, Core, Delivery, Entry, Errand, Round
-from graphbus_core.bus.dead_letters import without_ours
+from graphbus_core.bus.core import (
+    DONE,
+    NEVER_FREE,
+    QUEUED,
+    RUNNING,
+    Core,
+    Delivery,
+    DeliveryRound,
+    QueueEntry,
+    ThreadJob,
+    Waiter,
+)
+from graphbus_core.bus.dead_letters import without_own_frames
 from graphbus_core.bus.failures import Failures
-from graphbus_core.bus.loop import LoopDriver, current
-from graphbus_core.bus.routes import Call, Subscription
-from graphbus_core.bus.waiting import Bell, Waits, now_plus
+from graphbus_core.bus.loop import LoopDriver, current_delivery
+from graphbus_core.bus.routes import EventCall, LiveSubscription
+from graphbus_core.bus.waiting import Notifier, WaitGraph, now_plus
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import Job, attempt_anything, run_round
@@ -52,14 +63,14 @@ class SyncDriver:
         self,
         core: Core,
         failures: Failures,
-        bell: Bell,
+        notifier: Notifier,
         clock: Clock,
     ) -> None:
-        self._core, self._failures, self._bell, self._clock = core, failures, bell, clock
+        self._core, self._failures, self._notifier, self._clock = core, failures, notifier, clock
         self.time = time if isinstance(clock, SystemClock) else clock.time
         self.loop: LoopDriver | None = None
         self.inner: Delivery | None = None
-        self.called: tuple[Asker, ...] = ()
+        self.called: tuple[Waiter, ...] = ()
         self.raised: deque[BaseException] = deque()
         self.late_error: Exception | None = None
         self.dispatcher: Thread | None = None
@@ -67,10 +78,12 @@ class SyncDriver:
         self.interruption: BaseException | None = None
         self.closer = 0
         self.deadline: float | None = None
-        self.waits = Waits()
+        self.waits = WaitGraph()
         self.on_failure: Callable[[Delivery], None] = lambda _delivery: None
         self.suspended: frozenset[Hashable] = frozenset()  # whose handlers wait on the stack of who delivers
-        self.fail_in_round = failures.fail_in_round  # bound once: binding costs as much as a handler
+        self.handle_failure_in_place = (
+            failures.handle_failure_in_place
+        )  # bound once: binding costs as much as a handler
         self._is_looked_for = False  # somebody else who only looks has found no turn, and perhaps sleeps
         self._making_loop = Lock()
         self._on_interruption: Callable[[], None] = lambda: None
@@ -78,14 +91,14 @@ class SyncDriver:
 
     # --- who delivers ---
 
-    def deliver_again(self, event: Event, subscription: Subscription | None, attempt: int = 1) -> None:
+    def deliver_again(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> None:
         """See `MessageBus.deliver_again`."""
         if self._core.receipts.followed:
             self._core.receipts.hold(event)
-        self._core.queue.append(self.entry(event, subscription, attempt))
-        self.ask()
+        self._core.queue.append(self.queue_entry(event, subscription, attempt))
+        self.wake_other_thread()
 
-    def entry(self, event: Event, subscription: Subscription | None, attempt: int = 1) -> Event | Delivery:
+    def queue_entry(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> Event | Delivery:
         """What to queue to deliver an event to all, or again to one."""
         if subscription is None:
             return event
@@ -99,24 +112,24 @@ class SyncDriver:
 
     def is_handling(self) -> bool:
         """True in a handler, or in what it has started: there nobody may wait for a delivery."""
-        return self._core.deliverer == get_ident() or (self.loop is not None and current() is not None)
+        return self._core.deliverer == get_ident() or (self.loop is not None and current_delivery() is not None)
 
-    def announce(self) -> None:
+    def wake_deliverer(self) -> None:
         """Something was queued: let it be delivered by whom it may concern."""
         loop = self.loop
         if self.is_over:
-            self.bury()  # somebody else has closed the bus meanwhile
-        elif loop is not None and (loop.is_here or current() is not None):
+            self.dead_letter_rest()  # somebody else has closed the bus meanwhile
+        elif loop is not None and (loop.is_here or current_delivery() is not None):
             loop.wake()
         else:
-            self._bell.ring()
+            self._notifier.notify()
             self.drain_if_free()
 
-    def ask(self) -> None:
+    def wake_other_thread(self) -> None:
         """Let somebody else deliver: this thread may not, or cannot."""
-        if self.dispatcher is None and not self._bell.waiting and self._core.turn:
+        if self.dispatcher is None and not self._notifier.waiting and self._core.turn:
             Thread(target=self.drain_if_free, name="graphbus-drain").start()
-        self._bell.ring()
+        self._notifier.notify()
 
     def _may_deliver(self) -> bool:
         dispatcher = self.dispatcher
@@ -148,16 +161,16 @@ class SyncDriver:
         finally:  # before the turn is given back nothing is called, where a KeyboardInterrupt could come
             core.deliverer = 0
             core.turn.append(None)
-            self._bell.ring()
+            self._notifier.notify()
         return True
 
-    def look_again(self) -> None:
+    def wake_after_change(self) -> None:
         """The turn was given back, or something was changed, by a thread that does not deliver itself."""
         if self.loop is not None and self.loop.is_here:
             self.loop.pump()
         elif self._core.has_work:
-            self.ask()
-        self._bell.ring()
+            self.wake_other_thread()
+        self._notifier.notify()
 
     def drain(self) -> None:
         """Deliver what waits; for the thread that has the turn."""
@@ -166,9 +179,9 @@ class SyncDriver:
         if core.round.event is not None:
             self._resume()
         dispatches, find = core.routes.dispatches, core.routes.find
-        while (core.errands or core.queue) and not (self.deadline is not None and self.is_late()):
-            if core.errands:
-                core.errands.popleft().do()
+        while (core.thread_jobs or core.queue) and not (self.deadline is not None and self.is_late()):
+            if core.thread_jobs:
+                core.thread_jobs.popleft().do()
                 continue
             try:
                 entry = core.queue[0]
@@ -181,9 +194,9 @@ class SyncDriver:
             core.begin(entry, dispatches.get(entry.topic) or find(entry.topic))
             self._go_on(entry)
         if self.is_over:
-            self.bury()  # a handler that was left behind has published
+            self.dead_letter_rest()  # a handler that was left behind has published
 
-    def _take_other(self, entry: Entry) -> bool:
+    def _take_other(self, entry: QueueEntry) -> bool:
         """Do what is first in the queue and is no new event; it leaves the queue when it cannot get lost any more.
 
         Returns:
@@ -196,14 +209,14 @@ class SyncDriver:
             cast("Job", entry).perform()
         finally:
             self._leave_queue(entry)
-            self._bell.ring()
+            self._notifier.notify()
         return not self._may_deliver()  # it may have started a dispatcher
 
     def _take_again(self, delivery: Delivery) -> None:
         core, subscription = self._core, delivery.subscription
         if not subscription.is_active:
             if self._leave_queue(delivery):
-                self._failures.miss(delivery)
+                self._failures.drop_retry(delivery)
         elif core.routes.is_async(subscription):
             if self._leave_queue(delivery):
                 core.routes.count(subscription)
@@ -211,7 +224,7 @@ class SyncDriver:
                 delivery.receipt = core.receipts.of(delivery.event)
                 self._put(delivery)
         else:
-            core.begin_again(delivery)
+            core.begin_retry(delivery)
             self._go_on(delivery)
 
     def _go_on(self, entry: Event | Delivery) -> None:
@@ -221,7 +234,7 @@ class SyncDriver:
         if not self._leave_queue(entry):
             round_.event = None
             return
-        run_round(round_, round_.event, self.fail_in_round)
+        run_round(round_, round_.event, self.handle_failure_in_place)
         self._end_round(round_)
 
     def _leave_queue(self, entry: object) -> bool:
@@ -244,15 +257,15 @@ class SyncDriver:
             self._go_on(queue[0])  # it came before the event could leave the queue
             return
         round_.rest()
-        run_round(round_, round_.event, self.fail_in_round)
+        run_round(round_, round_.event, self.handle_failure_in_place)
         self._end_round(round_)
 
-    def _end_round(self, round_: Round) -> None:
+    def _end_round(self, round_: DeliveryRound) -> None:
         event, again = round_.event, round_.again
         round_.event = round_.again = None
         if again is not None and again.state is RUNNING:
             again.move(DONE)
-        if self._core.receipts.followed and event is not None and not round_.is_buried:
+        if self._core.receipts.followed and event is not None and not round_.is_dead_lettered:
             self._core.receipts.release(event)
 
     # --- what the loop has to do with it ---
@@ -263,8 +276,8 @@ class SyncDriver:
             return self.loop or self._make_loop(is_adopted=False)
 
     def _make_loop(self, *, is_adopted: bool) -> LoopDriver:
-        self._core.turn_of_callers = TAKEN
-        self.loop = LoopDriver(self._core, self.settle, self.fill, self._bell, is_adopted=is_adopted)
+        self._core.turn_of_callers = NEVER_FREE
+        self.loop = LoopDriver(self._core, self.settle_on_loop, self.fill_lanes, self._notifier, is_adopted=is_adopted)
         return self.loop
 
     def adopt_loop(self) -> None:
@@ -273,7 +286,7 @@ class SyncDriver:
             raise RunError("GBE638")
         self._make_loop(is_adopted=True)
 
-    def put_event(self, subscription: Subscription, call: Call, event: Event) -> None:
+    def put_in_lane(self, subscription: LiveSubscription, call: EventCall, event: Event) -> None:
         """Put the event of the round into a lane; the thread waits while that is full."""
         receipt = self._core.receipts.hold(event) if self._core.receipts.followed else None
         timeout_s = subscription.policy.timeout_s
@@ -283,14 +296,14 @@ class SyncDriver:
         loop, core = self.ready_loop(), self._core
         lane = core.lane_of(delivery.subscription)
         if not core.has_room(lane) and not loop.is_here:
-            self.wait_here(lambda: core.has_room(lane) or self.is_abandoned)
+            self.wait_in_handler(lambda: core.has_room(lane) or self.is_abandoned)
         if self.is_abandoned:
-            self._failures.refuse(delivery.event, delivery.subscription.name, delivery.attempt - 1)
+            self._failures.dead_letter_unfinished(delivery.event, delivery.subscription.name, delivery.attempt - 1)
             core.receipts.release(delivery.event)
             return
         loop.put(delivery, lane)
 
-    def fill(self) -> Delivery | None:
+    def fill_lanes(self) -> Delivery | None:
         """On the loop: put into lanes what the queue has for them alone, or give what may begin. The rest is for a thread."""
         core = self._core
         queue, turn, receipts = core.queue, core.turn, core.receipts
@@ -311,19 +324,19 @@ class SyncDriver:
                         if begun is None and not core.have_room(dispatch):
                             return None  # the end of a handler is the next occasion
                         if self._leave_queue(entry) and begun is None:
-                            core.place_all(entry, dispatch)
+                            core.place_in_lanes(entry, dispatch)
                         if begun is not None:
                             return begun
                         continue
             finally:
                 turn.append(None)
-            self.ask()
+            self.wake_other_thread()
             return None
-        if self._bell.waiting and not core.under_way:
-            self._bell.ring()
+        if self._notifier.waiting and not core.under_way:
+            self._notifier.notify()
         return None
 
-    def settle(self, delivery: Delivery) -> None:
+    def settle_on_loop(self, delivery: Delivery) -> None:
         """A delivery on the loop is over, and failed, or somebody counts it."""
         event, subscription, error = delivery.event, delivery.subscription, delivery.error
         if error is not None:
@@ -332,9 +345,9 @@ class SyncDriver:
             delivery.receipt = self._core.receipts.follow(event)
         receipt = delivery.receipt
         if error is not None:
-            if not isinstance(error, Exception) or self._failures.judge(delivery, error):
+            if not isinstance(error, Exception) or self._failures.handle_failure(delivery, error):
                 self.raised.append(error)
-                self._bell.ring()
+                self._notifier.notify()
         elif receipt is not None and subscription.is_active:
             receipt.note(subscription.name, delivery.result)
         if receipt is not None and receipt.release():
@@ -347,19 +360,19 @@ class SyncDriver:
 
         That one never waits for handlers on the loop, unless it is a test that lets the time pass.
         """
-        self._bell.ring()
+        self._notifier.notify()
         if self.is_handling() or self.dispatcher is not None:
             return
         self.drain_if_free(lambda: self._keep_error(self.drain))
         if not isinstance(self._clock, SystemClock):
-            self._keep_error(lambda: self.until(self.is_quiet))
+            self._keep_error(lambda: self.wait_until(self.is_quiet))
 
     def _keep_error(self, work: Callable[[], object]) -> None:
         """Who waits in `settle` is to find the error when this thread no longer has the turn."""
         _, error = try_to(work)
         if error is not None:  # only with `on_error="raise"`
             self.late_error = self.late_error or error
-            self._bell.ring()
+            self._notifier.notify()
             raise error
 
     # --- the dispatcher ---
@@ -368,15 +381,15 @@ class SyncDriver:
         """See `MessageBus.start_dispatcher`."""
         self._on_interruption = on_interruption
         self._failures.is_served = True
-        self._core.turn_of_callers = TAKEN
+        self._core.turn_of_callers = NEVER_FREE
         self.dispatcher = Thread(target=self._dispatch, name="graphbus-dispatcher", daemon=True)
         self.dispatcher.start()
 
     def _dispatch(self) -> None:
         self.interruption = attempt_anything(self._serve)
         if self.interruption is not None:
-            self._bell.ring()  # who closes the bus delivers now
-            _log.error("a handler has ended the delivery of events", exc_info=without_ours(self.interruption))
+            self._notifier.notify()  # who closes the bus delivers now
+            _log.error("a handler has ended the delivery of events", exc_info=without_own_frames(self.interruption))
             self._on_interruption()
 
     def _serve(self) -> None:
@@ -385,7 +398,7 @@ class SyncDriver:
             raised = self.first_raised()
             if raised is not None:
                 raise raised
-            self._bell.wait(lambda: self.is_stopping or self.raised or self.has_work())
+            self._notifier.wait(lambda: self.is_stopping or self.raised or self.has_work())
 
     # --- who waits ---
 
@@ -402,7 +415,7 @@ class SyncDriver:
             core.turn.append(None)
             if self._is_looked_for or core.has_work:  # who delivers it may have looked just then
                 self._is_looked_for = False
-                self._bell.ring()
+                self._notifier.notify()
         return is_so and not core.has_work  # who has found no turn meanwhile has left the rest to this thread
 
     def is_quiet(self) -> bool:
@@ -413,19 +426,19 @@ class SyncDriver:
         """Nothing is under way in a lane."""
         return not self._core.under_way
 
-    def until_all_but(self, others: dict[Delivery, None]) -> None:
+    def wait_for_all_but(self, others: dict[Delivery, None]) -> None:
         """Deliver, and wait until nothing is under way but what was so before."""
         loop, under_way = self.loop, self._core.under_way
         if loop is None or not others:
-            self.until(self.is_quiet)
+            self.wait_until(self.is_quiet)
             return
         loop.watchers += 1
         try:
-            self.until(lambda: self.is_at_rest(lambda: under_way.copy().keys() <= others.keys()))
+            self.wait_until(lambda: self.is_at_rest(lambda: under_way.copy().keys() <= others.keys()))
         finally:
             loop.watchers -= 1
 
-    def until(self, is_so: Callable[[], object], deadline: float | None = None) -> bool:
+    def wait_until(self, is_so: Callable[[], object], deadline: float | None = None) -> bool:
         """Wait until something is so, and meanwhile deliver; False when it was not so in time, or before the bus was closed."""
         while True:
             self.drain_if_free()
@@ -436,7 +449,7 @@ class SyncDriver:
             left_s = min(ends) - monotonic() if ends else None
             if left_s is not None and left_s <= 0:
                 return False
-            self._bell.wait(lambda: is_so() or self.has_work() or self._has_raised() or self.is_over, left_s)
+            self._notifier.wait(lambda: is_so() or self.has_work() or self._has_raised() or self.is_over, left_s)
 
     def _has_raised(self) -> bool:
         """A handler on the loop has raised what is to go up here."""
@@ -455,7 +468,7 @@ class SyncDriver:
         except IndexError:
             return None
 
-    def until_or_raise(self, is_so: Callable[[], object], timeout_s: float | None) -> bool:
+    def wait_until_or_raise(self, is_so: Callable[[], object], timeout_s: float | None) -> bool:
         """Do what `until` does, and raise what a further attempt has raised."""
 
         def is_so_at_last() -> object:
@@ -464,7 +477,7 @@ class SyncDriver:
                 raise error
             return is_so()
 
-        return self.until(is_so_at_last, now_plus(timeout_s))
+        return self.wait_until(is_so_at_last, now_plus(timeout_s))
 
     def refuse_in_handler(self) -> None:
         """Raise RunError GBE648 inside a handler: who waits there waits for itself."""
@@ -473,50 +486,50 @@ class SyncDriver:
 
     # --- who waits in the middle of a handler ---
 
-    def wait_here(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:
+    def wait_in_handler(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:
         """Wait in the middle of a handler, and meanwhile do what lanes ask of this thread; False when it was not so in time."""
         deadline = now_plus(timeout_s)
         before = self.suspended
-        self.suspended = busy = before.union(owner for owner, _ in self.chain())
+        self.suspended = busy = before.union(owner for owner, _ in self.waiting_chain())
         try:
             while not is_so():
-                errand = self._errand_for_others(busy)
-                if errand is not None:
-                    self._do_meanwhile(errand, busy)
+                thread_job = self._errand_for_others(busy)
+                if thread_job is not None:
+                    self._do_meanwhile(thread_job, busy)
                     continue
                 left_s = None if deadline is None else deadline - monotonic()
-                if not self._bell.wait(lambda: is_so() or self._has_errand(busy), left_s):
+                if not self._notifier.wait(lambda: is_so() or self._has_errand(busy), left_s):
                     return False
         finally:
             self.suspended = before
         return True
 
-    def _do_meanwhile(self, errand: Errand, busy: frozenset[Hashable]) -> None:
+    def _do_meanwhile(self, thread_job: ThreadJob, busy: frozenset[Hashable]) -> None:
         """Those who wait on this stack cannot go on before the errand is done, and so wait for it as well."""
-        is_noted = errand.owner != "" and self.waits.enter(busy, errand.owner)
+        is_noted = thread_job.owner != "" and self.waits.enter(busy, thread_job.owner)
         try:
-            errand.do()
+            thread_job.do()
         finally:
             if is_noted:
-                self.waits.leave(busy, errand.owner)
+                self.waits.leave(busy, thread_job.owner)
 
     def _has_errand(self, busy: frozenset[Hashable]) -> bool:
-        return any(errand.owner not in busy for errand in self._core.errands.copy())
+        return any(thread_job.owner not in busy for thread_job in self._core.thread_jobs.copy())
 
-    def _errand_for_others(self, busy: frozenset[Hashable]) -> Errand | None:
+    def _errand_for_others(self, busy: frozenset[Hashable]) -> ThreadJob | None:
         """Take out the first errand that does not go to an agent that is waiting here in the middle of a handler."""
-        found = next((each for each in self._core.errands.copy() if each.owner not in busy), None)
+        found = next((each for each in self._core.thread_jobs.copy() if each.owner not in busy), None)
         if found is not None:
-            self._core.errands.remove(found)
+            self._core.thread_jobs.remove(found)
         return found
 
-    def chain(self) -> tuple[Asker, ...]:
+    def waiting_chain(self) -> tuple[Waiter, ...]:
         """Who waits for what this code does, from the outermost on, and whose code it is."""
         is_inside = self.is_inside
-        inner = self.inner if is_inside else current() if self.loop is not None else None
+        inner = self.inner if is_inside else current_delivery() if self.loop is not None else None
         called = self.called if is_inside else ()
         if inner is not None:
-            own: Asker = (inner.lane, inner.name)
+            own: Waiter = (inner.lane, inner.name)
             return (*inner.chain, own, *called)
         at = self._core.round.at
         if not is_inside or self._core.round.event is None or at is None:
@@ -525,11 +538,11 @@ class SyncDriver:
 
     # --- the end ---
 
-    def bury(self) -> None:
+    def dead_letter_rest(self) -> None:
         """What was not delivered becomes dead letters."""
 
         def left_in_lanes() -> list[Delivery]:
             return [] if self.loop is None else self.loop.cancel()
 
-        self._failures.bury(is_abandoned=self.is_abandoned, left_in_lanes=left_in_lanes)
-        self._bell.ring()
+        self._failures.dead_letter_rest(is_abandoned=self.is_abandoned, left_in_lanes=left_in_lanes)
+        self._notifier.notify()

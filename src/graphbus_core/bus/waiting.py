@@ -11,7 +11,7 @@ _LOOK_AGAIN_S = 10.0
 """A KeyboardInterrupt may come after a change and before its ring. Nothing else needs this."""
 
 
-class Bell:
+class Notifier:
     """Rung by who changes something that others wait for. To ring costs next to nothing while nobody waits.
 
     No lock is shared: code of others may run in between, of a signal, a finalizer or who looks. Whether it rings or raises,
@@ -26,7 +26,7 @@ class Bell:
     def __init__(self) -> None:
         self.waiting: list[Lock] = []
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Let those who wait look again."""
         for asleep in self.waiting.copy():
             with suppress(RuntimeError):  # it has been woken already, and has yet to look
@@ -55,7 +55,7 @@ def now_plus(seconds: float | None) -> float | None:
     return None if seconds is None else monotonic() + seconds
 
 
-class Waits:
+class WaitGraph:
     """Edges from agents that are in the middle of something to those that they wait for."""
 
     __slots__ = ("_changing", "_edges")

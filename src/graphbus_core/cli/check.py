@@ -87,7 +87,7 @@ def _check(paths: tuple[str, ...], wanted: CheckOptions) -> int:
     project = Project.read(config)
     only = _only(paths, Path(config.root))
     if only is None and not project.definitions and not project.errors:
-        refusal = stages.no_agent(project)  # in the wrong folder, CI would stay green for ever
+        refusal = stages.no_agent_error(project)  # in the wrong folder, CI would stay green for ever
         if refusal.where is None:  # else the finding says it better
             raise refusal
     if only is not None:

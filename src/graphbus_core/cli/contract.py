@@ -424,12 +424,12 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
         info = settings.project_info(settings.find_root([Path(path).resolve().parent]))
         artifacts = load_any(Path(path))[0]
     else:
-        from graphbus_core.compiler.stages import History, describe
+        from graphbus_core.compiler.stages import History, describe_project
 
         project = _read((path,) if path else ())  # an empty document would be taken for a promise of nothing
         raise_all(project.errors)
         serve = project.config.settings.runtime.serve
-        info, artifacts = settings.project_info(project.config.root), describe(project, History())
+        info, artifacts = settings.project_info(project.config.root), describe_project(project, History())
     if is_split:
         return documents.single_schemas(artifacts)
     if form == "openapi":

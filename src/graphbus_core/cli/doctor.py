@@ -68,7 +68,7 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
     from graphbus_core.editing import sandboxes
 
     surroundings: dict[str, Any] = {
-        "sandbox": sandboxes.describe(),
+        "sandbox": sandboxes.describe_isolation(),
         "has_git": shutil.which("git") is not None,
         "has_pytest": find_spec("pytest") is not None,
         "without_effect": without_effect(os.environ),

@@ -18,12 +18,12 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.cli.formats import Remark, as_sarif
 from graphbus_core.editing import foreign
-from graphbus_core.editing.foreign import Change
-from graphbus_core.editing.gate import judge
-from graphbus_core.editing.git import STAGED, Difference, Repository, difference, repository_of, tree_at
+from graphbus_core.editing.foreign import ForeignChange
+from graphbus_core.editing.gate import judge_change
+from graphbus_core.editing.git import STAGED, Difference, Repository, difference_from, repository_of, tree_at
 from graphbus_core.editing.patches import apply_patch
 from graphbus_core.editing.rungs.codes import CODES, RUNGS
-from graphbus_core.editing.rungs.scope import fits
+from graphbus_core.editing.rungs.scope import matches_glob
 from graphbus_core.errors import BuildError, EditError, Place, UsageError
 from graphbus_core.model.config import Settings
 from graphbus_core.model.findings import Severity
@@ -96,7 +96,7 @@ def _gate(wanted: _GateOptions, form: str) -> int:
     with ExitStack() as stack:
         change, base = _read_change(wanted, root, stack)
         change = change._replace(allow=wanted.allow, is_for_base_tests=wanted.base_tests)
-        report = judge(change, words.__setitem__)
+        report = judge_change(change, words.__setitem__)
     refused = {rung.path for rung in report.rungs if rung.path in change.unjudged}
     files = tuple(sorted({*change.files, *refused}))
     others = tuple(path for path in change.unjudged if path not in refused)
@@ -110,27 +110,31 @@ def _gate(wanted: _GateOptions, form: str) -> int:
     return 0 if report.passed else _REFUSED
 
 
-def _read_change(wanted: _GateOptions, root: Path, stack: ExitStack) -> tuple[Change, str]:
+def _read_change(wanted: _GateOptions, root: Path, stack: ExitStack) -> tuple[ForeignChange, str]:
     """Read the change and the project before it; give it with what to call its other side."""
     if wanted.new:
         path = _below(root, wanted.path)
-        return foreign.of_files(root, _settings(root, wanted), {path: _read(wanted.new)}), "the working tree"
+        return foreign.change_of_files(root, _settings(root, wanted), {path: _read(wanted.new)}), "the working tree"
     if wanted.patch:
         files = apply_patch(_read(wanted.patch), lambda path: foreign.bytes_on_disk(root, path))
         after = {path: after for path, (_, after) in files.items() if _is_judged(path, wanted)}
         others = tuple(sorted(files.keys() - after.keys()))
-        return foreign.of_files(root, _settings(root, wanted), after)._replace(unjudged=others), "the working tree"
+        return foreign.change_of_files(root, _settings(root, wanted), after)._replace(
+            unjudged=others
+        ), "the working tree"
     revision = wanted.against or "HEAD"
     repository = repository_of(root)
-    found = difference(repository, revision, is_staged=wanted.staged, is_judged=lambda path: _is_judged(path, wanted))
+    found = difference_from(
+        repository, revision, is_staged=wanted.staged, is_judged=lambda path: _is_judged(path, wanted)
+    )
     tree = stack.enter_context(tree_at(repository, found.commit))
     project = foreign.read_project(tree, _settings(tree, wanted), f"{root} at {revision}")
     others = _not_made_here(repository, project.config.settings.artifacts, found)
-    return Change(project, found.files, links=found.links, unjudged=others), f"{revision} ({found.commit[:7]})"
+    return ForeignChange(project, found.files, links=found.links, unjudged=others), f"{revision} ({found.commit[:7]})"
 
 
 def _is_judged(path: str, wanted: _GateOptions) -> bool:
-    return path.endswith(".py") or any(fits(path, glob) for glob in wanted.allow)
+    return path.endswith(".py") or any(matches_glob(path, glob) for glob in wanted.allow)
 
 
 def _not_made_here(repository: Repository, artifacts: str, difference: Difference) -> tuple[str, ...]:

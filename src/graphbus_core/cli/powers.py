@@ -11,7 +11,7 @@ from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.console import sanitize, style
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.rungs.capability.sources import Allowed, SourceFiles
+from graphbus_core.editing.rungs.capability.sources import AllowedPackages, AnalyzedFiles
 from graphbus_core.editing.rungs.capability.uses import notes_of
 from graphbus_core.errors import BuildError, raise_all
 from graphbus_core.model.config import BuildConfig
@@ -99,11 +99,11 @@ class _Use(NamedTuple):
 def _powers_used(project: Project) -> tuple[_Use, ...]:
     """Give every use, by place."""
     paths = {*project.agent_files, *(path for path in project.imports.files if path.endswith(".py"))}
-    files = SourceFiles(project.index, project.reader, Allowed(frozenset(), is_everything=True))
+    files = AnalyzedFiles(project.index, project.reader, AllowedPackages(frozenset(), is_everything=True))
     return tuple(sorted({use for path in paths for use in _uses(files, path)}))
 
 
-def _uses(files: SourceFiles, path: str) -> Iterator[_Use]:
+def _uses(files: AnalyzedFiles, path: str) -> Iterator[_Use]:
     file = files.file(path)
     for sign in notes_of(file).signs if file else ():
         if sign.code in _SEEN and not sign.what.startswith("the import of"):

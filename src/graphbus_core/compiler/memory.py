@@ -22,7 +22,7 @@ from graphbus_core.model.spending import Spend
 from graphbus_core.store import cache, stamps
 
 
-class Tally(msgspec.Struct, frozen=True, array_like=True):
+class GraphCounts(msgspec.Struct, frozen=True, array_like=True):
     """How much there is in a graph."""
 
     agents: int
@@ -30,7 +30,7 @@ class Tally(msgspec.Struct, frozen=True, array_like=True):
     subscriptions: int
 
     @classmethod
-    def of(cls, artifacts: BuildArtifacts) -> Tally:
+    def of(cls, artifacts: BuildArtifacts) -> GraphCounts:
         """Count what artifacts describe."""
         agents = artifacts.agents.agents
         return cls(len(agents), len(artifacts.topics.topics), sum(len(agent.subscriptions) for agent in agents))
@@ -46,16 +46,18 @@ class LastBuild(msgspec.Struct, frozen=True, array_like=True):
 
     sources: stamps.Fingerprint
     artifacts: stamps.Fingerprint
-    tally: Tally
+    tally: GraphCounts
     findings: tuple[Finding, ...]
 
 
-def keep(config: ResolvedBuild, sources: stamps.Fingerprint, tally: Tally, findings: Sequence[Finding]) -> None:
+def remember_build(
+    config: ResolvedBuild, sources: stamps.Fingerprint, tally: GraphCounts, findings: Sequence[Finding]
+) -> None:
     """Remember a build that has just ended; `sources` were taken with `key_of(config)`."""
     cache.write_cache(_place(config), LastBuild(sources, _look_at_artifacts(config), tally, tuple(findings)))
 
 
-def recall(config: ResolvedBuild) -> LastBuild | None:
+def recall_build(config: ResolvedBuild) -> LastBuild | None:
     """Give the last build if its files, its settings, its artifacts and GraphBus itself are what they were; else None.
 
     The files are looked at, and read only where their status has changed; none is parsed.
@@ -69,7 +71,7 @@ def recall(config: ResolvedBuild) -> LastBuild | None:
     if not last.artifacts.holds(config.artifacts_dir, ()) or _has_drifted(config):
         return None
     if last.artifacts.is_fresh:  # files so new that their status says nothing yet: look again, now that it does
-        keep(config, last.sources, last.tally, last.findings)
+        remember_build(config, last.sources, last.tally, last.findings)
     return last
 
 
@@ -112,7 +114,7 @@ class BuildResult(NamedTuple):
     """
 
     config: ResolvedBuild
-    tally: Tally
+    tally: GraphCounts
     built: BuildArtifacts | None = None
     findings: tuple[Finding, ...] = ()
     negotiations: Negotiations | None = None

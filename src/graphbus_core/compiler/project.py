@@ -85,7 +85,7 @@ class DiskReader:
             raise BuildError("GBE204", where=Place(path), reason=(error.strerror or str(error)).lower()) from None
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
+class _CachedFacts(msgspec.Struct, frozen=True, array_like=True):
     """What the cache holds."""
 
     fingerprint: Fingerprint
@@ -103,7 +103,7 @@ class _FactsCache:
 
     def recall(self) -> tuple[Facts, dict[str, str]]:
         """Give the facts of before and the digests of the files that surely have not changed."""
-        kept = read_cache(self._path, _Kept)
+        kept = read_cache(self._path, _CachedFacts)
         if kept is None or kept.fingerprint.key != self._key:
             return {}, {}
         further = [path for path in kept.fingerprint.files if path not in self.look.files]
@@ -114,19 +114,19 @@ class _FactsCache:
         """Keep facts for the next reading."""
         further = [path for path in digests if path not in self.look.files]
         self.look.files.update(look_at(self._root, further).files)
-        write_cache(self._path, _Kept(Fingerprint.of(self.look, digests, self._key), facts))
+        write_cache(self._path, _CachedFacts(Fingerprint.of(self.look, digests, self._key), facts))
 
 
-class _Named(NamedTuple):
+class _FileImports(NamedTuple):
     """What a file outside of the index imports, and the digest of the bytes that say so."""
 
     sha256: str
     names: tuple[str, ...]
 
 
-class _KeptNames(msgspec.Struct, frozen=True, array_like=True):
+class _CachedImports(msgspec.Struct, frozen=True, array_like=True):
     key: str
-    files: dict[str, _Named]
+    files: dict[str, _FileImports]
 
 
 class _ImportsOutside:
@@ -137,21 +137,21 @@ class _ImportsOutside:
         self._path = Path(config.artifacts_dir, CACHE, "imports")
         self._key = f"{__version__}:{_code_stamp()}"
         self._read = read
-        kept = read_cache(self._path, _KeptNames)
+        kept = read_cache(self._path, _CachedImports)
         self._known = kept.files if kept and kept.key == self._key else {}
-        self._found: dict[str, _Named] = {}
+        self._found: dict[str, _FileImports] = {}
 
     def names_in(self, path: str) -> tuple[str, ...]:
         """Give the names that a file imports; none for one that cannot be read as Python."""
         try:
             data = self._read(path)
         except BuildError:  # too large to be looked into, or gone
-            self._found[path] = _Named(digest_of(os.path.join(self._root, path)), ())
+            self._found[path] = _FileImports(digest_of(os.path.join(self._root, path)), ())
             return ()
         digest = sha256_hex(data)
         found = self._known.get(path)
         if found is None or found.sha256 != digest:
-            found = _Named(digest, self._parse(path, data))
+            found = _FileImports(digest, self._parse(path, data))
         self._found[path] = found
         return found.names
 
@@ -172,7 +172,7 @@ class _ImportsOutside:
     def keep(self) -> None:
         """Keep what was found for the next build."""
         if self._found != self._known:
-            write_cache(self._path, _KeptNames(self._key, self._found))
+            write_cache(self._path, _CachedImports(self._key, self._found))
 
 
 def _code_stamp() -> str:
@@ -194,7 +194,7 @@ def _stamp_of(folder: str, python: tuple[int, int]) -> str:
     return sha256_hex(repr((python, sorted(stamps))).encode())
 
 
-class _Reading(NamedTuple):
+class _ReadFiles(NamedTuple):
     """What came of reading the files: facts, path -> sha256, path -> bytes, and the status of the files before."""
 
     facts: Facts
@@ -232,7 +232,7 @@ class Project:
         self,
         config: ResolvedBuild,
         index: ModuleIndex,
-        reading: _Reading,
+        reading: _ReadFiles,
         overlay: Mapping[str, bytes],
     ) -> None:
         facts, digests, data, look = reading
@@ -276,7 +276,7 @@ class Project:
         facts = reader.read(known)
         if cache and facts != known and not config.dry_run:
             kept.keep(facts, reader.digests)
-        return cls(config, index, _Reading(facts, reader.digests, reader.data, kept.look), {})
+        return cls(config, index, _ReadFiles(facts, reader.digests, reader.data, kept.look), {})
 
     def with_files(self, changed: Mapping[str, bytes]) -> Project:
         """Give the project in which these files, by relative path, have these bytes. Only they are read again.
@@ -293,7 +293,7 @@ class Project:
         trusted = {path: digest for path, digest in self._digests.items() if path not in changed}
         reader = FactsReader(index, DiskReader(self.config, overlay), trusted, check_file)
         facts = reader.read(self._facts)
-        reading = _Reading(facts, reader.digests, {**self._data, **reader.data}, self._look)
+        reading = _ReadFiles(facts, reader.digests, {**self._data, **reader.data}, self._look)
         return Project(self.config, index, reading, overlay)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:

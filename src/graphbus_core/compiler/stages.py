@@ -67,7 +67,7 @@ def _recorded(folder: Path) -> History:
     return History(store.load_artifact(folder, NegotiationsArtifact), modified)
 
 
-def describe(project: Project, history: History) -> BuildArtifacts:
+def describe_project(project: Project, history: History) -> BuildArtifacts:
     """Give everything that `.graphbus/` says of a project; the digests of the artifacts come when they are saved."""
     return BuildArtifacts(
         graph=GraphArtifact(
@@ -146,7 +146,7 @@ def _conflict(finding: Finding, project: Project) -> SchemaConflict:
     return SchemaConflict(producer, consumer, finding.message, finding.hint, finding.code, finding)
 
 
-def no_agent(project: Project) -> BuildError:
+def no_agent_error(project: Project) -> BuildError:
     """Say that a project has no agent, and of the first class that was meant as one why it is none."""
     roots = ", ".join("this folder" if root == "." else root for root in project.index.roots)
     for meant in check(project, select=("GB319", "GB320")):

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from graphbus_core.editing.git import STAGED, Entry, Git, Repository, listed
+from graphbus_core.editing.git import STAGED, Git, GitEntry, Repository, read_listing
 from graphbus_core.errors import NegotiationError, Place, raise_all
 
 _UNDER_WAY = {
@@ -34,7 +34,7 @@ LOCK_WAIT_S = 3.0
 """So long another git, such as the `git status` of an editor, may hold the index."""
 
 
-class Step(NamedTuple):
+class PlannedCommit(NamedTuple):
     """One commit to be: the new bytes of the files that it changes, and its message."""
 
     files: Mapping[str, bytes]
@@ -77,7 +77,9 @@ def check_files(repository: Repository, paths: Sequence[str]) -> None:
     )
 
 
-def make_commits(repository: Repository, steps: Sequence[Step], on_made: Callable[[Sequence[str]], object]) -> None:
+def make_commits(
+    repository: Repository, steps: Sequence[PlannedCommit], on_made: Callable[[Sequence[str]], object]
+) -> None:
     """Make one commit after the other on what is checked out, and let HEAD stand for the last; all of them or none.
 
     Args:
@@ -144,7 +146,7 @@ def _check_signer(repository: Repository) -> None:
 def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Give path -> why its changes cannot be committed; a later reason outranks an earlier one."""
     git, submodules = repository.git, []
-    for (flag, mode, _, stage), full in listed(git, "ls-files", "-v", "--stage", "--full-name", "-z"):
+    for (flag, mode, _, stage), full in read_listing(git, "ls-files", "-v", "--stage", "--full-name", "-z"):
         path = full.removeprefix(repository.prefix)
         if mode == "160000":
             submodules.append(f"{path}/")
@@ -243,7 +245,7 @@ def _wait_for(repository: Repository, is_free: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _renew_index(repository: Repository, lock: Path, changes: Mapping[str, tuple[Entry, Entry]]) -> None:
+def _renew_index(repository: Repository, lock: Path, changes: Mapping[str, tuple[GitEntry, GitEntry]]) -> None:
     """Write into the lock the index with the new entries of files whose entry is still the old one of HEAD."""
     with repository.copied_index() as git:
         now = Repository(git, repository.prefix, repository.filters).entries(STAGED, *changes)

@@ -27,7 +27,7 @@ from graphbus_core.editing.text.source_text import (
     Definition,
     SourceText,
     bound_line,
-    find,
+    find_definition,
     first_difference,
     lines_inside_strings,
     parse,
@@ -108,7 +108,7 @@ def _replace_symbol(source: SourceText, change: CodeChange) -> _Edit:
 
 
 def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
-    place = placement.for_symbol(source, change.target)
+    place = placement.find_insertion_point(source, change.target)
     line = bound_line(place.body, change.target.rpartition(".")[2])
     if line:
         nearest = f"There: {source.line(line).strip()!r}. Use replace_symbol to change it."
@@ -117,21 +117,21 @@ def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
     if container and (change.old_code or change.base_sha256):  # of the class that it goes into
         _checked_span(source, replace(change, target=container))
     code = place.indentation + _definition(source, change, place.indentation)
-    return _Edit(placement.inserted(source, place, code.replace("\n", source.newline)), _keep, _drop(change))
+    return _Edit(placement.insert_code(source, place, code.replace("\n", source.newline)), _keep, _drop(change))
 
 
 def _delete_symbol(source: SourceText, change: CodeChange) -> _Edit:
     start, end = _checked_span(source, change)
-    symbol = find(source, change.target)
+    symbol = find_definition(source, change.target)
     if len(symbol.body) == 1:
         where, reason = source.place(symbol.node.lineno), "it cannot become empty"
         raise EditError("GBE315", where=where, target=change.target, reason=reason)
-    return _Edit(placement.without_lines(source, start, end), _drop(change), _keep)
+    return _Edit(placement.remove_lines(source, start, end), _drop(change), _keep)
 
 
 def _set_decorator_argument(source: SourceText, change: CodeChange) -> _Edit:
     _checked_span(source, change)
-    return _Edit(placement.with_arguments(source, change), _blank(change), _blank(change))
+    return _Edit(placement.set_decorator_arguments(source, change), _blank(change), _blank(change))
 
 
 def _add_import(source: SourceText, change: CodeChange) -> _Edit:
@@ -139,11 +139,11 @@ def _add_import(source: SourceText, change: CodeChange) -> _Edit:
         body = _statements_of(_trimmed(change.new_code))
     except SyntaxError as reason:
         raise _malformed(source, change, "import statements", f"no Python, {reason.msg}") from None
-    imports = [node for node in body if isinstance(node, placement.Import)]
+    imports = [node for node in body if isinstance(node, placement.ImportStatement)]
     if not imports or len(imports) < len(body):
         raise _malformed(source, change, "import statements", _described(body))
     fresh = placement.missing_imports(source, imports)
-    return _Edit(placement.with_imports(source, fresh), _keep, _drop_imports(fresh))
+    return _Edit(placement.add_imports(source, fresh), _keep, _drop_imports(fresh))
 
 
 def _search_replace(source: SourceText, change: CodeChange) -> _Edit:
@@ -177,7 +177,7 @@ _OPERATIONS: dict[str, Callable[[SourceText, CodeChange], _Edit]] = {
 
 
 def _span(source: SourceText, target: str) -> tuple[int, int]:
-    node = find(source, target).node
+    node = find_definition(source, target).node
     return start_of(source, node), source.end_of(node)
 
 
@@ -294,13 +294,13 @@ def _drop(change: CodeChange) -> _Mask:
 
 def _put(change: CodeChange, statements: list[ast.stmt], source: SourceText) -> None:
     try:
-        symbol = find(source, change.target)
+        symbol = find_definition(source, change.target)
     except EditError as error:
         raise _touches_more(source, change, error.where.line if error.where else 1) from None
     symbol.body[symbol.at : symbol.at + 1] = statements
 
 
-def _drop_imports(imports: list[placement.Import]) -> _Mask:
+def _drop_imports(imports: list[placement.ImportStatement]) -> _Mask:
     """These imports are on one side only."""
 
     def mask(source: SourceText) -> None:
@@ -321,7 +321,7 @@ def _trimmed(code: str) -> str:
     return "\n".join(lines)
 
 
-def shifted(code: str, old: str, new: str, fixed: Collection[int]) -> str:
+def reindent(code: str, old: str, new: str, fixed: Collection[int]) -> str:
     """Replace the indentation `old` by `new` on each line that has it, but not on blank lines and those numbered in `fixed`."""
     lines = code.split("\n")
     for number, line in enumerate(lines, 1):
@@ -363,7 +363,7 @@ def _fitted(code: str, indentation: str) -> str:
         return code[len(base) :]
     inside = lines_inside_strings(f"if 1:\n{code}" if base else code)
     fixed = {number - 1 for number in inside} if base else inside
-    return shifted(code, base, indentation, fixed)[len(indentation) :]
+    return reindent(code, base, indentation, fixed)[len(indentation) :]
 
 
 def _stands_in_file(code: str, indentation: str) -> bool:
@@ -471,7 +471,7 @@ def _whole_lines(region: list[str], match: _Match, old: list[str], new: list[str
         return _Splice(start if has_next else max(start - 1, 0), end + has_next, "")
     # Strings with several lines were found with their insides shifted if there are any; else those of the new text stay.
     fixed = () if _inside_strings("\n".join(old)) else _inside_strings("\n".join(new))
-    return _Splice(start, end, shifted("\n".join(new), match.removed, match.added, fixed))
+    return _Splice(start, end, reindent("\n".join(new), match.removed, match.added, fixed))
 
 
 def _inside_strings(fragment: str) -> Collection[int]:

@@ -21,10 +21,10 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.git import Files
+from graphbus_core.editing.git import ChangedFiles
 from graphbus_core.editing.rungs import scope
 from graphbus_core.editing.rungs.capability import Sign
-from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild, Settings
@@ -48,7 +48,7 @@ _OF_A_NEW_AGENT = (
 )
 
 
-class Change(NamedTuple):
+class ForeignChange(NamedTuple):
     """What is to be judged.
 
     Attributes:
@@ -61,38 +61,38 @@ class Change(NamedTuple):
     """
 
     project: Project
-    files: Files
+    files: ChangedFiles
     allow: tuple[str, ...] = ()
     is_for_base_tests: bool = False
     links: frozenset[str] = frozenset()
     unjudged: tuple[str, ...] = ()
 
 
-class Scope:
+class ForeignScope:
     """Rung G0 for a foreign change, and what further rungs make of its kinds of files."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: ForeignChange) -> None:
         self._change = change
         self._project = change.project
 
     @cached_property
-    def files(self) -> Files:
+    def files(self) -> ChangedFiles:
         """What is tried."""
         left_out = self._change.is_for_base_tests
         return {path: pair for path, pair in self._change.files.items() if not (left_out and is_test_side(path))}
 
-    def check(self) -> Problem | None:
+    def check(self) -> Refusal | None:
         """Give the first reason why a file may not be changed."""
         for path in (*self.files, *self._change.unjudged):
             if path in self._change.links:
-                return Problem("G0.link", f"{path} is a link or lies behind one.", path)
+                return Refusal("G0.link", f"{path} is a link or lies behind one.", path)
             problem = scope.check_path(path, self._project) if path in self.files else None
             if problem and not self.is_allowed(path):
                 return problem
             if path not in self.files and not self.is_document(path):
                 others = [one for one in self._change.unjudged if one != path and not self.is_document(one)]
                 more = f" The same is true of {', '.join(others)}." if others else ""
-                return Problem("G0.unjudged", f"{path} changes, and nobody can judge what that does.{more}", path)
+                return Refusal("G0.unjudged", f"{path} changes, and nobody can judge what that does.{more}", path)
         judged = {
             path: (before or b"", after or b"")
             for path, (before, after) in self.files.items()
@@ -107,7 +107,7 @@ class Scope:
         if not is_clean or {"..", ".git"} & set(parts) or scope.is_behind_link(self._project.config.root, path):
             return False
         protected = self._project.config.safety_config.protected_files
-        fits = partial(scope.fits, path)
+        fits = partial(scope.matches_glob, path)
         return any(map(fits, self._change.allow)) and not any(map(fits, protected))
 
     def is_document(self, path: str) -> bool:
@@ -119,7 +119,7 @@ class Scope:
         files = (bytes_on_disk(Path(self._project.config.root), path) for path in _TEST_SETTINGS)
         return any(b"doctest" in data for data in files if data)
 
-    def passes_over(self, path: str, sign: Sign) -> bool:
+    def is_exempt(self, path: str, sign: Sign) -> bool:
         """Tests may do what tests do, and a new file that was allowed may hold a new agent."""
         if is_test_side(path):
             return sign.code not in _ALWAYS_REFUSED
@@ -151,10 +151,10 @@ def is_test_side(path: str) -> bool:
     if not path.endswith(".py"):
         return scope.is_protected(path)
     globs = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*_test.py", "conftest.py")
-    return any(scope.fits(path, glob) for glob in globs)
+    return any(scope.matches_glob(path, glob) for glob in globs)
 
 
-def readable(data: bytes) -> bytes:
+def parseable_or_empty(data: bytes) -> bytes:
     """Give the file, or nothing when it does not parse: then all that is in it afterwards is new."""
     try:
         SourceText(data).tree  # noqa: B018
@@ -190,7 +190,7 @@ def bytes_on_disk(root: Path, path: str) -> bytes | None:
     return place.read_bytes() if place.is_file() else None
 
 
-def encoded(text: str, before: bytes | None) -> bytes:
+def encode_like(text: str, before: bytes | None) -> bytes:
     """Give new text as bytes: in the encoding and with the line ends of the file that it replaces."""
     if before and b"\r\n" in before and "\r" not in text:
         text = text.replace("\n", "\r\n")
@@ -199,7 +199,7 @@ def encoded(text: str, before: bytes | None) -> bytes:
     return text.encode()
 
 
-def of_files(root: Path, settings: Settings, files: Mapping[str, bytes | None]) -> Change:
+def change_of_files(root: Path, settings: Settings, files: Mapping[str, bytes | None]) -> ForeignChange:
     """Give the change from the project on disk to one in which some files have other bytes.
 
     Raises:
@@ -207,4 +207,4 @@ def of_files(root: Path, settings: Settings, files: Mapping[str, bytes | None]) 
     """
     pairs = {path: (bytes_on_disk(root, path), data) for path, data in files.items()}
     project = read_project(root, settings)
-    return Change(project, {path: pair for path, pair in pairs.items() if pair[0] != pair[1]})
+    return ForeignChange(project, {path: pair for path, pair in pairs.items() if pair[0] != pair[1]})

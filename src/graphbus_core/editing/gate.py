@@ -20,12 +20,19 @@ from pathlib import Path
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
-from graphbus_core.editing.foreign import Change, Scope, is_test_side, readable
+from graphbus_core.editing.foreign import ForeignChange, ForeignScope, is_test_side, parseable_or_empty
 from graphbus_core.editing.rungs import contract, scope
-from graphbus_core.editing.rungs.capability import ProjectPowers, Side, Sign, SourceFiles, check_growth, guarded
-from graphbus_core.editing.rungs.capability.sources import Allowed
-from graphbus_core.editing.rungs.codes import Problem, of_edit
-from graphbus_core.editing.rungs.ground import NotRun, State, Verdict, shortened
+from graphbus_core.editing.rungs.capability import (
+    AnalyzedFiles,
+    CodeVersion,
+    ProjectPowers,
+    Sign,
+    check_growth,
+    count_guarded,
+)
+from graphbus_core.editing.rungs.capability.sources import AllowedPackages
+from graphbus_core.editing.rungs.codes import Refusal, refusal_of_edit
+from graphbus_core.editing.rungs.trial_environment import NotRun, RungVerdict, TreeState, shorten_output
 from graphbus_core.editing.rungs.trials import Trials
 from graphbus_core.editing.sandboxes.process import Sandbox
 from graphbus_core.editing.workspace import Workspace, state_digest
@@ -35,7 +42,7 @@ from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult, SchemaChange
 
 _Contents = dict[str, tuple[bytes, bytes]]
-_Hear = Callable[[str, str], object]
+_OnOutput = Callable[[str, str], object]
 
 _IMPORT_LINE = re.compile(rb"^[ \t]*(?:from[ \t]+([A-Za-z_]\w*)|import[ \t]+([^#\r\n]+))", re.MULTILINE)
 _LONE_RETURN = re.compile(r"\r(?!\n)")
@@ -49,15 +56,15 @@ class Gate:
         base: The project as the session found it.
         config: The limits.
         sandbox: Where the changed project is imported and tested; None: nowhere, and nothing passes the rungs that run it.
-        hear: Given what tried code has said: the rung and the words, shortened. For a person; no report holds them.
+        on_output: Given what tried code has said: the rung and the words, shortened. For a person; no report holds them.
     """
 
     def __init__(
-        self, base: Project, config: ResolvedBuild, sandbox: Sandbox | None, hear: _Hear | None = None
+        self, base: Project, config: ResolvedBuild, sandbox: Sandbox | None, on_output: _OnOutput | None = None
     ) -> None:
         self._base = base
         self.config = config
-        self.hear = hear
+        self.on_output = on_output
         self.trials = Trials(config, sandbox)
         self._read: tuple[Project, ProjectPowers] | None = None
         self.findings: dict[str, tuple[Finding, ...]] = {}  # by the digest of a state, so that each is asked once
@@ -71,11 +78,11 @@ class Gate:
         if problem:
             return _report(proposal.proposal_id, [_result("G0", None), _result("G1", problem)])
         try:
-            fresh = workspace.edited(proposal.code_changes)
+            fresh = workspace.preview_files(proposal.code_changes)
         except EditError as error:
-            return _report(proposal.proposal_id, [_result("G0", None), _result("G1", of_edit(error))])
-        contents = {path: (workspace.data(path), data) for path, data in fresh.items()}
-        trial = Trial(self, workspace.project, contents, workspace.changed(), workspace.changed(fresh))
+            return _report(proposal.proposal_id, [_result("G0", None), _result("G1", refusal_of_edit(error))])
+        contents = {path: (workspace.file_data(path), data) for path, data in fresh.items()}
+        trial = GateRun(self, workspace.project, contents, workspace.changed_files(), workspace.changed_files(fresh))
         problem = scope.check_sizes(contents, workspace.project) or scope.check_touched(
             proposal, workspace.project, trial.after
         )
@@ -85,21 +92,21 @@ class Gate:
 
     def check_tree(self, workspace: Workspace) -> GateReport:
         """Let all accepted proposals together climb, from the base: what will land is what was tested."""
-        changed = workspace.changed()
+        changed = workspace.changed_files()
         problem = _first(scope.check_path(path, self._base, self._base.editable) for path in changed)
         if problem:
             return _report("", [_result("G0", problem)])
-        return Trial(self, self._base, changed, {}, changed, is_last=True).report("", ())
+        return GateRun(self, self._base, changed, {}, changed, is_last=True).report("", ())
 
     @cached_property
-    def allowed(self) -> Allowed:
+    def allowed(self) -> AllowedPackages:
         """The packages that the project uses or is."""
         used = {"graphbus_core"}
         for file in self._base.index.files:
             used.update(_imported_packages(Path(self.config.root, file.path)))
         for root in self._base.index.import_roots:
             used.update(_own_packages(Path(self.config.root, root)))
-        return Allowed(frozenset(used), self.config.safety_config.allow_external_dependencies)
+        return AllowedPackages(frozenset(used), self.config.safety_config.allow_external_dependencies)
 
     def powers_before(self, project: Project) -> ProjectPowers:
         """A project as G3 reads it; the one that several changes start from is read once."""
@@ -110,7 +117,7 @@ class Gate:
     def powers_in(self, project: Project, before: Project) -> ProjectPowers:
         """A project as G3 reads it; what its agents import without the change, they import anyway."""
         loaded = frozenset({*before.agent_files, *before.imports.files})
-        return ProjectPowers(SourceFiles(project.index, project.reader, self.allowed), loaded)
+        return ProjectPowers(AnalyzedFiles(project.index, project.reader, self.allowed), loaded)
 
     @cached_property
     def minimum_python(self) -> int:
@@ -118,7 +125,7 @@ class Gate:
         return min(_minor_version(self.config), sys.version_info.minor)
 
 
-class Trial:
+class GateRun:
     """One climb, from the files before it to the files after it."""
 
     def __init__(
@@ -135,8 +142,8 @@ class Trial:
         self.is_last = is_last
         self.before = before
         self.contents = contents
-        self.base = State(state_digest(changed_before), _after(changed_before))
-        self.head = State(state_digest(changed_after), _after(changed_after))
+        self.base = TreeState(state_digest(changed_before), _after(changed_before))
+        self.head = TreeState(state_digest(changed_after), _after(changed_after))
 
     @cached_property
     def after(self) -> Project:
@@ -147,33 +154,33 @@ class Trial:
         """Climb the rungs above G1 and stop at the first refusal."""
         results = [_result("G0", None), _result("G1", None)]
         actual: tuple[SchemaChange, ...] = ()
-        for rung, climb in self.rungs(declared):
-            verdict = climb()
+        for rung, check in self.rungs(declared):
+            verdict = check()
             results.append(_result(rung, verdict))
-            if verdict and verdict.told and self.gate.hear:
-                self.gate.hear(rung, shortened(verdict.told))
-            if isinstance(verdict, Problem):
+            if verdict and verdict.output and self.gate.on_output:
+                self.gate.on_output(rung, shorten_output(verdict.output))
+            if isinstance(verdict, Refusal):
                 break
             if rung == "G4":
                 actual = contract.schema_changes(self.before, self.after)
         return _report(proposal_id, results, actual)
 
-    def rungs(self, declared: tuple[SchemaChange, ...]) -> Iterator[tuple[str, Callable[[], Verdict]]]:
+    def rungs(self, declared: tuple[SchemaChange, ...]) -> Iterator[tuple[str, Callable[[], RungVerdict]]]:
         """Give the rungs above G1 in order."""
-        yield "G2", self.parse
-        yield "G3", self.capability
-        yield "G4", lambda: self.contract(declared)
-        yield "G5", self.imports
-        yield "G6", self.tests
+        yield "G2", self.check_syntax
+        yield "G3", self.check_capability
+        yield "G4", lambda: self.check_contract(declared)
+        yield "G5", self.check_imports
+        yield "G6", self.check_tests
         yield "G7", lambda: self.gate.trials.check_commands(self.base, self.head)
         yield "G8", lambda: self.gate.trials.check_calls(self.base, self.head, self.before, self.after)
 
-    def parse(self) -> Verdict:
+    def check_syntax(self) -> RungVerdict:
         """G2: it compiles here and parses as the oldest Python of the project."""
         minimum = self.gate.minimum_python
         return _first(check_source(path, data, minimum) for path, (_, data) in self.contents.items())
 
-    def capability(self) -> Verdict:
+    def check_capability(self) -> RungVerdict:
         """G3: it can do no more than before."""
         return _first(self.check_growth(path, *pair) for path, pair in self.contents.items())
 
@@ -185,22 +192,24 @@ class Trial:
         passes_over: Callable[[Sign], bool] = lambda _: False,
         *,
         has_moved: bool = False,
-    ) -> Problem | None:
+    ) -> Refusal | None:
         """G3 for one file, with the projects around its two texts."""
         old, new = self.surroundings
         powers = self.gate.config.settings.powers
-        return check_growth(path, Side(before, old), Side(after, new), powers, passes_over, has_moved=has_moved)
+        return check_growth(
+            path, CodeVersion(before, old), CodeVersion(after, new), powers, passes_over, has_moved=has_moved
+        )
 
     @cached_property
     def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
         """The project before and after, as G3 reads it."""
         return self.gate.powers_before(self.before), self.gate.powers_in(self.after, self.before)
 
-    def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
+    def check_contract(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
         """G4: what agents promise each other still fits."""
         return contract.check_agents(self.before, self.after) or self.check_promises(declared)
 
-    def check_promises(self, declared: tuple[SchemaChange, ...]) -> Verdict:
+    def check_promises(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
         """Findings, edges, what is known of them, and declarations."""
         known = self.gate.findings
         if self.base.digest not in known:
@@ -216,23 +225,23 @@ class Trial:
             or contract.check_declared(declared, contract.schema_changes(self.before, self.after))
         )
 
-    def imports(self) -> Verdict:
+    def check_imports(self) -> RungVerdict:
         """G5: it imports, and gives the agents that its text shows; the calls of G8 are made on the way."""
         return self.gate.trials.check_import(self.base, self.head, self.after, self.before)
 
-    def tests(self) -> Verdict:
+    def check_tests(self) -> RungVerdict:
         """G6: the tests that passed before pass; and fail where they must, before anything is written."""
         verdict = self.gate.trials.check_tests(self.base, self.head, self.after)
-        return self.proven(verdict, self.head)
+        return self.require_proof(verdict, self.head)
 
-    def proven(self, verdict: Verdict, head: State) -> Verdict:
+    def require_proof(self, verdict: RungVerdict, head: TreeState) -> RungVerdict:
         """Give a verdict of G6 if the run that it rests on can be believed."""
-        if not self.is_last or isinstance(verdict, Problem | NotRun):
+        if not self.is_last or isinstance(verdict, Refusal | NotRun):
             return verdict
         return self.gate.trials.prove_tests(self.base, head, self.after) or verdict
 
 
-def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:
+def check_source(path: str, data: bytes, minimum_python: int) -> Refusal | None:
     """Compile a file for this Python and parse it for an older one; nothing of it runs."""
     problem = check_encoding(path, data)
     if problem:
@@ -241,16 +250,16 @@ def check_source(path: str, data: bytes, minimum_python: int) -> Problem | None:
         try:
             compile(data, path, "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as reason:
-            return Problem("G2.compile", f"It does not compile: {reason}.", path, getattr(reason, "lineno", 0) or 0)
+            return Refusal("G2.compile", f"It does not compile: {reason}.", path, getattr(reason, "lineno", 0) or 0)
         try:
             syntax.parse(data, path, minimum_python)
         except SyntaxError as reason:
             message = f"It needs a newer Python than 3.{minimum_python}: {reason.msg}."
-            return Problem("G2.version", message, path, reason.lineno or 0)
+            return Refusal("G2.version", message, path, reason.lineno or 0)
     return None
 
 
-def check_encoding(path: str, data: bytes) -> Problem | None:
+def check_encoding(path: str, data: bytes) -> Refusal | None:
     """Give the reason why people, tools and Python would not read the same characters."""
     import tokenize
 
@@ -258,23 +267,23 @@ def check_encoding(path: str, data: bytes) -> Problem | None:
         encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
         data.decode("utf-8")
     except (SyntaxError, UnicodeDecodeError) as reason:
-        return Problem("G2.encoding", f"It is not UTF-8: {reason}. Save the file as UTF-8.", path)
+        return Refusal("G2.encoding", f"It is not UTF-8: {reason}. Save the file as UTF-8.", path)
     if encoding not in ("utf-8", "utf-8-sig"):
         message = f"Its coding line says {encoding}. Save the file as UTF-8 and remove that line."
-        return Problem("G2.encoding", message, path, 1)
+        return Refusal("G2.encoding", message, path, 1)
     return _check_returns(path, data.decode("utf-8"), "G2.encoding")
 
 
-def _check_returns(path: str, text: str, code: str = "G1.malformed") -> Problem | None:
+def _check_returns(path: str, text: str, code: str = "G1.malformed") -> Refusal | None:
     """Give the place of a carriage return that ends a line for Python alone."""
     lone = _LONE_RETURN.search(text)
     if lone is None:
         return None
     message = "A carriage return without a line feed ends a line for Python, and not for other tools. Remove it."
-    return Problem(code, message, path, text.count("\n", 0, lone.start()) + 1)
+    return Refusal(code, message, path, text.count("\n", 0, lone.start()) + 1)
 
 
-def _first(problems: Iterator[Problem | None]) -> Problem | None:
+def _first(problems: Iterator[Refusal | None]) -> Refusal | None:
     return next((problem for problem in problems if problem), None)
 
 
@@ -282,8 +291,8 @@ def _after(changed: _Contents) -> dict[str, bytes]:
     return {path: after for path, (_, after) in changed.items()}
 
 
-def _result(rung: str, verdict: Verdict) -> RungResult:
-    if isinstance(verdict, Problem):
+def _result(rung: str, verdict: RungVerdict) -> RungResult:
+    if isinstance(verdict, Refusal):
         code, message, path, line = verdict.code, verdict.message, verdict.path, verdict.line
         return RungResult(rung=rung, status="failed", code=code, message=message, path=path, line=line)
     if isinstance(verdict, NotRun):
@@ -330,63 +339,67 @@ def _minor_version(config: ResolvedBuild) -> int:
 # --- changes that somebody else made ----------------------------------------------------------
 
 
-class _ForeignTrial(Trial):
+class _ForeignTrial(GateRun):
     """A climb of files that no proposal speaks for."""
 
-    def __init__(self, gate: Gate, change: Change, judged: Scope) -> None:
+    def __init__(self, gate: Gate, change: ForeignChange, judged: ForeignScope) -> None:
         python = {path: pair for path, pair in judged.files.items() if path.endswith(".py")}
         contents = {path: (before or b"", after or b"") for path, (before, after) in python.items()}
         super().__init__(gate, change.project, contents, {}, contents, is_last=True)
         self.judged = judged
-        self.base = State("base", {})
-        self.head = State("head", {path: after for path, (_, after) in judged.files.items()})
+        self.base = TreeState("base", {})
+        self.head = TreeState("head", {path: after for path, (_, after) in judged.files.items()})
 
-    def capability(self) -> Verdict:
+    def check_capability(self) -> RungVerdict:
         """G3: as for proposals, but what tests do is theirs, and a prompt may move with its class."""
-        pairs = {path: (readable(before), after) for path, (before, after) in self.contents.items()}
-        has_moved = guarded(before for before, _ in pairs.values()) == guarded(after for _, after in pairs.values())
+        pairs = {path: (parseable_or_empty(before), after) for path, (before, after) in self.contents.items()}
+        has_moved = count_guarded(before for before, _ in pairs.values()) == count_guarded(
+            after for _, after in pairs.values()
+        )
         return _first(
-            self.check_growth(path, *pair, partial(self.judged.passes_over, path), has_moved=has_moved)
+            self.check_growth(path, *pair, partial(self.judged.is_exempt, path), has_moved=has_moved)
             for path, pair in pairs.items()
         )
 
-    def contract(self, declared: tuple[SchemaChange, ...]) -> Verdict:
+    def check_contract(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
         """G4: as for proposals; agents may come and go in files that were allowed."""
         free = self.judged.agents_of(self.before, self.after)
         problem = contract.check_agents(self.before, self.after, free)
         return problem or self.check_promises(declared)
 
-    def tests(self) -> Verdict:
+    def check_tests(self) -> RungVerdict:
         """G6: what passed passes with the tests of the base, and then with changed ones."""
         code = {path: data for path, data in self.head.files.items() if not is_test_side(path)}
         if len(code) == len(self.head.files):
-            return super().tests()
-        middle = State("code", code)
-        verdict = self.proven(self.gate.trials.check_tests(self.base, middle, self.after), middle)
-        if isinstance(verdict, Problem | NotRun):
+            return super().check_tests()
+        middle = TreeState("code", code)
+        verdict = self.require_proof(self.gate.trials.check_tests(self.base, middle, self.after), middle)
+        if isinstance(verdict, Refusal | NotRun):
             return verdict
         changed = self.gate.trials.check_tests(middle, self.head, self.after)
-        if isinstance(changed, Problem):
+        if isinstance(changed, Refusal):
             return changed._replace(message=f"With the changed tests: {changed.message}")
         return verdict or changed
 
 
-def judge(change: Change, hear: _Hear | None = None) -> GateReport:
+def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> GateReport:
     """Let a change that somebody else made climb. Nothing is written; the changed code runs in the sandbox only.
 
     Contracts may change as long as no edge breaks: the report lists what differs.
 
     Args:
-        hear: As for `Gate`.
+        on_output: As for `Gate`.
     """
     from graphbus_core.editing import sandboxes
 
-    judged = Scope(change)
+    judged = ForeignScope(change)
     problem = judged.check()
     if problem or not judged.files:
         return _report("", [_result("G0", problem)])
     config = change.project.config
-    gate = Gate(change.project, config, sandboxes.choose(config.settings.gate.isolation, Path(config.root)), hear)
+    gate = Gate(
+        change.project, config, sandboxes.choose_sandbox(config.settings.gate.isolation, Path(config.root)), on_output
+    )
     return _ForeignTrial(gate, change, judged).report("", ())
 
 
@@ -409,5 +422,5 @@ def check_file(root: str | PathLike[str], path: str, text: str | bytes) -> GateR
     from graphbus_core.editing import foreign
 
     folder = Path(root).resolve()
-    data = text if isinstance(text, bytes) else foreign.encoded(text, foreign.bytes_on_disk(folder, path))
-    return judge(foreign.of_files(folder, settings.load(folder), {path: data}))
+    data = text if isinstance(text, bytes) else foreign.encode_like(text, foreign.bytes_on_disk(folder, path))
+    return judge_change(foreign.change_of_files(folder, settings.load(folder), {path: data}))

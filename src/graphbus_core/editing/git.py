@@ -25,9 +25,9 @@ STAGED = ""
 UNREACHED = "?"
 """Stands for a commit that the history here does not reach back to."""
 
-Files = dict[str, tuple[bytes | None, bytes | None]]
+ChangedFiles = dict[str, tuple[bytes | None, bytes | None]]
 """Path -> bytes before and after; None: there is no such file."""
-Entry = tuple[str, str]
+GitEntry = tuple[str, str]
 """Mode and id of a file in a tree or in the index: `("100644", id)`."""
 
 _TIMEOUT_S = 60.0
@@ -81,7 +81,7 @@ class Git:
         self.settings = dict(settings)
         self.variables = dict(variables or {})
 
-    def having(self, **variables: str) -> Git:
+    def with_variables(self, **variables: str) -> Git:
         """Give the same with further variables in its environment."""
         return Git(self.folder, self.settings, {**self.variables, **variables})
 
@@ -225,7 +225,7 @@ class Repository:
             raise NegotiationError("GBE432", revision=revision)
         return os.fsdecode(output).strip()
 
-    def entries(self, revision: str, *paths: str) -> dict[str, Entry]:
+    def entries(self, revision: str, *paths: str) -> dict[str, GitEntry]:
         """Give the regular files that a commit, or `STAGED`, has below the folder; no links, no submodules.
 
         Args:
@@ -234,13 +234,13 @@ class Repository:
         commit = () if revision == STAGED else (self.resolve(revision),)
         command = ("ls-tree", "-r") if commit else ("ls-files", "--stage")
         found = {}
-        for (mode, *ids), path in listed(self.git, *command, "-z", *commit, "--", *paths):
+        for (mode, *ids), path in read_listing(self.git, *command, "-z", *commit, "--", *paths):
             blob = ids[1] if commit else ids[0] if ids[1] == "0" else ""  # `mode type id`, `mode id stage`
             if mode in _REGULAR and blob:
                 found[path] = (mode, blob)
         return found
 
-    def contents(self, entries: Mapping[str, Entry]) -> Iterator[tuple[str, bytes]]:
+    def contents(self, entries: Mapping[str, GitEntry]) -> Iterator[tuple[str, bytes]]:
         """Read files by their entries, with the line ends that a checkout would give them here."""
         plain = [path for path in entries if "\n" not in path]
         asked = (f"{entries[path][1]} {self.prefix}{path}" for path in plain)
@@ -275,7 +275,7 @@ class Repository:
             copy = Path(folder, "index")
             with suppress(FileNotFoundError):  # before anything was staged
                 shutil.copy2(self.index, copy)
-            yield self.git.having(GIT_INDEX_FILE=str(copy))
+            yield self.git.with_variables(GIT_INDEX_FILE=str(copy))
 
     @property
     def index(self) -> Path:
@@ -316,7 +316,7 @@ class Repository:
         return not self.git.attempt("merge-base", "--is-ancestor", commit, "HEAD")[0]
 
 
-def listed(git: Git, *command: str) -> Iterator[tuple[list[str], str]]:
+def read_listing(git: Git, *command: str) -> Iterator[tuple[list[str], str]]:
     """Give the facts and the path of each line that `ls-tree` and `ls-files --stage` print."""
     for line in git.fields(*command):
         facts, _, path = line.partition("\t")
@@ -341,7 +341,7 @@ class Difference(NamedTuple):
     """
 
     commit: str
-    files: Files
+    files: ChangedFiles
     links: frozenset[str]
     others: tuple[str, ...]
 
@@ -358,7 +358,7 @@ def repository_of(root: Path) -> Repository:
     return found
 
 
-def difference(
+def difference_from(
     repository: Repository, revision: str, *, is_staged: bool, is_judged: Callable[[str], bool]
 ) -> Difference:
     """Give what differs from a revision: in the working tree, or in the index.
@@ -375,7 +375,7 @@ def difference(
     before = _read(repository, commit, judged)
     on_disk = [path for path in judged if not is_staged and (root / path).is_file()]
     after = _read(repository, STAGED, judged) if is_staged else {path: (root / path).read_bytes() for path in on_disk}
-    files: Files = {path: (before.get(path), after.get(path)) for path in judged}
+    files: ChangedFiles = {path: (before.get(path), after.get(path)) for path in judged}
     odd = () if is_staged else (path for path in paths if (root / path).is_symlink() or (root / path).is_dir())
     differing = {path: pair for path, pair in files.items() if pair[0] != pair[1]}
     return Difference(commit, differing, frozenset(odd), tuple(path for path in paths if path not in files))

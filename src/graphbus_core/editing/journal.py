@@ -32,7 +32,7 @@ from graphbus_core.model.proposals import FileChange
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
 
-Kind = Literal["promote", "undo"]
+_EntryKind = Literal["promote", "undo"]
 _Side = Literal["before", "after"]
 PREPARING = ".preparing"
 COMMITTING = ".committing"
@@ -44,7 +44,7 @@ _NO_FILE = frozenset({ENOENT, ENOTDIR, EISDIR, ELOOP, EINVAL, ENXIO, EACCES})
 _FOLDER = re.compile(r"(\d{4,18})-[A-Za-z0-9_-]+(\.preparing|\.committing)?")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """journal.json of one promotion or undo.
 
     Attributes:
@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     session: str
-    kind: Kind
+    kind: _EntryKind
     files: tuple[FileChange, ...]
     undoes: int = 0
 
@@ -99,7 +99,7 @@ class Journal:
         """Give the folders of what looks like an interrupted change, and is none of ours."""
         return [path for path in self._folders(is_done=False) if not self._read(path) and path.exists()]
 
-    def done(self, *, is_own: bool = True) -> list[Entry]:
+    def done(self, *, is_own: bool = True) -> list[JournalEntry]:
         """Give the entries of ours that are done; or those of anybody, to read and to compare, never to act on."""
         return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=is_own))]
 
@@ -116,7 +116,7 @@ class Journal:
         """Give the number of the next entry."""
         return max((int(path.name.partition("-")[0]) for path in self._folders()), default=0) + 1
 
-    def read(self, folder: Path) -> Entry:
+    def read(self, folder: Path) -> JournalEntry:
         """Read journal.json of an entry.
 
         Raises:
@@ -124,7 +124,7 @@ class Journal:
         """
         entry = self._read(folder)
         if entry is None:
-            raise not_ours(folder)
+            raise foreign_entry_error(folder)
         return entry
 
     def content(self, folder: Path, file: FileChange, number: int, side: _Side) -> bytes:
@@ -136,17 +136,17 @@ class Journal:
         with Folder.at(folder / side) as opened:
             data = opened.read(str(number))
         if sha256(data).hexdigest() != (file.sha256_before if side == "before" else file.sha256_after):
-            raise not_ours(folder)
+            raise foreign_entry_error(folder)
         return data
 
-    def _read(self, folder: Path, *, is_own: bool = True) -> Entry | None:
+    def _read(self, folder: Path, *, is_own: bool = True) -> JournalEntry | None:
         """Read an entry if its seal is ours, and all that it names may be changed here."""
         try:
             with Folder.at(folder) as opened:
                 data = opened.read(_JOURNAL, _MOST_BYTES)
                 if is_own and not self._is_sealed(folder, data, opened.read(_SEAL, _MOST_BYTES)):
                     return None
-            entry = msgspec.json.decode(data, type=Entry)
+            entry = msgspec.json.decode(data, type=JournalEntry)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         except OSError as error:
@@ -165,7 +165,7 @@ class Journal:
         is_here, is_ours = (a == b for a, b in zip_longest(seal.split(b"\n")[:2], self._seal(data).split(b"\n")[:2]))
         return is_ours and (is_here or not folder.suffix)
 
-    def begin(self, entry: Entry, contents: Mapping[str, tuple[bytes, bytes]]) -> Path:
+    def begin(self, entry: JournalEntry, contents: Mapping[str, tuple[bytes, bytes]]) -> Path:
         """Write an entry with the bytes of its files, to the disk and not only to its cache."""
         making, ready = f".{entry.name}.new", f"{entry.name}{PREPARING}"
         with Folder.at(self.folder, make=True) as journal:
@@ -183,7 +183,7 @@ class Journal:
             home.flush()
         return self.folder / ready
 
-    def _fill(self, folder: Folder, entry: Entry, contents: Mapping[str, tuple[bytes, bytes]]) -> None:
+    def _fill(self, folder: Folder, entry: JournalEntry, contents: Mapping[str, tuple[bytes, bytes]]) -> None:
         for side, name in enumerate(("before", "after")):
             with folder.folder(name, make=True) as copies:
                 for number, file in enumerate(entry.files):
@@ -211,7 +211,7 @@ class Journal:
             journal.flush()
 
 
-def not_ours(folder: Path) -> EditError:
+def foreign_entry_error(folder: Path) -> EditError:
     """Make the refusal for an entry that this user's GraphBus has not written here, or that was changed since."""
     return EditError("GBE328", where=Place(str(folder)), folder=folder)
 
@@ -223,7 +223,7 @@ def is_changeable(path: str) -> bool:
     return is_inside and path.endswith(".py") and not is_protected(path)
 
 
-State = Literal["before", "after", "other", "missing"]
+_TargetVersion = Literal["before", "after", "other", "missing"]
 
 
 class Target:
@@ -240,7 +240,7 @@ class Target:
         self.beside = f".{name}.graphbus-new"
         self._unfinished = f".{name}.graphbus-tmp"
 
-    def state(self, name: str = "") -> State:
+    def state(self, name: str = "") -> _TargetVersion:
         """Say which version of the file is there, or beside it."""
         try:
             digest = sha256(self._folder.read(name or self._name)).hexdigest()
@@ -250,7 +250,7 @@ class Target:
             if error.errno != ELOOP:
                 raise
             return "other"
-        known: dict[str, State] = {self._file.sha256_before: "before", self._file.sha256_after: "after"}
+        known: dict[str, _TargetVersion] = {self._file.sha256_before: "before", self._file.sha256_after: "after"}
         return known.get(digest, "other")
 
     def put_beside(self, data: bytes) -> None:

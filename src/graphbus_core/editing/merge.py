@@ -129,15 +129,15 @@ _Key = tuple[str, str]
 _MAX_LINE = 120
 
 
-class _Block(NamedTuple):
+class _LineBlock(NamedTuple):
     """Some lines under a key that is the same in all versions; `parts` are the blocks of a class with a body of its own."""
 
     key: _Key
     lines: list[str]
-    parts: dict[_Key, _Block] = {}  # noqa: RUF012 - never filled
+    parts: dict[_Key, _LineBlock] = {}  # noqa: RUF012 - never filled
 
 
-_Blocks = dict[_Key, _Block]
+_Blocks = dict[_Key, _LineBlock]
 
 
 class _Unclear(Exception):  # noqa: N818 - it is an answer, not a failure
@@ -164,7 +164,7 @@ def _of_text(lines: list[str]) -> _Blocks:
     used = sum(len(block.lines) for block in found.values())
     used += _keep_remark(found, [*lines[used:], ""])
     if used < len(lines):
-        found["tail", ""] = _Block(("tail", ""), lines[used:])
+        found["tail", ""] = _LineBlock(("tail", ""), lines[used:])
     return found
 
 
@@ -180,10 +180,10 @@ def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _
         if _start(node) > last and own is not None:
             last += _keep_remark(found, lines[last : _start(node) - 1])
             key = _numbered(own, found)
-            found[key] = _Block(key, lines[last:end], _parts(node, lines, last + 1, key[1]))
+            found[key] = _LineBlock(key, lines[last:end], _parts(node, lines, last + 1, key[1]))
         else:  # a further statement of a run, or one that shares a line with what is before it
             before = found[key].lines if key in found else []
-            found[key] = _Block(key, before + lines[last:end])
+            found[key] = _LineBlock(key, before + lines[last:end])
         last = end
     return found
 
@@ -194,7 +194,7 @@ def _keep_remark(found: _Blocks, between: list[str]) -> int:
     remark = between[: blank[-1]] if blank else []
     if remark:
         key = _numbered(("remark", "\n".join(remark).strip()), found)
-        found[key] = _Block(key, remark)
+        found[key] = _LineBlock(key, remark)
     return len(remark)
 
 
@@ -209,7 +209,7 @@ def _parts(node: ast.stmt, lines: list[str], first: int, name: str) -> _Blocks:
         return {}
     inside = _start(node.body[0])
     head = ("head", name)
-    return {head: _Block(head, lines[first - 1 : inside - 1]), **_blocks(node.body, lines, inside, f"{name}.")}
+    return {head: _LineBlock(head, lines[first - 1 : inside - 1]), **_blocks(node.body, lines, inside, f"{name}.")}
 
 
 def _start(node: ast.stmt) -> int:
@@ -297,10 +297,10 @@ def _one_sided(key: _Key, side: _Blocks, base: _Blocks, other: _Blocks) -> list[
         raise _Unclear
     if key in base:  # the other side has deleted it
         return []
-    return _merge_block(_Block(key, []), side[key], other[key]) if key in other else side[key].lines
+    return _merge_block(_LineBlock(key, []), side[key], other[key]) if key in other else side[key].lines
 
 
-def _merge_block(base: _Block, ours: _Block, theirs: _Block) -> list[str]:
+def _merge_block(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list[str]:
     if theirs.lines in (ours.lines, base.lines):
         return ours.lines
     if ours.lines == base.lines:
@@ -315,7 +315,7 @@ def _merge_block(base: _Block, ours: _Block, theirs: _Block) -> list[str]:
     return found
 
 
-def _merge_names(base: _Block, ours: _Block, theirs: _Block) -> list[str]:
+def _merge_names(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list[str]:
     """Merge the names of `from ... import ...` as sets."""
     was, mine, its = (_names(block) for block in (base, ours, theirs))
     kept = [name for name in mine if name in its or name not in was]
@@ -331,7 +331,7 @@ def _merge_names(base: _Block, ours: _Block, theirs: _Block) -> list[str]:
     return [*blanks, f"{start}({newline}", *(f"    {name},{newline}" for name in kept), f"){newline}"]
 
 
-def _names(block: _Block) -> list[str]:
+def _names(block: _LineBlock) -> list[str]:
     text = "".join(block.lines)
     if "#" in text:
         raise _Unclear  # a comment has its place

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from graphbus_core.editing.git import Files, Git
+from graphbus_core.editing.git import ChangedFiles, Git
 from graphbus_core.errors import EditError, Place
 
 _HAS_PREFIXES = re.compile(rb'^(?:--- "?a/|\+\+\+ "?b/|diff --git "?a/)', re.MULTILINE)
@@ -16,7 +16,7 @@ _FAILED = re.compile(r"error: (.+?): (.+)")
 _OPTIONS = ("--whitespace=nowarn", "--no-ignore-whitespace")
 
 
-def apply_patch(patch: bytes, read: Callable[[str], bytes | None]) -> Files:
+def apply_patch(patch: bytes, read: Callable[[str], bytes | None]) -> ChangedFiles:
     """Give what a patch makes of the files that it names; an empty one makes nothing. Line ends of the files stay.
 
     Args:
@@ -46,7 +46,7 @@ def apply_patch(patch: bytes, read: Callable[[str], bytes | None]) -> Files:
 
 def _git(folder: Path) -> Git:
     """Give a git that takes the folder for no part of a repository, and that runs no program of a setting."""
-    git = Git(folder).having(GIT_CEILING_DIRECTORIES=str(folder.parent), GIT_ATTR_NOSYSTEM="1")
+    git = Git(folder).with_variables(GIT_CEILING_DIRECTORIES=str(folder.parent), GIT_ATTR_NOSYSTEM="1")
     git.settings |= {"core.autocrlf": "false", "core.attributesFile": "/dev/null"}
     git.forbid_filters()
     return git

@@ -18,7 +18,15 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from graphbus_core.editing.journal import COMMITTING, PREPARING, Entry, Journal, Target, is_changeable, not_ours
+from graphbus_core.editing.journal import (
+    COMMITTING,
+    PREPARING,
+    Journal,
+    JournalEntry,
+    Target,
+    foreign_entry_error,
+    is_changeable,
+)
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, Proposal
@@ -33,11 +41,11 @@ _WAIT_S = 5.0
 class Recovered(NamedTuple):
     """An interrupted promotion or undo brought to its end: `is_completed` if its files are new, else they are as before."""
 
-    entry: Entry
+    entry: JournalEntry
     is_completed: bool
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """What to tell a person."""
         state = "completed" if self.is_completed else "taken back"
         return f"An interrupted {self.entry.kind} of {self.entry.session} was {state}."
@@ -66,7 +74,7 @@ def promote(
     journal = Journal(config)
     with _refusing(config), journal.locked():
         _recover(config, journal)
-        entry = Entry(number=journal.next_number(), session=session, kind="promote", files=files)
+        entry = JournalEntry(number=journal.next_number(), session=session, kind="promote", files=files)
         _write(config, journal, entry, changed)
     return entry.files
 
@@ -117,7 +125,7 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
         contents = _reversed_contents(config, journal, undone)
         files = tuple(FileChange(one.path, one.sha256_after, one.sha256_before, one.proposals) for one in undone.files)
         number = journal.next_number()
-        entry = Entry(number=number, session=undone.session, kind="undo", files=files, undoes=undone.number)
+        entry = JournalEntry(number=number, session=undone.session, kind="undo", files=files, undoes=undone.number)
         if not dry_run:
             _write(config, journal, entry, contents)
     return files
@@ -148,7 +156,7 @@ def last_session(config: ResolvedBuild, session: str = "") -> str:
         return _to_undo(Journal(config), session).session
 
 
-def _to_undo(journal: Journal, session: str) -> Entry:
+def _to_undo(journal: Journal, session: str) -> JournalEntry:
     """Give the last entry of the session, or of all sessions, that was not undone."""
     entries = journal.done()
     undone = {entry.undoes for entry in entries}
@@ -160,7 +168,7 @@ def _to_undo(journal: Journal, session: str) -> Entry:
     raise EditError("GBE327", of_session=of_session, known=", ".join(entry.session for entry in open_ones) or "none")
 
 
-def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: Entry) -> dict[str, tuple[bytes, bytes]]:
+def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: JournalEntry) -> dict[str, tuple[bytes, bytes]]:
     contents = {}
     drifted = []
     for number, file in enumerate(entry.files):
@@ -175,7 +183,7 @@ def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: Entry) ->
     return contents
 
 
-def _write(config: ResolvedBuild, journal: Journal, entry: Entry, contents: Contents) -> None:
+def _write(config: ResolvedBuild, journal: Journal, entry: JournalEntry, contents: Contents) -> None:
     """Bring the files of an entry to the disk; on any failure everything is as before."""
     for path, (before, _) in contents.items():
         _check_target(config, path, before)
@@ -203,7 +211,7 @@ def _write(config: ResolvedBuild, journal: Journal, entry: Entry, contents: Cont
         raise _unfinished(folder, str(reason)) from None
 
 
-def _take_back(config: ResolvedBuild, journal: Journal, entry: Entry) -> None:
+def _take_back(config: ResolvedBuild, journal: Journal, entry: JournalEntry) -> None:
     """Undo what an entry has done so far."""
     folder = journal.folder / f"{entry.name}{COMMITTING}"
     try:
@@ -227,7 +235,7 @@ def _recover(config: ResolvedBuild, journal: Journal) -> tuple[Recovered, ...]:
 
 def _refuse_foreign(journal: Journal) -> None:
     for folder in journal.foreign():
-        raise not_ours(folder)
+        raise foreign_entry_error(folder)
 
 
 def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
@@ -260,7 +268,7 @@ def _roll_back(config: ResolvedBuild, journal: Journal, folder: Path) -> Path:
     return journal.enter(folder, PREPARING)
 
 
-def _return_displaced(config: ResolvedBuild, entry: Entry, folder: Path) -> None:
+def _return_displaced(config: ResolvedBuild, entry: JournalEntry, folder: Path) -> None:
     for file in entry.files:
         with _opened(config, file) as target:
             if not target.return_displaced():

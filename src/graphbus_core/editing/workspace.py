@@ -17,7 +17,7 @@ _OVERTAKEN = frozenset({"GBE301", "GBE302", "GBE303", "GBE307", "GBE308", "GBE31
 """What an edit says when its file is not the one that it was written for."""
 
 
-class _Tried:
+class _EditedFiles:
     """What changes make of the present state: the bytes of files, those that are merged, and the project once it is asked for."""
 
     def __init__(self, files: dict[str, bytes], merged: tuple[str, ...]) -> None:
@@ -43,10 +43,10 @@ class Workspace:
         self.steps: list[tuple[str, dict[str, bytes]]] = []
         self._start = {path: project.source(path).data for path in project.editable}
         self._now = dict(self._start)
-        self._trials: dict[object, _Tried] = {}  # on the present state
+        self._trials: dict[object, _EditedFiles] = {}  # on the present state
         self._past: dict[str, list[bytes]] = {}  # path -> its earlier states, the newest last
 
-    def edited(self, changes: Iterable[CodeChange]) -> dict[str, bytes]:
+    def preview_files(self, changes: Iterable[CodeChange]) -> dict[str, bytes]:
         """Give the new bytes of each file that the changes touch; nothing else happens.
 
         Raises:
@@ -55,15 +55,15 @@ class Workspace:
         """
         return dict(self._tried(changes).files)
 
-    def merged(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
+    def merged_paths(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
         """Give the files in which the changes were written for an earlier text, and are merged into the present one.
 
         Raises:
-            EditError: As `edited`.
+            EditError: As `preview_files`.
         """
         return self._tried(changes).merged
 
-    def _tried(self, changes: Iterable[CodeChange]) -> _Tried:
+    def _tried(self, changes: Iterable[CodeChange]) -> _EditedFiles:
         """Make the changes, once for each state of the workspace: gate, judges and commit ask for the same."""
         by_path: dict[str, list[CodeChange]] = {}
         for change in changes:
@@ -73,7 +73,7 @@ class Workspace:
         if found is None:
             done = {path: self._edited_file(path, own) for path, own in by_path.items()}
             files = {path: data for path, (data, _) in done.items()}
-            found = self._trials[key] = _Tried(files, tuple(sorted(path for path in done if done[path][1])))
+            found = self._trials[key] = _EditedFiles(files, tuple(sorted(path for path in done if done[path][1])))
         return found
 
     def _edited_file(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bool]:
@@ -95,11 +95,11 @@ class Workspace:
                 return base, _with_changes(base, changes)
         return None
 
-    def applied(self, changes: Iterable[CodeChange]) -> Project:
+    def preview_project(self, changes: Iterable[CodeChange]) -> Project:
         """Give the project as it would be after the changes.
 
         Raises:
-            EditError: As `edited`.
+            EditError: As `preview_files`.
         """
         tried = self._tried(changes)
         tried.project = tried.project or self.project.with_files(tried.files)
@@ -109,10 +109,10 @@ class Workspace:
         """Make an accepted proposal part of the workspace, all of it or nothing.
 
         Raises:
-            EditError: As `edited`.
+            EditError: As `preview_files`.
         """
-        fresh = self.edited(proposal.code_changes)
-        self.project = self.applied(proposal.code_changes)
+        fresh = self.preview_files(proposal.code_changes)
+        self.project = self.preview_project(proposal.code_changes)
         self._trials = {}
         for path in fresh:
             self._past.setdefault(path, []).append(self._now[path])
@@ -131,23 +131,23 @@ class Workspace:
             with suppress(EditError):
                 ahead.commit(proposal)
 
-    def has(self, path: str) -> bool:
+    def can_change(self, path: str) -> bool:
         """Tell whether a file can change here."""
         return path in self._now
 
-    def data(self, path: str) -> bytes:
+    def file_data(self, path: str) -> bytes:
         """Give the present bytes of a file with an agent in it."""
         return self._now[path]
 
-    def changed(self, trial: Mapping[str, bytes] | None = None) -> dict[str, tuple[bytes, bytes]]:
-        """Give the files that differ from the start: path -> bytes at the start, bytes now (or in a trial of `edited`)."""
+    def changed_files(self, trial: Mapping[str, bytes] | None = None) -> dict[str, tuple[bytes, bytes]]:
+        """Give the files that differ from the start: path -> bytes at the start, bytes now (or in a trial of `preview_files`)."""
         now = {**self._now, **(trial or {})}
         return {path: (self._start[path], now[path]) for path in sorted(now) if now[path] != self._start[path]}
 
     @property
     def digest(self) -> str:
         """The same for the same state of the files, however it was reached."""
-        return state_digest(self.changed())
+        return state_digest(self.changed_files())
 
 
 def _with_changes(data: bytes, changes: Iterable[CodeChange]) -> bytes:

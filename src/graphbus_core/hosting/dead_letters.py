@@ -19,7 +19,7 @@ import msgspec
 from graphbus_core import strict_json
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
-from graphbus_core.bus.routes import Subscription
+from graphbus_core.bus.routes import LiveSubscription
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.database import Database
 from graphbus_core.isolation import attempt
@@ -126,7 +126,7 @@ def replay_all(graph: _Graph, letters: Iterable[DeadLetter] | None) -> tuple[Dea
     return tuple(dead for letter in again for dead in results[id(letter)])
 
 
-def find_subscription(bus: MessageBus, letter: DeadLetter) -> Subscription | None:
+def find_subscription(bus: MessageBus, letter: DeadLetter) -> LiveSubscription | None:
     """Give the subscription that a letter is for; None when it is for all.
 
     Raises:

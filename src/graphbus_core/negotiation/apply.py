@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.commits import Step, check_files, make_commits, open_for_commits
+from graphbus_core.editing.commits import PlannedCommit, check_files, make_commits, open_for_commits
 from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.git import Repository
 from graphbus_core.editing.promotion import promote, recover
@@ -49,7 +49,7 @@ def land(config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace
             GBE435, they are written and cannot be committed.
         EditError: A file has changed meanwhile, or cannot be written.
     """
-    changed = workspace.changed()
+    changed = workspace.changed_files()
     diffs = {path: unified_diff(path, before, after) for path, (before, after) in changed.items()}
     accepted = [record.proposal for record in negotiations.records if record.status == "accepted"]
     try:
@@ -92,7 +92,7 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
         if each.entry.kind == "promote" and each.is_completed:
             with suppress(NegotiationError):  # the files are right, and the journal knows it too
                 settle_session(config.artifacts_dir, each.entry.session, is_applied=True)
-    return tuple(each.told for each in ended)
+    return tuple(each.sentence for each in ended)
 
 
 # --- git commits -------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Plan(NamedTuple):
     """
 
     repository: Repository | None
-    steps: Mapping[str, Step]
+    steps: Mapping[str, PlannedCommit]
     obstacle: str = ""
 
 
@@ -161,7 +161,7 @@ def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> P
     record = load_session(config.artifacts_dir, session)
     try:
         accepted = {one.proposal.proposal_id: one for one in record.negotiations.records}
-        steps = {name: Step(files, message_of(record, accepted[name])) for name, files in workspace.steps}
+        steps = {name: PlannedCommit(files, message_of(record, accepted[name])) for name, files in workspace.steps}
         if not steps:
             return Plan(None, {})
         repository = open_for_commits(config.root)

@@ -228,7 +228,7 @@ def _covers(config: ResolvedBuild, lock: Lock) -> bool:
 
 def _tape_of(config: ResolvedBuild, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
     """Give a session that has just ended as it can be replayed."""
-    changed = workspace.changed()
+    changed = workspace.changed_files()
     answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))  # they came in any order
     return KeptSession(
         start=load_start(config.artifacts_dir, session),

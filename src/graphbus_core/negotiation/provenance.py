@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from graphbus_core.editing.git import UNREACHED, Repository
-from graphbus_core.editing.journal import Entry, Journal
+from graphbus_core.editing.journal import Journal, JournalEntry
 from graphbus_core.editing.text.source_text import SourceText
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import ResolvedBuild
@@ -126,7 +126,7 @@ def _by_journal(config: ResolvedBuild, path: str, lines: Sequence[str]) -> Seque
     return text.followed_by(lines, last).origins if text else [BEFORE] * len(lines)
 
 
-def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[Entry, list[str], list[str]]]:
+def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[JournalEntry, list[str], list[str]]]:
     """Give what was promoted to a file and not undone since, in order: entry, lines before, lines after."""
     journal = Journal(config)
     entries = journal.done()
@@ -140,7 +140,7 @@ def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[Entry, list[
 
 
 def _steps(
-    config: ResolvedBuild, entry: Entry, path: str, old: list[str], new: list[str]
+    config: ResolvedBuild, entry: JournalEntry, path: str, old: list[str], new: list[str]
 ) -> Iterator[tuple[Origin, Sequence[str]]]:
     """Give the versions of a file within a session, each with the decision that led to it; one if they cannot be told apart."""
     session = entry.session

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project
-from graphbus_core.compiler.stages import describe, detect_conflicts, history_of
+from graphbus_core.compiler.stages import describe_project, detect_conflicts, history_of
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.journal import Journal
-from graphbus_core.editing.rungs.ground import NotCopied, TrialTree
-from graphbus_core.editing.sandboxes import choose
+from graphbus_core.editing.rungs.trial_environment import TrialImpossible, TrialTree
+from graphbus_core.editing.sandboxes import choose_sandbox
 from graphbus_core.errors import BuildError, GraphBusError, NegotiationError, NotJudgedError
 from graphbus_core.llm.client import Clients, RecordedClient
 from graphbus_core.llm.providers import RULES
@@ -72,7 +72,7 @@ def replay(config: ResolvedBuild, session: str = "") -> Replay:
     try:
         with TrialTree(config.root, config.artifacts_dir).copy(before) as root:
             differences = tuple(_differences(kept, answers, _config_of(kept, root, config)))
-    except NotCopied as reason:
+    except TrialImpossible as reason:
         raise NegotiationError(
             "GBE423", session=start.session, reason=f"the project cannot be copied: {reason}"
         ) from None
@@ -194,7 +194,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedB
     with _backend_of(kept, answers) as backend:
         agents = backend.activate(config, project.definitions, project.order.order)
         negotiation = Negotiation(config, MessageBus(history=0), backend=backend)
-        gate = Gate(project, config, choose(config.settings.gate.isolation, Path(config.root)))
+        gate = Gate(project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)))
         try:
             negotiation.analyze(agents, project)
             outcome = negotiation.run(project, agents, detect_conflicts(project), gate)
@@ -204,7 +204,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedB
             yield f"it does not come to its end: {error.sentence.rstrip('.')}"
             return
     yield from _different_record(kept, load_session(config.artifacts_dir, start.session))
-    report = gate.check_tree(outcome.workspace) if outcome.workspace.changed() else None
+    report = gate.check_tree(outcome.workspace) if outcome.workspace.changed_files() else None
     if report and not report.passed:
         yield "its changes do not pass the gate together"
         return
@@ -215,7 +215,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedB
     )
     if kept.artifacts:
         manifest = writing.save(
-            Path(config.artifacts_dir), describe(landed.project, history_of(outcome.negotiations, landed.files))
+            Path(config.artifacts_dir), describe_project(landed.project, history_of(outcome.negotiations, landed.files))
         )
         yield from (
             f"the artifact {name} has other bytes"

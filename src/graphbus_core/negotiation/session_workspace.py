@@ -26,7 +26,7 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import unified_diff
-from graphbus_core.editing.rungs.ground import State
+from graphbus_core.editing.rungs.trial_environment import TreeState
 from graphbus_core.editing.rungs.trials import Objection, Trials
 from graphbus_core.editing.text.source_text import SourceText, parse, with_lf
 from graphbus_core.editing.workspace import Workspace, state_digest
@@ -138,7 +138,7 @@ class SessionWorkspace:
         try:
             report = self.gate.check(proposal, self.files)
             edges = self._try(proposal, report).graph.edges if report.passed else ()
-            merged = self.files.merged(proposal.code_changes) if report.passed else ()
+            merged = self.files.merged_paths(proposal.code_changes) if report.passed else ()
         except GraphBusError as error:
             return self._stop(proposal.proposal_id, error)
         return Gated(proposal.proposal_id, report, edges, merged)
@@ -149,7 +149,7 @@ class SessionWorkspace:
 
     def _try(self, proposal: Proposal, report: GateReport) -> Project:
         """Keep what the change would lead to, for those who will judge it."""
-        before, after = self.files.project, self.files.applied(proposal.code_changes)
+        before, after = self.files.project, self.files.preview_project(proposal.code_changes)
         self._tried[proposal.proposal_id] = _Tried(self._cache, proposal, report, before, after)
         return after
 
@@ -180,9 +180,9 @@ class SessionWorkspace:
 
     def sides(self, proposal: Proposal) -> tuple[dict[str, bytes], dict[str, bytes]]:
         """Give the files of a change by path: as they are, and as they would be; nothing for the latter when it does not fit."""
-        before = {path: self.files.data(path) for path in proposal.files if self.files.has(path)}
+        before = {path: self.files.file_data(path) for path in proposal.files if self.files.can_change(path)}
         try:
-            return before, self.files.edited(proposal.code_changes)
+            return before, self.files.preview_files(proposal.code_changes)
         except EditError:
             return before, {}
 
@@ -240,10 +240,10 @@ class SessionWorkspace:
         trials: Trials | None = getattr(self.gate, "trials", None)
         if tried is None or trials is None:
             return Objection(False, "nothing can be run here")
-        before = self.files.changed()
-        after = self.files.changed(self.files.edited(tried.proposal.code_changes))
+        before = self.files.changed_files()
+        after = self.files.changed_files(self.files.preview_files(tried.proposal.code_changes))
         base, head = (
-            State(state_digest(side), {path: now for path, (_, now) in side.items()}) for side in (before, after)
+            TreeState(state_digest(side), {path: now for path, (_, now) in side.items()}) for side in (before, after)
         )
         return trials.objections.try_out(base, head, tried.after, text)
 

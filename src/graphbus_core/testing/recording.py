@@ -10,9 +10,9 @@ import msgspec
 
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.core import Delivery
-from graphbus_core.bus.dead_letters import tell
+from graphbus_core.bus.dead_letters import error_line
 from graphbus_core.bus.message_bus import OnError
-from graphbus_core.bus.routes import Admit
+from graphbus_core.bus.routes import AdmitTopic
 from graphbus_core.clock import Clock
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.middleware import Handling, Middleware
@@ -195,7 +195,9 @@ class Recorded:
         """Tell what there was instead, and which handlers have failed: often that is why something is missing."""
         there = list(things)
         failed = [
-            f"  {each.handler} on {each.event.topic}: {tell(each.error)}" for each in self.failures() if each.error
+            f"  {each.handler} on {each.event.topic}: {error_line(each.error)}"
+            for each in self.failures()
+            if each.error
         ]
         lines = [head if there else f"{head} nothing"]
         for text, found in there[:_MOST]:
@@ -222,7 +224,7 @@ class RecordingBus(Recorded, MessageBus):
         *,
         on_error: OnError = "raise",
         clock: Clock | None = None,
-        admit: Admit | None = None,
+        admit: AdmitTopic | None = None,
         learn: Callable[[Topic[Any]], bool] | None = None,
         middleware: Sequence[Middleware] = (),
         settings: RuntimeSettings = _DEFAULTS,

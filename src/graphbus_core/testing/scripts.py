@@ -8,7 +8,7 @@ from functools import wraps
 from types import MethodType
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
-from graphbus_core.bus.signatures import bind
+from graphbus_core.bus.signatures import bind_handler
 from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription
 from graphbus_core.errors import RunError, UsageError, did_you_mean
 from graphbus_core.hosting import members
@@ -199,7 +199,7 @@ def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event:
     shape: HandlerShape | None = (
         "topic_payload" if method == "handle_event" and event.topic in map(name_of, real.SUBSCRIBE) else None
     )
-    bind(MethodType(take, node), shape=shape).call(event)
+    bind_handler(MethodType(take, node), shape=shape).call(event)
 
 
 # --- the members of the class ---

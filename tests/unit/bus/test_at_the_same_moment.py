@@ -36,7 +36,7 @@ def test_who_closes_may_empty_the_queue_while_another_thread_takes_from_it() -> 
     core.begin(first, bus._routes.find("/A/B"))
     sync._go_on(first)  # another one has come
     assert (heard, list(core.queue), core.round.event) == ([], [second], None)
-    delivery = sync.entry(first, bus.subscriptions[0])
+    delivery = sync.queue_entry(first, bus.subscriptions[0])
     assert isinstance(delivery, Delivery)
     sync._take_again(delivery)
     assert heard == []
@@ -100,12 +100,12 @@ def test_who_looks_whether_all_is_at_rest_wakes_the_dispatcher_that_found_no_tur
 
         def another_publishes() -> bool:
             core.queue.append(Event("/A/B"))
-            bus._bell.ring()
+            bus._notifier.notify()
             return looked.wait(PATIENCE_S)
 
         monkeypatch.setattr(sync, "has_work", looks)
-        comes_true(lambda: bus._bell.waiting)
-        bus._bell.ring()  # from now on the dispatcher looks by what stands there now
+        comes_true(lambda: bus._notifier.waiting)
+        bus._notifier.notify()  # from now on the dispatcher looks by what stands there now
         assert not sync.is_at_rest(another_publishes)
         assert heard.wait(PATIENCE_S)
 
@@ -119,7 +119,7 @@ def test_of_those_who_look_at_once_whether_all_is_at_rest_nobody_sleeps_on(monke
 
         def another_settles() -> bool:
             other.start()
-            comes_true(lambda: bus._bell.waiting and bus._sync._is_looked_for)
+            comes_true(lambda: bus._notifier.waiting and bus._sync._is_looked_for)
             time.sleep(0.01)  # it finds no turn, and sleeps
             return False
 
@@ -177,7 +177,7 @@ def test_a_further_attempt_that_somebody_else_has_taken_out_is_not_delivered_nor
         gone, on_loop = bus.subscribe("/A/B", lambda: None), bus.subscribe("/A/C", later)
         bus.unsubscribe(gone)
         for subscription in (gone, on_loop):
-            delivery = bus._sync.entry(Event("/A/B"), subscription)
+            delivery = bus._sync.queue_entry(Event("/A/B"), subscription)
             assert isinstance(delivery, Delivery)
             bus._sync._take_again(delivery)
         assert bus.dead_letters() == ()
@@ -247,10 +247,10 @@ def test_a_bus_that_is_late_or_whose_turn_is_taken_fills_no_lane() -> None:
         bus.publish("/A/B")
         bus._core.queue.append(Event("/A/B"))
         bus._sync.deadline = time.monotonic() - 1
-        assert bus._sync.fill() is None
+        assert bus._sync.fill_lanes() is None
         bus._sync.deadline = None
         assert bus._core.take_turn()
-        assert bus._sync.fill() is None
+        assert bus._sync.fill_lanes() is None
         bus._core.turn.append(None)
         assert len(bus._core.queue) == 1
         assert bus.settle(PATIENCE_S)
@@ -341,7 +341,7 @@ def test_the_loop_begins_with_nothing_while_the_turn_is_taken_and_skips_who_was_
             subscription.is_active = False  # another thread is about to take it out
             skipped: list[Event] = []
             dispatch.pairs[0] = subscription, skipped.append
-            bus._core.place_all(Event("/A/B"), dispatch)
+            bus._core.place_in_lanes(Event("/A/B"), dispatch)
             assert len(skipped) == 1
 
     asyncio.run(program())
@@ -528,6 +528,6 @@ def test_what_comes_while_somebody_only_looks_is_delivered_by_another_thread() -
         bus.publish("/A/B")
         assert not heard.is_set()
         bus._core.turn.append(None)
-        bus._sync.look_again()
+        bus._sync.wake_after_change()
         assert heard.wait(PATIENCE_S)
         assert bus.settle(PATIENCE_S)

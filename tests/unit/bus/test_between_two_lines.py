@@ -181,12 +181,12 @@ def test_nobody_waits_for_ever_when_somebody_is_interrupted_anywhere(
         works.start()
         comes_true(lambda: bus._core.round.event is not None or not works.is_alive())
         waits.start()
-        comes_true(lambda: bus._bell.waiting or not waits.is_alive())
+        comes_true(lambda: bus._notifier.waiting or not waits.is_alive())
         may_end.append(True)
         for each in (works, waits, *([first] if interrupted == "settles" else [])):
             each.join(PATIENCE_S)
             assert not each.is_alive(), interrupting.place
-        assert not bus._bell.waiting, interrupting.place
+        assert not bus._notifier.waiting, interrupting.place
         ended = threading.Thread(target=lambda: (bus.publish("/A/B"), bus.close()), daemon=True)
         ended.start()
         ended.join(PATIENCE_S)
@@ -204,7 +204,7 @@ def test_whoever_is_interrupted_anywhere_nothing_comes_twice_and_the_next_one_de
         bus.subscribe("/A/B", lambda event: heard.append(f"second {event['n']}"))
         if way != "published":
             again = first if way == "for one" else None
-            bus._core.queue.append(bus._sync.entry(Event("/A/B", {"n": 1}), again))
+            bus._core.queue.append(bus._sync.queue_entry(Event("/A/B", {"n": 1}), again))
 
         def work() -> None:
             sys.settrace(interrupting.trace)
@@ -249,9 +249,9 @@ def test_an_agent_is_free_again_when_who_publishes_and_awaits_is_interrupted_bef
             bus.subscribe("/A/B", on_event)
             await bus.publish_async("/A/B")  # now the lane is there
             is_over: list[bool] = []
-            waits = threading.Thread(target=bus._bell.wait, args=(lambda: is_over,), daemon=True)
+            waits = threading.Thread(target=bus._notifier.wait, args=(lambda: is_over,), daemon=True)
             waits.start()
-            comes_true(lambda: bus._bell.waiting)
+            comes_true(lambda: bus._notifier.waiting)
             before = sys.gettrace()
             sys.settrace(interrupt)
             try:
@@ -261,7 +261,7 @@ def test_an_agent_is_free_again_when_who_publishes_and_awaits_is_interrupted_bef
             finally:
                 sys.settrace(before)
                 is_over.append(True)
-                bus._bell.ring()
+                bus._notifier.notify()
                 waits.join(PATIENCE_S)
             await asyncio.wait_for(bus.publish_async("/A/B"), PATIENCE_S)
             assert bus._sync.is_quiet()

@@ -42,7 +42,7 @@ def test_it_can_be_looked_at_while_others_add_to_it(what: str) -> None:
         bus.subscribe("/A/B", lambda: None)
         for _ in range(30):
             bus.publish("/A/B")
-            bus._letters.stopped(Event("/A/B"), "closed", "it was closed")
+            bus._letters.record_undelivered(Event("/A/B"), "closed", "it was closed")
         looks: dict[str, Callable[[], tuple[object, ...]]] = {
             "history": bus.history,
             "dead letters": bus.dead_letters,
@@ -51,7 +51,7 @@ def test_it_can_be_looked_at_while_others_add_to_it(what: str) -> None:
 
         def add() -> None:
             bus._history.append(letter.event)
-            bus._letters.ring.append(letter)
+            bus._letters.latest.append(letter)
 
         for moment in MOMENTS:
             with at_collection(moment, add, add):

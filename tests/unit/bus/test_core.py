@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core import Event
-from graphbus_core.bus.core import DONE, MOVES, QUEUED, RETRYING, RUNNING, Core, Delivery, State
+from graphbus_core.bus.core import DONE, MOVES, QUEUED, RETRYING, RUNNING, Core, Delivery, DeliveryState
 from graphbus_core.bus.outcomes import Dead, Done, Retry
 from graphbus_core.bus.routes import Routes
 from graphbus_core.errors import BackpressureError
@@ -28,8 +28,8 @@ def a_delivery(event: Event, policy: DeliveryPolicy = ONCE) -> Delivery:
     return Delivery(subscription.call, subscription.lane, event, subscription)
 
 
-@given(states=st.lists(st.sampled_from(list(State)), min_size=1, max_size=6))
-def test_a_delivery_makes_the_moves_of_the_table_and_no_others(states: list[State]) -> None:
+@given(states=st.lists(st.sampled_from(list(DeliveryState)), min_size=1, max_size=6))
+def test_a_delivery_makes_the_moves_of_the_table_and_no_others(states: list[DeliveryState]) -> None:
     delivery = a_delivery(Event("/A/A"))
     for before, after in pairwise([QUEUED, *states]):
         if (before, after) in MOVES:
@@ -42,11 +42,11 @@ def test_a_delivery_makes_the_moves_of_the_table_and_no_others(states: list[Stat
 
 
 def test_what_is_done_or_dead_moves_no_more() -> None:
-    ends = {state for state in State if not any((state, after) in MOVES for after in State)}
-    assert ends == {State.DONE, State.DEAD}
-    assert {after for _, after in MOVES} | {QUEUED} == set(State)
+    ends = {state for state in DeliveryState if not any((state, after) in MOVES for after in DeliveryState)}
+    assert ends == {DeliveryState.DONE, DeliveryState.DEAD}
+    assert {after for _, after in MOVES} | {QUEUED} == set(DeliveryState)
     assert (QUEUED, DONE) not in MOVES
-    assert len(MOVES) < len(list(product(State, State)))
+    assert len(MOVES) < len(list(product(DeliveryState, DeliveryState)))
 
 
 def test_the_turn_is_taken_once() -> None:
@@ -91,19 +91,19 @@ def test_what_a_handler_has_published_is_queued_when_it_has_finished() -> None:
 def test_a_further_attempt_waits_for_its_time_and_is_queued_once() -> None:
     core, delivery = a_core(), a_delivery(Event("/A/A"))
     delivery.move(RUNNING)
-    again = delivery.once_more("ValueError", 5.0, None)
-    core.retry(again, Retry(7.0), lambda: None)
+    again = delivery.next_attempt("ValueError", 5.0, None)
+    core.schedule_retry(again, Retry(7.0), lambda: None)
     assert (again.state, again.attempt, core.next_due()) == (RETRYING, 2, 7.0)
-    assert core.due(again)
-    assert not core.due(again)
+    assert core.queue_due_retry(again)
+    assert not core.queue_due_retry(again)
     assert (list(core.queue), core.next_due(), again.state) == ([again], None, QUEUED)
 
 
 def test_what_is_left_at_the_end_can_be_taken_out_and_its_timers_are_cancelled() -> None:
     core, delivery, cancelled = a_core(), a_delivery(Event("/A/A")), list[str]()
     delivery.move(RUNNING)
-    again = delivery.once_more("ValueError", 5.0, None)
-    core.retry(again, Retry(7.0), lambda: cancelled.append("timer"))
+    again = delivery.next_attempt("ValueError", 5.0, None)
+    core.schedule_retry(again, Retry(7.0), lambda: cancelled.append("timer"))
     core.finish(delivery, Dead("exhausted"), [Event("/A/B")])
     assert [entry.topic for entry in core.left_in_queue() if isinstance(entry, Event)] == ["/A/B"]
     assert list(core.left_to_retry()) == [again]
@@ -120,7 +120,7 @@ def test_a_lane_gives_one_delivery_at_a_time_and_the_next_when_that_has_ended() 
     assert not core.has_room(lane)
     assert core.next_in_lane() == (first, lane)
     assert core.next_in_lane() is None
-    core.leave(first, lane)
+    core.leave_lane(first, lane)
     assert core.next_in_lane() == (second, lane)
-    core.leave(second, lane)
+    core.leave_lane(second, lane)
     assert (first.state, core.under_way, lane.running) == (DONE, {}, 0)

@@ -12,7 +12,7 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.receipts import Outcome, Receipt
+from graphbus_core.bus.receipts import HandlerOutcome, Receipt
 from graphbus_core.errors import DeadlockError, RunError
 from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.patience import PATIENCE_S
@@ -110,7 +110,7 @@ def test_results_can_be_pickled_refusals_too(bus: MessageBus) -> None:
     receipt = receipt_of(bus, "/A/B", {})
     assert receipt.wait(PATIENCE_S)
     refused, given = pickle.loads(pickle.dumps(receipt.results))
-    assert given == Outcome("Agent.gives", {"n": 1})
+    assert given == HandlerOutcome("Agent.gives", {"n": 1})
     assert isinstance(refused.error, RunError)
     assert (refused.error.code, str(refused.error)) == ("GBE617", str(receipt.results[0].error))
 
@@ -127,7 +127,7 @@ def test_a_further_attempt_that_works_is_the_result(bus: MessageBus) -> None:
     bus.subscribe("/A/B", flaky, name="Agent.flaky", policy=DeliveryPolicy(retries=1, backoff_s=0))
     receipt = receipt_of(bus, "/A/B")
     assert receipt.wait(PATIENCE_S)
-    assert receipt.results == (Outcome("Agent.flaky", 2),)
+    assert receipt.results == (HandlerOutcome("Agent.flaky", 2),)
 
 
 def test_for_tests_a_receipt_raises_what_a_handler_has_raised() -> None:

@@ -275,7 +275,7 @@ def test_who_waits_for_all_to_be_quiet_does_not_outwait_the_bus() -> None:
     assert stuck.has_begun.wait(PATIENCE_S)
     waiting = threading.Thread(target=lambda: quiet.append(bus.settle()))
     waiting.start()
-    while not bus._bell.waiting:
+    while not bus._notifier.waiting:
         time.sleep(0.001)
     bus.close(grace_s=0.02)
     waiting.join(PATIENCE_S)
@@ -313,7 +313,7 @@ def test_who_only_looks_when_the_grace_ends_is_not_taken_for_a_handler_that_does
 
     def give_back() -> None:
         bus._core.turn.append(None)
-        bus._bell.ring()
+        bus._notifier.notify()
 
     later = threading.Timer(0.05, give_back)
     later.start()

@@ -55,7 +55,7 @@ def test_who_settles_meanwhile_is_woken_at_the_end(bus: MessageBus, way: Way) ->
 
     def let_another_settle() -> None:
         settled.start()
-        while not bus._bell.waiting:
+        while not bus._notifier.waiting:
             pass
 
     way(bus, let_another_settle)()
@@ -171,7 +171,7 @@ def test_a_dispatcher_is_woken_by_an_event_from_outside() -> None:
             receipt = bus.publish("/A/A")
             assert receipt is not None
             assert receipt.wait(PATIENCE_S), "nobody was told that an event waits"
-            while not bus._bell.waiting:
+            while not bus._notifier.waiting:
                 pass
 
 

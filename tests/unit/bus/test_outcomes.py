@@ -13,13 +13,13 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.outcomes import (
     FINAL_CODES,
     MAX_BACKOFF_S,
+    AttemptOutcome,
     Dead,
     Done,
-    Outcome,
     Retry,
     backoff_s,
     check_policy,
-    decide,
+    decide_outcome,
 )
 from graphbus_core.errors import Place, RunError
 from graphbus_core.errors.register import REGISTER
@@ -49,9 +49,9 @@ WRONG_SHAPE = RunError("GBE614", topic="/A/B", reason="total: expected int, got 
     ],
 )
 def test_an_attempt_ends_in_done_retry_or_dead(
-    policy: DeliveryPolicy, attempt: int, error: Exception | None, expected: Outcome
+    policy: DeliveryPolicy, attempt: int, error: Exception | None, expected: AttemptOutcome
 ) -> None:
-    assert decide(policy, attempt, error) == expected
+    assert decide_outcome(policy, attempt, error) == expected
 
 
 def test_a_refusal_that_would_come_again_is_never_tried_again() -> None:
@@ -62,7 +62,7 @@ def test_a_refusal_that_would_come_again_is_never_tried_again() -> None:
 def test_a_handler_is_never_called_more_often_than_once_and_its_retries(retries: int, error: Exception) -> None:
     policy = DeliveryPolicy(retries=retries)
     attempt = 1
-    while isinstance(decide(policy, attempt, error), Retry):
+    while isinstance(decide_outcome(policy, attempt, error), Retry):
         attempt += 1
     assert attempt == retries + 1
 

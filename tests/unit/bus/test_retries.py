@@ -322,7 +322,7 @@ def test_who_settles_is_told_when_another_thread_has_done(way: str) -> None:
         working.start()
         assert is_in.wait(PATIENCE_S)
         settling.start()
-        while not bus._bell.waiting:
+        while not bus._notifier.waiting:
             time.sleep(0.001)
         may_end.set()
         settling.join(PATIENCE_S)

@@ -12,7 +12,7 @@ import pytest
 
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.signatures import bind, describe, place_of
+from graphbus_core.bus.signatures import bind_handler, handler_name, handler_place
 from graphbus_core.errors import RunError
 
 PAYLOAD = {"order_id": "1", "total": 2.5}
@@ -166,7 +166,7 @@ def test_every_handler_of_the_agent_is_a_row() -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_handler_is_called_as_its_signature_says(name: str) -> None:
     event = Event("/Order/Created", PAYLOAD)
-    got = bind(getattr(Agent(), name)).call(event)
+    got = bind_handler(getattr(Agent(), name)).call(event)
     expected = ROWS[name]
     if isinstance(expected, tuple):
         assert got == tuple(event if part is EVENT else part for part in expected)
@@ -184,7 +184,7 @@ def test_a_handler_on_the_bus_runs_without_dead_letters(name: str) -> None:
 
 def test_a_handler_that_takes_the_event_is_not_wrapped() -> None:
     handler = Agent().event
-    assert bind(handler).call is handler
+    assert bind_handler(handler).call is handler
 
 
 class Callable_:
@@ -203,11 +203,11 @@ def wrapped(function):
 def test_other_callables_are_bound_by_what_can_be_known_of_them() -> None:
     event = Event("/Order/Created", PAYLOAD)
     seen: list[Event] = []
-    bind(seen.append).call(event)
+    bind_handler(seen.append).call(event)
     assert seen == [event]
-    assert bind(functools.partial(lambda extra, event: (extra, event), 1)).call(event) == (1, event)
-    assert bind(Callable_()).call(event) == PAYLOAD
-    assert bind(wrapped(lambda payload: payload)).call(event) == PAYLOAD
+    assert bind_handler(functools.partial(lambda extra, event: (extra, event), 1)).call(event) == (1, event)
+    assert bind_handler(Callable_()).call(event) == PAYLOAD
+    assert bind_handler(wrapped(lambda payload: payload)).call(event) == PAYLOAD
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ async def endless(event):
 
 def test_an_async_generator_is_no_handler() -> None:
     with pytest.raises(RunError, match="GBE611"):
-        bind(endless)
+        bind_handler(endless)
 
 
 @pytest.mark.parametrize(
@@ -280,23 +280,23 @@ def test_optional_fields_cope_with_an_event_without_payload() -> None:
 
 def test_handle_event_gets_topic_and_payload() -> None:
     event = Event("/Order/Created", PAYLOAD)
-    assert bind(lambda topic, payload: (topic, payload), shape="topic_payload").call(event) == (
+    assert bind_handler(lambda topic, payload: (topic, payload), shape="topic_payload").call(event) == (
         "/Order/Created",
         PAYLOAD,
     )
-    assert bind(lambda a, b: (a, b), shape="topic_payload").call(event) == ("/Order/Created", PAYLOAD)
+    assert bind_handler(lambda a, b: (a, b), shape="topic_payload").call(event) == ("/Order/Created", PAYLOAD)
 
 
 @pytest.mark.parametrize("handler", [lambda event: None, lambda a, b, c: None, lambda a, *, b: None, lambda *a: None])
 def test_handle_event_with_other_parameters_is_refused(handler) -> None:
     with pytest.raises(RunError, match="GBE611"):
-        bind(handler, shape="topic_payload")
+        bind_handler(handler, shape="topic_payload")
 
 
 def test_a_handler_is_named_for_people() -> None:
-    assert describe(Agent().event) == "Agent.event"
-    assert describe(Callable_()) == "Callable_"
-    assert place_of([].append) is None
+    assert handler_name(Agent().event) == "Agent.event"
+    assert handler_name(Callable_()) == "Callable_"
+    assert handler_place([].append) is None
 
 
 def given_a_line(line: str, order_id: str, total: float, *, flag: bool = False) -> tuple[object, ...]:
@@ -318,11 +318,11 @@ async def later(line: str, total: float) -> tuple[object, ...]:
     ],
 )
 def test_a_partial_takes_from_the_event_what_it_has_not_been_given(handler: Any, result: object) -> None:
-    assert bind(handler).call(Event("/A/B", PAYLOAD)) == result
+    assert bind_handler(handler).call(Event("/A/B", PAYLOAD)) == result
 
 
 def test_a_partial_is_named_after_what_it_calls_and_may_be_async() -> None:
     handler = functools.partial(later, "bank")
-    assert bind(handler).is_async
-    assert describe(handler) == "later"
-    assert place_of(handler) == place_of(later)
+    assert bind_handler(handler).is_async
+    assert handler_name(handler) == "later"
+    assert handler_place(handler) == handler_place(later)

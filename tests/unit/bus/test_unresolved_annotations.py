@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.signatures import bind
+from graphbus_core.bus.signatures import bind_handler
 from graphbus_core.errors import RunError
 from graphbus_core.model.agent import HandlerShape
 from tests.conftest import Project
@@ -80,13 +80,13 @@ def checked(project: Project, monkeypatch: pytest.MonkeyPatch):
 def test_names_of_type_checkers_are_looked_up_and_else_understood_by_their_text(
     checked: Any, name: str, shape: str
 ) -> None:
-    assert bind(getattr(checked, name)).shape == shape
+    assert bind_handler(getattr(checked, name)).shape == shape
 
 
 def test_a_handler_gets_an_object_of_a_class_that_only_type_checkers_import(checked: Any) -> None:
     heard: list[object] = []
     bus = MessageBus(on_error="raise")
-    bus.subscribe("/X", lambda event: heard.append(bind(checked.typed).call(event)))
+    bus.subscribe("/X", lambda event: heard.append(bind_handler(checked.typed).call(event)))
     bus.publish("/X", {"it": 3})
     assert heard == [sys.modules["checked.orders"].OrderData(3)]
 
@@ -95,8 +95,8 @@ def test_a_handler_gets_an_object_of_a_class_that_only_type_checkers_import(chec
 def test_what_the_compiler_found_counts_where_nothing_can_be_resolved(
     checked: Any, shape: HandlerShape, expected: str
 ) -> None:
-    assert bind(checked.lost, shape=shape).shape == expected
-    assert bind(checked.mapping, shape=shape).shape == "payload", "what can be resolved is the truth"
+    assert bind_handler(checked.lost, shape=shape).shape == expected
+    assert bind_handler(checked.mapping, shape=shape).shape == "payload", "what can be resolved is the truth"
 
 
 def test_a_class_that_is_not_to_be_had_is_refused(checked: Any) -> None:
@@ -108,5 +108,5 @@ def test_a_class_that_is_not_to_be_had_is_refused(checked: Any) -> None:
 
 def test_without_its_source_a_module_is_understood_by_the_text_of_its_annotations(checked: Any) -> None:
     del checked.__file__
-    assert bind(checked.mapping).shape == "payload"
-    assert bind(checked.typed).shape == "fields"
+    assert bind_handler(checked.mapping).shape == "payload"
+    assert bind_handler(checked.typed).shape == "fields"

@@ -10,7 +10,7 @@ import pytest
 
 from graphbus_core import Event, GraphBusNode, connect, depends_on, schema_method, subscribe
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.waiting import Waits
+from graphbus_core.bus.waiting import WaitGraph
 from graphbus_core.errors import DeadlockError
 from graphbus_core.model.deliveries import DeliveryPolicy
 from tests.patience import PATIENCE_S
@@ -131,7 +131,7 @@ def test_who_takes_several_events_at_once_keeps_nobody_waiting(bus: MessageBus) 
 
 
 def test_a_circle_is_found_through_others_and_gone_when_a_wait_is_over() -> None:
-    waits = Waits()
+    waits = WaitGraph()
     assert waits.enter(["A"], "B")
     assert waits.enter(["B", "X"], "C")
     assert waits.leads_back("A", ["C"])
@@ -147,7 +147,7 @@ def test_a_circle_is_found_through_others_and_gone_when_a_wait_is_over() -> None
 
 
 def test_waits_that_go_round_without_who_asks_are_looked_through_once() -> None:
-    waits = Waits()
+    waits = WaitGraph()
     assert waits.enter(["A"], "B")
     assert waits.enter(["A"], "C")
     assert waits.enter(["B"], "D")

@@ -178,7 +178,7 @@ def test_who_settles_meanwhile_is_woken_at_its_end(monkeypatch: pytest.MonkeyPat
 
             async def on_event(event: Event) -> None:
                 settling.start()
-                while not bus._bell.waiting:
+                while not bus._notifier.waiting:
                     pass
 
             bus.subscribe("/A/A", on_event, name="only")

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from graphbus_core.bus.signatures import bind
+from graphbus_core.bus.signatures import bind_handler
 from graphbus_core.model.agent import AgentDefinition
 from tests.reading import read_files
 
@@ -110,7 +110,7 @@ def test_one_parameter_takes_all_of_a_payload_without_fields(
 
     live: dict[str, Any] = {"Order": TypedDict("Order", {"order_id": str, "total": float})}
     exec("from graphbus_core import *\nCREATED = Topic('/Order/Created', Order)\n" + text, live)
-    assert bind(live["A"]().on_t).shape == shape
+    assert bind_handler(live["A"]().on_t).shape == shape
 
 
 def test_subscriptions_in_a_list_may_be_topics(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_what_one_python_has_read_is_read_again_by_another(tmp_path: Path, monke
 
     def read() -> tuple[bool, int]:
         parsed.clear()
-        is_known = memory.recall(config) is not None
+        is_known = memory.recall_build(config) is not None
         Project.read(config)
         return is_known, len(parsed)
 

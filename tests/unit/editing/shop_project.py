@@ -8,7 +8,7 @@ from typing import Any
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import symbol_text
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.sandboxes import choose
+from graphbus_core.editing.sandboxes import choose_sandbox
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
@@ -152,14 +152,14 @@ class Shop:
         self.config = ResolvedBuild(root=str(self.root), paths=(f"{self.root}/agents",), settings=settings)
         self.project = Project.read(self.config, cache=False)
         self.workspace = Workspace(self.project)
-        sandbox = choose(self.config.settings.gate.isolation, self.root) or ProcessSandbox()
+        sandbox = choose_sandbox(self.config.settings.gate.isolation, self.root) or ProcessSandbox()
         self.heard: list[str] = []
         self.gate = Gate(self.project, self.config, sandbox, lambda rung, words: self.heard.append(f"{rung}: {words}"))
 
     def change(self, path: str, target: str, new: str, operation: str = "replace_symbol", old: str = "") -> CodeChange:
         """A change that was written for the present text."""
         if operation in ("replace_symbol", "delete_symbol", "set_decorator_argument") and not old:
-            old = symbol_text(self.workspace.data(path), target)
+            old = symbol_text(self.workspace.file_data(path), target)
         return CodeChange(
             file_path=path, target=target, change_type="modify", operation=operation, old_code=old, new_code=new
         )

@@ -10,13 +10,13 @@ from textwrap import dedent
 
 import pytest
 
-from graphbus_core.editing.rungs.ground import Files, State, Verdict
-from graphbus_core.editing.rungs.suite import _outcomes, halves
+from graphbus_core.editing.rungs.suite import _outcomes, inverted_halves
+from graphbus_core.editing.rungs.trial_environment import ProjectFiles, RungVerdict, TreeState
 from tests.thoroughness import some
 from tests.unit.editing.shop_project import Shop
 
 ORDERS = "agents/orders.py"
-START = State("start", {})
+START = TreeState("start", {})
 PUT = """
 def put(plugin):
     import sys
@@ -265,8 +265,8 @@ def forged(shop: Shop, code: str) -> bytes:
     return f"{text}\n{PUT}\n{dedent(code)}\n".encode()
 
 
-def judged(shop: Shop, name: str, data: bytes) -> Verdict:
-    head = State(name, {ORDERS: data})
+def judged(shop: Shop, name: str, data: bytes) -> RungVerdict:
+    head = TreeState(name, {ORDERS: data})
     verdict = shop.gate.trials.check_tests(START, head, shop.project)
     return verdict or shop.gate.trials.prove_tests(START, head, shop.project)
 
@@ -321,7 +321,7 @@ def test_tests_that_depend_on_each_other_and_fail_at_times_are_no_reason_to_refu
     shop = Shop(tmp_path, more={"tests/test_odd.py": dedent(tests)})
     text = (tmp_path / ORDERS).read_text().replace("2.5 * count", "count * 2.5")
 
-    head = State("honest", {ORDERS: text.encode()})
+    head = TreeState("honest", {ORDERS: text.encode()})
     shop.gate.trials.check_tests(START, head, shop.project)
     for _ in range(2):
         assert shop.gate.trials.prove_tests(START, head, shop.project) is None
@@ -351,10 +351,10 @@ def test_the_phases_of_a_test_must_follow_each_other(phases: list[tuple[str, str
 
 def test_the_watching_process_says_how_a_command_ended_that_says_nothing(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
-    ground = shop.gate.trials._tests._ground
+    environment = shop.gate.trials._tests._environment
 
-    with ground.copy(START) as folder:
-        heard = ground.watched([sys.executable, "-c", "print('out'); raise SystemExit(7)"], folder, {})
+    with environment.copy(START) as folder:
+        heard = environment.run_watched([sys.executable, "-c", "print('out'); raise SystemExit(7)"], folder, {})
 
     assert (heard.done.returncode, heard.said, heard.is_sound) == (7, [], True)
     assert heard.done.stderr == "out\n"
@@ -367,7 +367,7 @@ def test_each_test_is_turned_in_one_half_and_the_files_still_parse(tmp_path: Pat
     passed = [f"{name}::test_total", f"{name}::test_totals[0]"]
 
     for seed in range(50):
-        found = halves(passed, Files(tmp_path, {}), random.Random(seed))
+        found = inverted_halves(passed, ProjectFiles(tmp_path, {}), random.Random(seed))
         one, two = found
         assert one.turned == two.kept
         assert one.turned | two.turned == {
@@ -396,4 +396,7 @@ def test_a_test_without_an_assertion_that_is_always_reached_is_left_alone(tmp_pa
     """
     (tmp_path / "test_a.py").write_text(dedent(text))
 
-    assert halves(["test_a.py::test_branch", "none.py::test_x"], Files(tmp_path, {}), random.Random(1)) == ()
+    assert (
+        inverted_halves(["test_a.py::test_branch", "none.py::test_x"], ProjectFiles(tmp_path, {}), random.Random(1))
+        == ()
+    )

@@ -12,18 +12,18 @@ import pytest
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.editing.gate import Gate, check_source
-from graphbus_core.editing.rungs import ground
-from graphbus_core.editing.rungs.capability import ProjectPowers, Side, SourceFiles, check_growth
-from graphbus_core.editing.rungs.capability.sources import Allowed
+from graphbus_core.editing.rungs import trial_environment
+from graphbus_core.editing.rungs.capability import AnalyzedFiles, CodeVersion, ProjectPowers, check_growth
+from graphbus_core.editing.rungs.capability.sources import AllowedPackages
 from graphbus_core.editing.rungs.codes import CODES
-from graphbus_core.editing.rungs.ground import State
-from graphbus_core.editing.sandboxes.process import Finished, ProcessSandbox
+from graphbus_core.editing.rungs.trial_environment import TreeState
+from graphbus_core.editing.sandboxes.process import FinishedProcess, ProcessSandbox
 from graphbus_core.model.config import GateConfig, SafetyConfig
 from graphbus_core.model.powers import Powers
 from tests.unit.editing.shop_project import Shop, code_of
 
 ORDERS = "agents/orders.py"
-START = State("start", {})
+START = TreeState("start", {})
 ALL = ["G0", "G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8"]
 
 
@@ -34,7 +34,7 @@ class CountingSandbox(ProcessSandbox):
         self.commands: list[Sequence[str]] = []
         self.folders: list[Path] = []
 
-    def run(self, command: Sequence[str], cwd: Path, **more: Any) -> Finished:
+    def run(self, command: Sequence[str], cwd: Path, **more: Any) -> FinishedProcess:
         self.commands.append(command)
         self.folders.append(cwd)
         return super().run(command, cwd, **more)
@@ -137,8 +137,10 @@ def test_external_packages_can_be_allowed(tmp_path: Path) -> None:
 def alone() -> ProjectPowers:
     """A project with nothing around the file, whose package `a` is its own."""
     return ProjectPowers(
-        SourceFiles(
-            ModuleIndex(root="/", files=(), import_roots=(), roots=()), lambda _: None, Allowed(frozenset({"a"}))
+        AnalyzedFiles(
+            ModuleIndex(root="/", files=(), import_roots=(), roots=()),
+            lambda _: None,
+            AllowedPackages(frozenset({"a"})),
         )
     )
 
@@ -191,7 +193,7 @@ def alone() -> ProjectPowers:
     ],
 )
 def test_growth_is_what_counts(before: str, after: str, code: str) -> None:
-    old, new = (Side(text.encode(), alone()) for text in (before, after))
+    old, new = (CodeVersion(text.encode(), alone()) for text in (before, after))
 
     problem = check_growth("f.py", old, new, Powers())
 
@@ -241,7 +243,7 @@ ALLOWED = GateConfig(allow_unverified=True)
 def test_a_project_that_is_too_large_to_copy_is_refused_unless_that_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ground, "MAX_FILES", 3)
+    monkeypatch.setattr(trial_environment, "MAX_FILES", 3)
 
     refused = Shop(tmp_path / "1", with_tests=True).replace("2.5 * count", "count * 2.5")
     allowed = Shop(tmp_path / "2", with_tests=True, gate=ALLOWED).replace("2.5 * count", "count * 2.5")
@@ -293,11 +295,11 @@ def test_an_import_that_kills_the_process_is_refused(tmp_path: Path) -> None:
         tmp_path / ORDERS
     ).read_bytes() + b"\nimport os, sys\nprint('bye', file=sys.stderr, flush=True)\nos._exit(0)\n"
 
-    verdict = shop.gate.trials.check_import(START, State("x", {ORDERS: after}), shop.project)
+    verdict = shop.gate.trials.check_import(START, TreeState("x", {ORDERS: after}), shop.project)
 
     assert verdict is not None
     assert "The process ended while importing (exit status 0)." in str(verdict)
-    assert "bye" in verdict.told
+    assert "bye" in verdict.output
 
 
 @pytest.mark.slow
@@ -389,7 +391,7 @@ def test_agents_that_the_text_does_not_show_may_stay_but_not_change(tmp_path: Pa
 
     assert shop.replace("2.5 * count", "3.5 * count").rungs[5].status == "passed"
     for data, code in ((other, "G5.nodes"), (dead, "G5.import")):
-        verdict = shop.gate.trials.check_import(START, State(code, {ORDERS: data}), shop.project)
+        verdict = shop.gate.trials.check_import(START, TreeState(code, {ORDERS: data}), shop.project)
         assert getattr(verdict, "code", "") == code
 
 
@@ -437,7 +439,7 @@ def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
     (root / "outside").symlink_to(tmp_path)
     (root / "outside.py").symlink_to("../elsewhere.py")
     (root / "absolute.py").symlink_to(root / "a.py")
-    tree = ground.TrialTree(str(root), str(root / "out"))
+    tree = trial_environment.TrialTree(str(root), str(root / "out"))
 
     with tree.copy({"a.py": b"new"}) as folder:
         found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
@@ -453,7 +455,7 @@ def test_a_copy_leaves_out_what_is_secret_large_or_made(tmp_path: Path) -> None:
 
 
 def test_copies_go_with_the_gate(tmp_path: Path) -> None:
-    tree = ground.TrialTree(str(tmp_path), str(tmp_path / ".graphbus"))
+    tree = trial_environment.TrialTree(str(tmp_path), str(tmp_path / ".graphbus"))
     with tree.copy({}) as folder:
         home = folder.parent
     del tree

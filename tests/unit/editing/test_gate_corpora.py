@@ -65,7 +65,7 @@ class Grounds:
         config = corpora.config_of(edit, root)
         before = Project.read(config, cache=False)
         assert before.errors == ()
-        return Gate(before, config, sandboxes.choose("jail", root) if in_jail else None), Workspace(before)
+        return Gate(before, config, sandboxes.choose_sandbox("jail", root) if in_jail else None), Workspace(before)
 
 
 @pytest.fixture(scope="module")

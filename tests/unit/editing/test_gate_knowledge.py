@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.gate import Gate, Trial
-from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.gate import Gate, GateRun
+from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.model.config import ResolvedBuild, Settings
 from tests.project_files import write_project
 
@@ -205,14 +205,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project.read(ResolvedBuild(root=str(root), paths=(str(root),), settings=Settings()), cache=False)
 
 
-def climb(project: Project, old: str, new: str) -> Problem | None:
+def climb(project: Project, old: str, new: str) -> Refusal | None:
     """Give what G4 says of a change."""
     path = next(path for path in project.agent_files if old in project.source(path).utf8.decode())
     before = project.source(path).utf8
     assert before.count(old.encode()) == 1, old
     contents = {path: (before, before.replace(old.encode(), new.replace("\n    ", "\n").encode()))}
-    problem = Trial(Gate(project, project.config, None), project, contents, {}, contents).contract(())
-    assert problem is None or isinstance(problem, Problem)
+    problem = GateRun(Gate(project, project.config, None), project, contents, {}, contents).check_contract(())
+    assert problem is None or isinstance(problem, Refusal)
     return problem
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.rungs.smoke import NoSample, odd, plain, samples
+from graphbus_core.editing.rungs.smoke import NoSample, plain_payloads, sample_values, unusual_payloads
 from graphbus_core.model.config import GateConfig
 from graphbus_core.model.proposals import RungResult
 from graphbus_core.schema.types import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
@@ -90,9 +90,11 @@ def test_a_call_that_does_not_come_back_is_refused(tmp_path: Path, line: str, co
     base = shop.project.source("agents/orders.py").data
     head = base.replace(ORDER.encode(), (line + ORDER).encode())
     after = shop.project.with_files({"agents/orders.py": head})
-    from graphbus_core.editing.rungs.ground import State
+    from graphbus_core.editing.rungs.trial_environment import TreeState
 
-    verdict = shop.gate.trials.check_calls(State("a", {}), State("b", {"agents/orders.py": head}), shop.project, after)
+    verdict = shop.gate.trials.check_calls(
+        TreeState("a", {}), TreeState("b", {"agents/orders.py": head}), shop.project, after
+    )
 
     assert getattr(verdict, "code", "") == code
 
@@ -147,7 +149,7 @@ def test_async_methods_are_awaited(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_plain_value_is_what_a_user_of_the_contract_would_send(of: Type, value: object) -> None:
-    assert samples(of)[0] == value
+    assert sample_values(of)[0] == value
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_a_plain_value_is_what_a_user_of_the_contract_would_send(of: Type, value
 )  # fmt: skip
 def test_what_says_too_little_has_no_value(of: Type) -> None:
     with pytest.raises(NoSample):
-        samples(of)
+        sample_values(of)
 
 
 def test_what_goes_on_without_end_has_no_value() -> None:
@@ -167,13 +169,13 @@ def test_what_goes_on_without_end_has_no_value() -> None:
         deep = Type("list", args=(deep,))
 
     with pytest.raises(NoSample):
-        samples(deep)
+        sample_values(deep)
 
 
 def test_plain_mappings_are_whole_and_without_what_may_be_missing() -> None:
     schema = Schema((Field("a", INT), Field("b", STR, required=False), Field("c", ANY, required=False)))
 
-    assert plain(schema) == [{"a": 3, "b": "sample"}, {"a": 3}]
+    assert plain_payloads(schema) == [{"a": 3, "b": "sample"}, {"a": 3}]
 
 
 def test_odd_mappings_differ_in_one_field_from_a_plain_one() -> None:
@@ -187,27 +189,29 @@ def test_odd_mappings_differ_in_one_field_from_a_plain_one() -> None:
         "either": Type("union", args=(STR, INT)),
     }
     schema = Schema((*(Field(name, of) for name, of in fields.items()), Field("rest", ANY, required=False)))
-    whole = plain(schema)[0]
+    whole = plain_payloads(schema)[0]
 
-    changed = [(name, value[name]) for value in odd(schema) for name in value if value[name] != whole[name]]
+    changed = [
+        (name, value[name]) for value in unusual_payloads(schema) for name in value if value[name] != whole[name]
+    ]
     assert changed == [("flag", False), ("word", "b"), ("items", []), ("map", {}), ("maybe", None)]
-    assert [value["n"] for value in odd(Schema((Field("n", INT),)))] == [0, -1, 1]
+    assert [value["n"] for value in unusual_payloads(Schema((Field("n", INT),)))] == [0, -1, 1]
 
 
 def test_imports_and_calls_share_a_process_and_a_call_that_ends_it_takes_no_import_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To start a process in the jail costs more than all else that these two rungs do."""
-    from graphbus_core.editing.rungs.ground import Ground, Heard
+    from graphbus_core.editing.rungs.trial_environment import TrialEnvironment, WatchedRun
 
     runs: list[str] = []
-    watched = Ground.watched
+    watched = TrialEnvironment.run_watched
 
-    def counted(self: Ground, command: list[str], *more: object, **limits: float) -> Heard:
+    def counted(self: TrialEnvironment, command: list[str], *more: object, **limits: float) -> WatchedRun:
         runs.append(Path(command[2]).name)
         return watched(self, command, *more, **limits)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Ground, "watched", counted)
+    monkeypatch.setattr(TrialEnvironment, "run_watched", counted)
     shop = Shop(tmp_path)
 
     assert shop.replace("2.5 * count", "count * 2.5").passed

@@ -11,7 +11,7 @@ import pytest
 
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.rungs.suite import has_tests
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox
 from graphbus_core.model.config import GateConfig
 from tests.project_files import write_project
 from tests.unit.editing.shop_project import Shop, code_of
@@ -28,7 +28,7 @@ class Counting(ProcessSandbox):
         self.given_s: list[float] = []
         self.used_s = used_s
 
-    def run(self, command: Sequence[str], cwd: Path, *, limits: Limits, **more: Any) -> Finished:
+    def run(self, command: Sequence[str], cwd: Path, *, limits: Limits, **more: Any) -> FinishedProcess:
         self.test_runs += "PYTEST_PLUGINS" in (more["environment"] or {})
         self.given_s.append(limits.timeout_s)
         done = super().run(command, cwd, limits=limits, **more)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.git import STAGED, Git, Repository, difference
+from graphbus_core.editing.git import STAGED, Git, Repository, difference_from
 from graphbus_core.errors import NegotiationError
 from tests.unit.editing.git_project import commit_files, git, make_repository
 
@@ -128,7 +128,7 @@ def test_odd_names_are_names(tmp_path: Path) -> None:
         (tmp_path / "odd" / name).write_text("changed\n")
     assert repository.changed() == tuple(sorted(ODD))
     git(tmp_path, "add", "-A")
-    found_here = difference(repository, "HEAD", is_staged=True, is_judged=lambda _path: True)
+    found_here = difference_from(repository, "HEAD", is_staged=True, is_judged=lambda _path: True)
     assert found_here.files == {name: (f"# {name!r}\n".encode(), b"changed\n") for name in ODD}
 
 

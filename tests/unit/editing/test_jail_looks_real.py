@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.rungs.ground import State
-from graphbus_core.editing.sandboxes import TIERS, obstacle
+from graphbus_core.editing.rungs.trial_environment import TreeState
+from graphbus_core.editing.sandboxes import TIERS, why_unavailable
 from graphbus_core.editing.sandboxes.jails import Jail, Tier
 from graphbus_core.editing.sandboxes.process import Limits
 from tests.unit.editing.shop_project import Shop
@@ -35,26 +35,26 @@ raise ValueError(repr(seen))
 @pytest.fixture(params=TIERS)
 def tier(request: pytest.FixtureRequest) -> Tier:
     found: Tier = request.param
-    if obstacle(found) and not os.environ.get("CI"):
-        pytest.skip(f"no {found} here: {obstacle(found)}")
+    if why_unavailable(found) and not os.environ.get("CI"):
+        pytest.skip(f"no {found} here: {why_unavailable(found)}")
     return found
 
 
 def test_an_import_finds_the_project_in_its_place(tier: Tier, tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     gate = Gate(shop.project, shop.config, Jail(tier, shop.root))
-    head = State("look", {"agents/orders.py": f"{LOOK}".encode()})
+    head = TreeState("look", {"agents/orders.py": f"{LOOK}".encode()})
 
-    verdict = gate.trials.check_import(State("start", {}), head, shop.project)
+    verdict = gate.trials.check_import(TreeState("start", {}), head, shop.project)
 
     assert verdict is not None
-    seen = eval(verdict.told.removeprefix("ValueError: "))
+    seen = eval(verdict.output.removeprefix("ValueError: "))
     assert (seen["file"], seen["cwd"]) == (str(shop.root / "agents/orders.py"), str(shop.root))
     assert [seen["path"], seen["modules"], seen["environment"], seen["flags"]] == [[], [], [], 1]
     assert seen["home"] in (str(Path.home()), "/tmp/home")
     assert seen["temp"] == "/tmp"
     assert [*seen["argv"], seen["main"], *seen["orig"]].count(seen["main"]) == 3
-    assert "inside" not in str(seen)
+    assert "sandbox_programs" not in str(seen)
     assert os.geteuid() in (0, seen["user"])
     assert (verdict.path, verdict.line) == ("agents/orders.py", LOOK.count("\n"))
 

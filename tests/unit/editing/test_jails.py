@@ -16,9 +16,9 @@ import pytest
 
 from graphbus_core.editing import sandboxes
 from graphbus_core.editing.gate import Gate
-from graphbus_core.editing.sandboxes import TIERS, choose, describe, jails, obstacle
-from graphbus_core.editing.sandboxes.jails import Jail, Tier, call_filter, reach
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox
+from graphbus_core.editing.sandboxes import TIERS, choose_sandbox, describe_isolation, jails, why_unavailable
+from graphbus_core.editing.sandboxes.jails import Jail, Tier, call_filter, visible_paths
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import GateConfig
 from tests.patience import PATIENCE_S
@@ -233,7 +233,7 @@ print(there.recv()); process.join()
 @pytest.fixture(params=TIERS, scope="module")
 def tier(request: pytest.FixtureRequest) -> Tier:
     found: Tier = request.param
-    why = obstacle(found)
+    why = why_unavailable(found)
     if why and not os.environ.get("CI"):
         pytest.skip(f"no {found} here: {why}")
     assert not why, f"CI must have every jail; {found}: {why}"
@@ -251,7 +251,7 @@ def folder() -> Iterator[Path]:
         yield inner
 
 
-def run(tier: Tier, folder: Path, code: str, *arguments: str, **limits: int | float) -> Finished:
+def run(tier: Tier, folder: Path, code: str, *arguments: str, **limits: int | float) -> FinishedProcess:
     wanted = Limits(**{"timeout_s": 20.0, **limits})  # type: ignore[arg-type]
     return Jail(tier).run([sys.executable, "-c", code, *arguments], folder, limits=wanted)
 
@@ -406,7 +406,7 @@ def test_output_errors_and_exit_status_come_back(tier: Tier, folder: Path) -> No
         tier, folder, "import sys; print('out' * 1000); print('err', file=sys.stderr); sys.exit(3)", output_bytes=9
     )
 
-    assert done[:4] == Finished(3, "out" * 3, "err\n", False)[:4]
+    assert done[:4] == FinishedProcess(3, "out" * 3, "err\n", False)[:4]
     assert run(tier, folder, "import os; os.kill(os.getpid(), 11)").returncode == -11
     for program, status in (("no-such-program", 127), ("./plain", 126)):
         assert Jail(tier).run([program], folder, limits=Limits(timeout_s=20)).returncode == status
@@ -527,7 +527,7 @@ def test_where_the_numbers_of_calls_are_not_known_there_is_no_filter() -> None:
 
 
 def test_the_real_project_stays_hidden_even_where_it_is_installed_from_its_sources(tmp_path: Path) -> None:
-    shown = [place for _, place in reach(Path(__file__).parents[3], ()).reads]
+    shown = [place for _, place in visible_paths(Path(__file__).parents[3], ()).reads]
 
     assert str(Path(__file__).parents[3]) not in shown
     assert not any(str(Path.home()) == place or place == "/" for place in shown)
@@ -536,17 +536,17 @@ def test_the_real_project_stays_hidden_even_where_it_is_installed_from_its_sourc
 @pytest.fixture
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without jails."""
-    monkeypatch.setattr(sandboxes, "obstacle", lambda tier: f"no {tier}")
+    monkeypatch.setattr(sandboxes, "why_unavailable", lambda tier: f"no {tier}")
 
 
 @pytest.mark.usefixtures("nowhere")
 def test_where_there_is_no_jail_nothing_runs_and_nothing_passes(tmp_path: Path) -> None:
-    assert choose("jail") is None
-    assert "bubblewrap: no bubblewrap; landlock: no landlock" in describe()
+    assert choose_sandbox("jail") is None
+    assert "bubblewrap: no bubblewrap; landlock: no landlock" in describe_isolation()
     for settings, passed in ((GateConfig(), False), (GateConfig(allow_unverified=True), True)):
         shop = Shop(tmp_path / str(passed), with_tests=True, gate=settings)
         marker = tmp_path / "ran"
-        shop.gate = Gate(shop.project, shop.config, choose("jail"))
+        shop.gate = Gate(shop.project, shop.config, choose_sandbox("jail"))
         report = shop.replace("2.5 * count", "count * 2.5")
         assert report.passed == passed
         assert "G5.unverified" in [rung.code for rung in report.rungs]
@@ -558,19 +558,19 @@ def test_where_there_is_no_jail_nothing_runs_and_nothing_passes(tmp_path: Path) 
 def test_a_jail_that_cannot_be_built_runs_nothing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
-    obstacle.cache_clear()
+    why_unavailable.cache_clear()
     with monkeypatch.context() as here:
         here.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-        assert "no room" in obstacle("bubblewrap")
+        assert "no room" in why_unavailable("bubblewrap")
         with pytest.raises(EditError, match="could not be built: no room") as caught:
             Jail("bubblewrap").run(["true"], tmp_path, limits=Limits())
-    obstacle.cache_clear()
+    why_unavailable.cache_clear()
     assert caught.value.code == "GBE331"
 
 
 def test_the_best_jail_is_taken_or_what_the_settings_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandboxes, "obstacle", lambda tier: "" if tier == "landlock" else "not installed")
+    monkeypatch.setattr(sandboxes, "why_unavailable", lambda tier: "" if tier == "landlock" else "not installed")
 
-    assert getattr(choose("jail"), "tier", "") == "landlock"
-    assert isinstance(choose("process"), ProcessSandbox)
-    assert describe() == "changed code runs in a jail (landlock)"
+    assert getattr(choose_sandbox("jail"), "tier", "") == "landlock"
+    assert isinstance(choose_sandbox("process"), ProcessSandbox)
+    assert describe_isolation() == "changed code runs in a jail (landlock)"

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.patches import Files, apply_patch
+from graphbus_core.editing.git import ChangedFiles
+from graphbus_core.editing.patches import apply_patch
 from graphbus_core.errors import EditError
 
 TEXT = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\n"
 FILES = {"a.py": TEXT, "b/c.py": b"x = 1\n", "twice.py": b"a\nb\n\na\nb\n"}
 
 
-def applied(patch: str | bytes, files: dict[str, bytes] = FILES) -> Files:
+def applied(patch: str | bytes, files: dict[str, bytes] = FILES) -> ChangedFiles:
     return apply_patch(patch if isinstance(patch, bytes) else patch.encode(), files.get)
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.editing.sandboxes import process
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox, remove_tree
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox, remove_tree
 
 pytestmark = pytest.mark.slow
 
 
-def run(code: str, folder: Path, *arguments: str, **limits: int | float) -> Finished:
+def run(code: str, folder: Path, *arguments: str, **limits: int | float) -> FinishedProcess:
     wanted = Limits(**{"timeout_s": 20.0, **limits})  # type: ignore[arg-type]
     return ProcessSandbox().run([sys.executable, "-c", code, *arguments], folder, limits=wanted)
 
@@ -36,7 +36,7 @@ def test_output_errors_and_exit_status_come_back(tmp_path: Path) -> None:
         timeout_s=7.0,
     )
 
-    assert result[:4] == Finished(3, "out\n", "err\n", False)[:4]
+    assert result[:4] == FinishedProcess(3, "out\n", "err\n", False)[:4]
     assert (bounds.stdout, bounds.returncode) == ("8 0\n", -signal.SIGABRT)
     assert ProcessSandbox().run(["no-such-program"], tmp_path, limits=Limits(timeout_s=5)).returncode == 127
 

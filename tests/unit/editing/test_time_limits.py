@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.editing.rungs.ground import Ground
+from graphbus_core.editing.rungs.trial_environment import TrialEnvironment
 from graphbus_core.editing.sandboxes.jails import Jail
-from graphbus_core.editing.sandboxes.process import Finished, Limits, ProcessSandbox, Sandbox, _Scale
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, ProcessSandbox, Sandbox, _Scale
 from graphbus_core.errors import NotJudgedError
 from graphbus_core.model.config import GateConfig, ResolvedBuild, Settings
 
@@ -39,7 +39,7 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return ProcessSandbox() if request.param == "process" else Jail(request.param)
 
 
-def run(sandbox: Sandbox, code: str, folder: Path, **limits: float) -> Finished:
+def run(sandbox: Sandbox, code: str, folder: Path, **limits: float) -> FinishedProcess:
     command = [sys.executable, "-I", "-S", "-c", code]
     return sandbox.run(command, folder, limits=Limits(**{"patience": 200.0, **limits}))  # type: ignore[arg-type]
 
@@ -108,7 +108,7 @@ def test_what_takes_nearly_all_of_the_time_without_the_change_gets_more_with_it(
     before_s: float, longest_s: float, limit_s: float, tmp_path: Path
 ) -> None:
     config = ResolvedBuild(root=str(tmp_path), paths=(), settings=Settings(gate=GateConfig(timeout_s=10.0)))
-    assert Ground(config, None).limits_beside(before_s, longest_s).timeout_s == limit_s
+    assert TrialEnvironment(config, None).limits_after(before_s, longest_s).timeout_s == limit_s
 
 
 def test_what_is_too_much_for_a_moment_is_weighed_again() -> None:

@@ -10,7 +10,13 @@ import msgspec
 import pytest
 
 from graphbus_core.editing import gate as gates
-from graphbus_core.editing.rungs.ground import Files, State, Verdict, error_name, shortened
+from graphbus_core.editing.rungs.trial_environment import (
+    ProjectFiles,
+    RungVerdict,
+    TreeState,
+    error_name,
+    shorten_output,
+)
 from graphbus_core.model.config import GateConfig
 from tests.unit.editing.shop_project import ORDERS, Shop
 
@@ -74,21 +80,21 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return Shop(tmp_path_factory.mktemp("shop"), more=more, gate=GateConfig(checks=(CHECK,)))
 
 
-def leaks(verdict: Verdict) -> str:
+def leaks(verdict: RungVerdict) -> str:
     """What everybody learns of a verdict, and what the person does."""
     assert verdict is not None
-    assert verdict.told, verdict
+    assert verdict.output, verdict
     return msgspec.json.encode(gates._result("G", verdict)).decode()
 
 
-def head(shop: Shop, code: str, **found: str) -> State:
+def head(shop: Shop, code: str, **found: str) -> TreeState:
     text = (shop.root / PATH).read_text()
     for old, new in found.items():
         text = text.replace(old, new)
-    return State(f"{hash((code, *found.items()))}", {PATH: f"{text}\n{READ}\n{dedent(code)}\n".encode()})
+    return TreeState(f"{hash((code, *found.items()))}", {PATH: f"{text}\n{READ}\n{dedent(code)}\n".encode()})
 
 
-START = State("start", {})
+START = TreeState("start", {})
 
 
 @pytest.mark.parametrize("name", G5)
@@ -147,7 +153,7 @@ def test_an_objection_says_nothing(shop: Shop, text: str) -> None:
 def test_a_place_is_one_that_the_project_has(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def test_a():\n    pass\n")
     (tmp_path / "link.py").symlink_to("/etc/passwd")
-    files = Files(tmp_path, {"new.py": b"x\n", "gone.py": None})
+    files = ProjectFiles(tmp_path, {"new.py": b"x\n", "gone.py": None})
 
     assert files.spot("a.py", 2) == ("a.py", 2)
     assert files.spot("a.py", 2000) == ("a.py", 0)
@@ -167,5 +173,5 @@ def test_an_exception_has_the_name_that_python_gives_it() -> None:
 
 
 def test_what_the_person_hears_is_short() -> None:
-    assert shortened(" a\n b ") == "a\n b"
-    assert len(shortened("x\n" * 100_000 + "y" * 100_000)) < 3000
+    assert shorten_output(" a\n b ") == "a\n b"
+    assert len(shorten_output("x\n" * 100_000 + "y" * 100_000)) < 3000

@@ -77,7 +77,7 @@ def trial_of(project: Project, proposal: Proposal | None = None, **fields: Any) 
     names = {"proposal_id": "P001", "src": "Order", "title": "A title to hide", "reason": "a reason to hide", **fields}
     values = {name: getattr(draft, name) for name in draft.__struct_fields__}
     made = Proposal(**{**values, **names})
-    after = Workspace(project).applied(made.code_changes)
+    after = Workspace(project).preview_project(made.code_changes)
     diff = "".join(unified_diff(p, project.source(p).data, after.source(p).data) for p in made.files)
     rungs = (RungResult(rung="G1 apply", status="passed"), RungResult(rung="G6 tests", status="not_run"))
     report = GateReport(proposal_id=made.proposal_id, passed=True, rungs=rungs)

@@ -71,7 +71,7 @@ def test_each_edit_is_written_for_what_the_ones_before_it_leave(view: View) -> N
     )
     third = texts.edit("set_decorator_argument", "agents/order.py", "Order.place", "schema_method(output_schema={})")
     draft = _draft(texts.proposal("Thrice", first, second, third), view)
-    after = Workspace(view.project).applied(draft.code_changes).source("agents/order.py").text
+    after = Workspace(view.project).preview_project(draft.code_changes).source("agents/order.py").text
     assert "sum(prices) * 2" in after
     assert "output_schema={}" in after
 
@@ -87,7 +87,7 @@ def test_each_edit_is_written_for_what_the_ones_before_it_leave(view: View) -> N
 def test_every_operation_is_read_and_applies(operation: str, target: str, code: str, kind: str, view: View) -> None:
     draft = _draft(texts.proposal("Do it", texts.edit(operation, "agents/order.py", target, code)), view)
     assert draft.code_change.change_type == kind
-    assert Workspace(view.project).applied(draft.code_changes)
+    assert Workspace(view.project).preview_project(draft.code_changes)
 
 
 FORMS = {

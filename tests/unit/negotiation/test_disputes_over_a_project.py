@@ -57,7 +57,7 @@ def test_two_changes_of_one_class_in_one_round_are_merged(scene: Callable[..., S
     here.agents["Stock"].drafts[1] = (whole(here, '"gone"', '"back"'),)
     outcome = here.run()
     assert [commit.round for commit in outcome.negotiations.completed] == [1, 1]
-    text = outcome.workspace.data(ORDER).decode()
+    text = outcome.workspace.file_data(ORDER).decode()
     assert text == SHOP.replace('"mug"', '"cup"').replace('"gone"', '"back"')
     assert here.topics.count("Merged") == 1
 
@@ -71,7 +71,7 @@ def test_two_changes_of_one_line_go_back_to_the_second_author_and_are_voted_on_a
     here.agents["Stock"].mended = replace_text(ORDER, '"cup"', '"cup and jug"')
     outcome = here.run()
     assert [commit.round for commit in outcome.negotiations.completed] == [1, 2]
-    assert b'"cup and jug"' in outcome.workspace.data(ORDER)
+    assert b'"cup and jug"' in outcome.workspace.file_data(ORDER)
     assert here.topics.count("SentBack") == 1
 
 
@@ -147,7 +147,7 @@ def test_a_person_s_own_text_is_what_is_committed(scene: Callable[..., Scene], n
     outcome = here.run(Person(PersonWord("edit", texts={ORDER: new})))
     (commit,) = outcome.negotiations.completed
     assert commit.consensus_type == "override"
-    assert outcome.workspace.data(ORDER).decode() == new.replace("\r\n", "\n")
+    assert outcome.workspace.file_data(ORDER).decode() == new.replace("\r\n", "\n")
 
 
 def test_a_person_who_writes_the_old_text_changes_nothing(scene: Callable[..., Scene]) -> None:

@@ -75,7 +75,7 @@ def test_what_everybody_accepts_is_in_the_workspace_and_not_on_disk(scene: Calla
     (commit,) = negotiations.completed
     assert commit.files_modified == ("agents/order.py",)
     assert '+        self.publish("/Order/Created", {"sku": "mug", "total": 1})' in commit.resolution["agents/order.py"]
-    assert b'"total": 1' in workspace.changed()["agents/order.py"][1]
+    assert b'"total": 1' in workspace.changed_files()["agents/order.py"][1]
     assert '"total": 0' in Path(here.config.root, "agents/order.py").read_text(encoding="utf-8")
 
 
@@ -363,7 +363,7 @@ def test_a_listener_may_stop_it_and_what_was_accepted_stays(scene: Callable[...,
     negotiations, workspace = here.run()
     assert (negotiations.ending.reason, negotiations.ending.commits_created) == ("manual", 1)
     assert negotiations.ending.rounds_executed == 2
-    assert b'"total": 1' in workspace.changed()["agents/order.py"][1]
+    assert b'"total": 1' in workspace.changed_files()["agents/order.py"][1]
 
 
 def test_a_gate_that_breaks_down_ends_it_and_lets_nothing_through(scene: Callable[..., Scene]) -> None:

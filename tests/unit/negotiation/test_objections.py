@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphbus_core.editing.rungs.ground import NO_JAIL, Ground, State
+from graphbus_core.editing.rungs.trial_environment import NO_JAIL, TreeState, TrialEnvironment
 from graphbus_core.editing.rungs.trials import MAX_CHARACTERS, Objection, Objections
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import state_digest
@@ -32,12 +32,12 @@ def test_describe_gives_json():
 def tried(tmp_path: Path, text: str, *, timeout_s: float = 20.0) -> Objection:
     """Try an objection to a change that lets `describe` give no JSON any more."""
     shop = Shop(tmp_path, gate=GateConfig(timeout_s=timeout_s))
-    objections = Objections(Ground(shop.config, ProcessSandbox()))
+    objections = Objections(TrialEnvironment(shop.config, ProcessSandbox()))
     edit = shop.change(ORDERS, "", "str(order)", "search_replace", "json.dumps(order)")
-    after = shop.workspace.changed(shop.workspace.edited([edit]))
+    after = shop.workspace.changed_files(shop.workspace.preview_files([edit]))
     base, head = (
-        State(state_digest({}), {}),
-        State(state_digest(after), {path: now for path, (_, now) in after.items()}),
+        TreeState(state_digest({}), {}),
+        TreeState(state_digest(after), {path: now for path, (_, now) in after.items()}),
     )
     found = objections.try_out(base, head, shop.project, text)
     assert objections.try_out(base, head, shop.project, text) is found
@@ -112,7 +112,9 @@ def test_a_test_that_fails_now_and_then_does_not_hold(tmp_path: Path) -> None:
 
 def test_without_a_jail_no_test_is_run(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
-    found = Objections(Ground(shop.config, None)).try_out(State("a", {}), State("b", {}), shop.project, HOLDS)
+    found = Objections(TrialEnvironment(shop.config, None)).try_out(
+        TreeState("a", {}), TreeState("b", {}), shop.project, HOLDS
+    )
     assert found == Objection(False, f"the test cannot be run: {NO_JAIL}")
 
 

@@ -232,7 +232,7 @@ def test_all_annotations_of_a_method_are_one_proposal_also_in_a_base_class(
     workspace = Workspace(here)
     report = Gate(here, here.config, None).check(proposal, workspace)
     assert [rung.status for rung in report.rungs[:5]] == ["passed"] * 5
-    assert find(workspace.applied(proposal.code_changes)) == ()
+    assert find(workspace.preview_project(proposal.code_changes)) == ()
 
 
 @pytest.mark.parametrize(

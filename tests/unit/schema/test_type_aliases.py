@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphbus_core.bus import MessageBus
-from graphbus_core.bus.signatures import bind
+from graphbus_core.bus.signatures import bind_handler
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.members import methods_of, topics_of
 from graphbus_core.schema.live import type_of
@@ -191,7 +191,7 @@ def test_a_handler_takes_what_the_alias_stands_for(
     payload, refused = payloads
     names = dict(vars(live))
     exec(compile(future + HANDLERS, "handlers.py", "exec", dont_inherit=True), names)
-    assert bind(names[name]).shape == shape
+    assert bind_handler(names[name]).shape == shape
     bus = MessageBus(on_error="raise")
     bus.subscribe("/Shop/Placed", names[name])
     bus.publish("/Shop/Placed", payload)
@@ -210,7 +210,7 @@ def test_an_alias_of_what_is_not_there_is_said(live: Any, name: str) -> None:
     exec(compile(f"def handler(it: {name}): ...", "handlers.py", "exec", dont_inherit=True), names)
     assert makers_for(names["handler"]).unmade == {"it": f"{name} is not to be had at run time"}
     with pytest.raises(RunError, match=f"{name} is not to be had at run time"):
-        bind(names["handler"], shape="typed")
+        bind_handler(names["handler"], shape="typed")
 
 
 def test_an_alias_within_something_else_is_said_when_it_is_not_there(live: Any) -> None:
@@ -241,5 +241,5 @@ def test_handlers_are_the_same_to_the_compiler_and_to_the_bus(live: Any, tmp_pat
     if live is None:
         return
     shapes = {each.method: each.shape for each in read_agent(tmp_path, CLASSES + AGENT).subscriptions}
-    assert shapes == {name: bind(getattr(live.A(), name)).shape for name in ("hear", "take", "given")}
+    assert shapes == {name: bind_handler(getattr(live.A(), name)).shape for name in ("hear", "take", "given")}
     assert shapes == {"hear": "event", "take": "typed", "given": "fields"}

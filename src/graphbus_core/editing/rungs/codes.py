@@ -99,7 +99,7 @@ _APPLY_CODES: dict[str, str] = {
 """Why an edit did not apply -> code of the gate; all others are `G1.malformed`."""
 
 
-class Problem(NamedTuple):
+class Refusal(NamedTuple):
     """Why a rung refuses.
 
     Attributes:
@@ -111,13 +111,13 @@ class Problem(NamedTuple):
     message: str
     path: str = ""
     line: int = 0
-    told: str = ""
+    output: str = ""
 
 
-def of_edit(error: EditError) -> Problem:
+def refusal_of_edit(error: EditError) -> Refusal:
     """Give the problem of an edit that does not apply, with the nearest lines."""
     where = error.where
     message = f"{error.sentence} {error.hint}".strip()
-    return Problem(
+    return Refusal(
         _APPLY_CODES.get(error.code, "G1.malformed"), message, where.path if where else "", where.line if where else 0
     )

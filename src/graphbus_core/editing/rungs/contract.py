@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from graphbus_core.compiler import rules
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.again import check_again
-from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding
@@ -37,13 +37,13 @@ class _Loss(NamedTuple):
     span: SourceSpan
 
 
-def check_known(before: Project, after: Project) -> Problem | None:
+def check_known(before: Project, after: Project) -> Refusal | None:
     """Refuse that a payload, a topic, what a handler reads, a schema or a call becomes unknown."""
     for loss in _losses(before, after):
         message = (
             f"{loss.what} would no longer be known, so that nobody could check it. Write it so that it can be read."
         )
-        return Problem("G4.unknown", message, loss.span.path, loss.span.line)
+        return Refusal("G4.unknown", message, loss.span.path, loss.span.line)
     return None
 
 
@@ -265,30 +265,30 @@ def _detail(found: Type) -> int:
     return 2 if found.args or found.fields or found.values else 1
 
 
-def check_agents(before: Project, after: Project, free: Container[str] = ()) -> Problem | None:
+def check_agents(before: Project, after: Project, free: Container[str] = ()) -> Refusal | None:
     """Refuse another set of agents but for the free ones, files that cannot be read any more, other arbiters and prompts."""
     known = {(error.code, str(error)) for error in before.errors}
     for error in after.errors:
         if (error.code, str(error)) not in known:
             where = error.where
-            return Problem("G4.agents", error.sentence, where.path if where else "", where.line if where else 0)
+            return Refusal("G4.agents", error.sentence, where.path if where else "", where.line if where else 0)
     names = [
         sorted(agent.name for agent in project.definitions if agent.name not in free) for project in (before, after)
     ]
     if names[0] != names[1]:
         changed = ", ".join(sorted(set(names[0]) ^ set(names[1])))
-        return Problem("G4.agents", f"The agents of the project would change: {changed}.")
+        return Refusal("G4.agents", f"The agents of the project would change: {changed}.")
     for old in before.definitions:
         new = after.agent(old.name)
         if new and (new.is_arbiter, new.system_prompt) != (old.is_arbiter, old.system_prompt):
             code, what = (
                 ("G3.prompt", "prompt") if new.is_arbiter == old.is_arbiter else ("G3.arbiter", "role as arbiter")
             )
-            return Problem(code, f"The {what} of {old.name} would change.", new.path, new.span.line)
+            return Refusal(code, f"The {what} of {old.name} would change.", new.path, new.span.line)
     return None
 
 
-def check_findings(before: tuple[Finding, ...], after: tuple[Finding, ...]) -> Problem | None:
+def check_findings(before: tuple[Finding, ...], after: tuple[Finding, ...]) -> Refusal | None:
     """Refuse what the rules find after the change and did not find before; notes (`info`) do not count."""
     known = Counter(finding.key for finding in before)
     for finding in after:
@@ -297,11 +297,11 @@ def check_findings(before: tuple[Finding, ...], after: tuple[Finding, ...]) -> P
         elif finding.severity != "info":
             said = f"{finding.code}: {finding.message}"
             message = f"{said}. {finding.hint}" if finding.hint else said
-            return Problem("G4.finding", message, finding.span.path, finding.span.line)
+            return Refusal("G4.finding", message, finding.span.path, finding.span.line)
     return None
 
 
-def check_edges(before: Project, after: Project, declared: tuple[SchemaChange, ...]) -> Problem | None:
+def check_edges(before: Project, after: Project, declared: tuple[SchemaChange, ...]) -> Refusal | None:
     """Refuse that an agent no longer hears what is still said to it, unless the proposal declares the topic."""
     kept = {(edge.source, edge.target, edge.label) for edge in after.graph.edges if edge.kind == "topic"}
     said = {(agent.name, item.topic) for agent in after.definitions for item in agent.publications}
@@ -311,7 +311,7 @@ def check_edges(before: Project, after: Project, declared: tuple[SchemaChange, .
         if is_lost and (edge.source, edge.label) in said and edge.label not in names:
             agent = after.agent(edge.target)
             message = f"{edge.target} would no longer hear {edge.label!r}, which {edge.source} still publishes."
-            return Problem("G4.edge", message, agent.path if agent else "", agent.span.line if agent else 0)
+            return Refusal("G4.edge", message, agent.path if agent else "", agent.span.line if agent else 0)
     return None
 
 
@@ -328,12 +328,12 @@ def findings_after(project: Project, before: Project, found: tuple[Finding, ...]
     return check_again(project, before, found, select=_DEFAULT_RULES)
 
 
-def check_declared(declared: tuple[SchemaChange, ...], actual: tuple[SchemaChange, ...]) -> Problem | None:
+def check_declared(declared: tuple[SchemaChange, ...], actual: tuple[SchemaChange, ...]) -> Refusal | None:
     """Refuse other contract changes than the declared ones; a proposal that declares none is judged by the actual ones."""
     names = {change.method for change in declared}
     surprise = [change.method for change in actual if declared and change.method not in names]
     if surprise:
-        return Problem("G4.undeclared", f"Not declared, but changed: {', '.join(surprise)}.")
+        return Refusal("G4.undeclared", f"Not declared, but changed: {', '.join(surprise)}.")
     return None
 
 

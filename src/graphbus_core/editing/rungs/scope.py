@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.model.proposals import CodeChange, Proposal
 
 _PROTECTED = (
@@ -20,10 +20,10 @@ _PROTECTED = (
 )
 
 
-def check_scope(proposal: Proposal, project: Project) -> Problem | None:
+def check_scope(proposal: Proposal, project: Project) -> Refusal | None:
     """Give the first reason why a proposal may not touch what it wants to touch."""
     if not proposal.code_changes:
-        return Problem("G0.empty", "The proposal has no change.")
+        return Refusal("G0.empty", "The proposal has no change.")
     for change in proposal.code_changes:
         problem = (
             check_path(change.file_path, project, project.editable)
@@ -35,7 +35,7 @@ def check_scope(proposal: Proposal, project: Project) -> Problem | None:
     return _check_new_code(proposal, project)
 
 
-def check_path(path: str, project: Project, bases: Collection[str] = ()) -> Problem | None:
+def check_path(path: str, project: Project, bases: Collection[str] = ()) -> Refusal | None:
     """Give the reason why a file may not be touched at all.
 
     Args:
@@ -46,26 +46,26 @@ def check_path(path: str, project: Project, bases: Collection[str] = ()) -> Prob
     if path not in project.agent_files and path not in bases:
         return _not_allowed(path, project)
     protected = next(
-        (glob for glob in (*project.config.safety_config.protected_files, *_PROTECTED) if fits(path, glob)), ""
+        (glob for glob in (*project.config.safety_config.protected_files, *_PROTECTED) if matches_glob(path, glob)), ""
     )
     if protected:
-        return Problem("G0.protected", f"{path} is protected by {protected!r}.", path)
+        return Refusal("G0.protected", f"{path} is protected by {protected!r}.", path)
     if is_behind_link(project.config.root, path):
-        return Problem("G0.link", f"{path} is a link or lies behind one.", path)
+        return Refusal("G0.link", f"{path} is a link or lies behind one.", path)
     return None
 
 
-def check_sizes(changed: Mapping[str, tuple[bytes, bytes]], project: Project) -> Problem | None:
+def check_sizes(changed: Mapping[str, tuple[bytes, bytes]], project: Project) -> Refusal | None:
     """Give the reason why a result is too large: a file that has grown, or too many lines."""
     limits = project.config.settings.gate
     lines = 0
     for path, (before, after) in changed.items():
         if len(after) > limits.max_file_size_bytes and len(after) > len(before):
             message = f"{path} grows to {len(after)} bytes; max_file_size_bytes is {limits.max_file_size_bytes}."
-            return Problem("G0.size", message, path)
+            return Refusal("G0.size", message, path)
         lines += changed_lines(before.split(b"\n"), after.split(b"\n"), limits.max_changed_lines)
     if lines > limits.max_changed_lines:
-        return Problem("G0.size", f"More lines change than max_changed_lines allows, {limits.max_changed_lines}.")
+        return Refusal("G0.size", f"More lines change than max_changed_lines allows, {limits.max_changed_lines}.")
     return None
 
 
@@ -91,18 +91,18 @@ def changed_lines(before: Sequence[bytes], after: Sequence[bytes], most: int) ->
     return most + 1
 
 
-def check_touched(proposal: Proposal, before: Project, after: Project) -> Problem | None:
+def check_touched(proposal: Proposal, before: Project, after: Project) -> Refusal | None:
     """Give the agent whose text a proposal would change without being its own or naming it, whatever the edits say."""
     asked = {proposal.src, proposal.dst, *proposal.affects}
     for old in before.definitions:
         new = after.agent(old.name)
         if new and new.source_digest != old.source_digest and old.name not in asked:
             message = f"The text of {old.name} would change; neither `dst` nor `affects` names it."
-            return Problem("G0.audience", message, new.path, new.span.line)
+            return Refusal("G0.audience", message, new.path, new.span.line)
     return None
 
 
-def _not_allowed(path: str, project: Project) -> Problem:
+def _not_allowed(path: str, project: Project) -> Refusal:
     parts = PurePosixPath(path).parts
     plain = unicodedata.normalize("NFKC", path).casefold().replace("\\", "/")
     known = {unicodedata.normalize("NFKC", known).casefold(): known for known in project.agent_files}
@@ -116,16 +116,16 @@ def _not_allowed(path: str, project: Project) -> Problem:
         or plain[1:2] == ":"
     )
     if is_odd:
-        return Problem("G0.path", f"{path!r} is not the path of a file as the project has it.", path)
-    return Problem("G0.not-agent-file", f"{path} is no file with an agent in it.", path)
+        return Refusal("G0.path", f"{path!r} is not the path of a file as the project has it.", path)
+    return Refusal("G0.not-agent-file", f"{path} is no file with an agent in it.", path)
 
 
 def is_protected(path: str) -> bool:
     """True for what no proposal may touch in any project: tests, configuration, secrets, lock files."""
-    return any(fits(path, glob) for glob in _PROTECTED)
+    return any(matches_glob(path, glob) for glob in _PROTECTED)
 
 
-def fits(path: str, glob: str) -> bool:
+def matches_glob(path: str, glob: str) -> bool:
     """Compare without regard to case; a folder name protects what is below it."""
     wanted, whole = glob.casefold().rstrip("/"), path.casefold()
     name = whole.rpartition("/")[2]
@@ -142,7 +142,7 @@ def is_behind_link(root: str, path: str) -> bool:
     return False
 
 
-def _check_base(change: CodeChange, project: Project) -> Problem | None:
+def _check_base(change: CodeChange, project: Project) -> Refusal | None:
     """In a file without an agent, a proposal may change the classes that agents inherit from, and add imports."""
     path, name = change.file_path, change.target.partition(".")[0]
     if path in project.agent_files or change.operation == "add_import":
@@ -152,10 +152,10 @@ def _check_base(change: CodeChange, project: Project) -> Problem | None:
     for node in project.source(path).parse().body:
         if isinstance(node, ast.ClassDef) and node.name == name and lines & {*range(node.lineno, node.end_lineno or 0)}:
             return None
-    return Problem("G0.not-agent-file", f"{name or 'What stands outside of classes'} is no base of an agent.", path)
+    return Refusal("G0.not-agent-file", f"{name or 'What stands outside of classes'} is no base of an agent.", path)
 
 
-def _check_audience(proposal: Proposal, change: CodeChange, project: Project) -> Problem | None:
+def _check_audience(proposal: Proposal, change: CodeChange, project: Project) -> Refusal | None:
     """A file may be touched by its owners and by those who ask them; so may a class of a file that has several.
 
     A base of agents may be touched by one of them that asks all others.
@@ -167,13 +167,13 @@ def _check_audience(proposal: Proposal, change: CodeChange, project: Project) ->
     is_base = change.file_path not in project.agent_files
     if not asked.issuperset(concerned) if is_base else asked.isdisjoint(concerned):
         message = f"{change.target or change.file_path} belongs to {', '.join(concerned)}; neither `dst` nor `affects` names it."
-        return Problem("G0.audience", message, change.file_path)
+        return Refusal("G0.audience", message, change.file_path)
     return None
 
 
-def _check_new_code(proposal: Proposal, project: Project) -> Problem | None:
+def _check_new_code(proposal: Proposal, project: Project) -> Refusal | None:
     limit = project.config.settings.gate.max_file_size_bytes
     size_bytes = sum(len(change.new_code.encode(errors="replace")) for change in proposal.code_changes)
     if size_bytes > limit:
-        return Problem("G0.size", f"The new code has {size_bytes} bytes; max_file_size_bytes is {limit}.")
+        return Refusal("G0.size", f"The new code has {size_bytes} bytes; max_file_size_bytes is {limit}.")
     return None

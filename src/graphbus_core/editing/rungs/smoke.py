@@ -20,15 +20,15 @@ import msgspec
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
-from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import (
-    Files,
-    Ground,
+from graphbus_core.editing.rungs.codes import Refusal
+from graphbus_core.editing.rungs.trial_environment import (
     NotRun,
-    Raised,
-    Spot,
-    State,
-    Verdict,
+    ProjectFiles,
+    RaisedError,
+    RungVerdict,
+    SourceLine,
+    TreeState,
+    TrialEnvironment,
     changed_paths,
     error_name,
 )
@@ -52,25 +52,27 @@ class NoSample(Exception):  # noqa: N818 - it is an answer, not a failure
     """The type does not say what a value looks like."""
 
 
-def plain(schema: Schema) -> list[dict[str, Json]]:
+def plain_payloads(schema: Schema) -> list[dict[str, Json]]:
     """Give a plain mapping with every field, then, if some may be missing, one without those.
 
     Raises:
         NoSample: A required field has a type that says nothing.
     """
-    found = {field.name: samples(field.type)[0] for field in schema.fields if field.required or _has_sample(field.type)}
+    found = {
+        field.name: sample_values(field.type)[0] for field in schema.fields if field.required or _has_sample(field.type)
+    }
     needed = {field.name: found[field.name] for field in schema.fields if field.required}
     return [found] if len(needed) == len(schema.fields) else [found, needed]
 
 
-def odd(schema: Schema) -> list[dict[str, Json]]:
+def unusual_payloads(schema: Schema) -> list[dict[str, Json]]:
     """Give plain mappings in which one field at a time has a rare value."""
-    whole = plain(schema)[0]
+    whole = plain_payloads(schema)[0]
     known = [field for field in schema.fields if field.name in whole]
-    return [{**whole, field.name: value} for field in known for value in samples(field.type)[1:]]
+    return [{**whole, field.name: value} for field in known for value in sample_values(field.type)[1:]]
 
 
-def samples(of: Type, depth: int = 0) -> list[Json]:
+def sample_values(of: Type, depth: int = 0) -> list[Json]:
     """Give a plain value and then odd ones.
 
     Raises:
@@ -85,20 +87,20 @@ def samples(of: Type, depth: int = 0) -> list[Json]:
     if of.kind == "literal" and of.values:
         return list(of.values)
     if of.kind == "list" and of.args:
-        return [[samples(of.args[0], depth + 1)[0]], []]
+        return [[sample_values(of.args[0], depth + 1)[0]], []]
     if of.kind == "dict" and len(of.args) == 2 and of.args[0] == STR:
-        return [{"sample": samples(of.args[1], depth + 1)[0]}, {}]
+        return [{"sample": sample_values(of.args[1], depth + 1)[0]}, {}]
     if of.kind == "union":
         kinds = sorted(of.args, key=lambda arg: arg.kind == "null")
-        return [samples(kinds[0], depth + 1)[0], *([None] if kinds[-1].kind == "null" else [])]
+        return [sample_values(kinds[0], depth + 1)[0], *([None] if kinds[-1].kind == "null" else [])]
     if of.kind == "record" and of.fields:
-        return [{field.name: samples(field.type, depth + 1)[0] for field in of.fields if field.required}]
+        return [{field.name: sample_values(field.type, depth + 1)[0] for field in of.fields if field.required}]
     raise NoSample
 
 
 def _has_sample(of: Type) -> bool:
     try:
-        samples(of)
+        sample_values(of)
     except NoSample:
         return False
     return True
@@ -123,7 +125,7 @@ class _Attempt(NamedTuple):
     plain_count: int
     output: Schema | None
 
-    def told(self) -> list[Json]:
+    def as_call(self) -> list[Json]:
         """What the process in the sandbox is told."""
         kind = "event" if self.topic else "call"
         return [self.agent.module, self.agent.name, self.method, kind, self.topic, self.shape, list(self.values)]
@@ -138,28 +140,28 @@ _Answers = list[list[Json]]
 class SmokeTrials:
     """The calls of one session; a change from one state to another is not tried again."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._known: dict[tuple[str, str], Verdict] = {}
+    def __init__(self, environment: TrialEnvironment) -> None:
+        self._environment = environment
+        self._known: dict[tuple[str, str], RungVerdict] = {}
         self._attempts: dict[tuple[str, str], list[_Attempt]] = {}
         self._heard: dict[tuple[str, str], list[Json]] = {}
 
-    def calls(self, base: State, head: State, before: Project, after: Project) -> list[Json]:
+    def calls(self, base: TreeState, head: TreeState, before: Project, after: Project) -> list[Json]:
         """Give what a process in the sandbox is told to call."""
-        return [attempt.told() for attempt in self._planned(base, head, before, after)]
+        return [attempt.as_call() for attempt in self._planned(base, head, before, after)]
 
-    def hear(self, base: State, head: State, said: list[Json]) -> None:
+    def keep_answers(self, base: TreeState, head: TreeState, said: list[Json]) -> None:
         """Take the answers to these calls, so that they need not be made again."""
         self._heard[base.digest, head.digest] = said
 
-    def _planned(self, base: State, head: State, before: Project, after: Project) -> list[_Attempt]:
+    def _planned(self, base: TreeState, head: TreeState, before: Project, after: Project) -> list[_Attempt]:
         key = (base.digest, head.digest)
         if key not in self._attempts:
             found = _attempts(before, after, changed_paths(base, head))
             self._attempts[key] = [attempt for attempt in found if attempt.values]
         return self._attempts[key]
 
-    def check(self, base: State, head: State, before: Project, after: Project) -> Verdict:
+    def check(self, base: TreeState, head: TreeState, before: Project, after: Project) -> RungVerdict:
         """Call what has changed; only where something is wrong, call it without the change, too."""
         attempts = self._planned(base, head, before, after)
         if not attempts:
@@ -170,12 +172,12 @@ class SmokeTrials:
         return self._known[key]
 
     def _compare(
-        self, attempts: list[_Attempt], base: tuple[State, Project], head: tuple[State, Project]
-    ) -> Problem | None:
+        self, attempts: list[_Attempt], base: tuple[TreeState, Project], head: tuple[TreeState, Project]
+    ) -> Refusal | None:
         """Call with the change, and where something is wrong, without it."""
         heard = self._heard.pop((base[0].digest, head[0].digest), None)
         now = self._try(*head, attempts)[0] if heard is None else _by_attempt(heard, attempts)
-        files = self._ground.files(head[0])
+        files = self._environment.files_in(head[0])
         suspects = [number for number, attempt in enumerate(attempts) if _problems(attempt, now[number], files)]
         then, used_s = self._try(*base, [attempts[number] for number in suspects]) if suspects else ([], 0.0)
         for number, said in zip(suspects, then, strict=True):
@@ -186,10 +188,10 @@ class SmokeTrials:
                     return wrong[index]
         return None
 
-    def _try(self, state: State, project: Project, attempts: list[_Attempt]) -> tuple[list[_Answers], float]:
+    def _try(self, state: TreeState, project: Project, attempts: list[_Attempt]) -> tuple[list[_Answers], float]:
         """Give the answers for each attempt, as far as they were given, and the time that was used."""
-        calls = [attempt.told() for attempt in attempts]
-        heard = self._ground.tried(state, project.index.import_roots, calls=calls, longest_s=LONGEST_S)
+        calls = [attempt.as_call() for attempt in attempts]
+        heard = self._environment.run_trial(state, project.index.import_roots, calls=calls, longest_s=LONGEST_S)
         said = list(heard.said)
         if ["end"] not in said:
             hangs = heard.done.timed_out or heard.done.returncode == -SIGPROF
@@ -207,39 +209,39 @@ def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[_Answers]:
     return found
 
 
-def _problems(attempt: _Attempt, said: _Answers, files: Files) -> dict[int, Problem]:
+def _problems(attempt: _Attempt, said: _Answers, files: ProjectFiles) -> dict[int, Refusal]:
     """Give what is wrong, by the number of the value."""
-    found: dict[int, Problem] = {}
+    found: dict[int, Refusal] = {}
     method = attempt.agent.method(attempt.method)
     path, line = attempt.agent.path, method.span.line if method else attempt.agent.span.line
     is_good = partial(problems_of, attempt.output) if attempt.output else lambda value: ()
     for index, (kind, detail) in enumerate(said):
         value = attempt.values[index]
         if kind == "hangs":
-            found[index] = Problem("G8.timeout", f"{attempt} does not come to its end for {value}.", path, line)
+            found[index] = Refusal("G8.timeout", f"{attempt} does not come to its end for {value}.", path, line)
         elif kind == "ends":
-            found[index] = Problem("G8.raises", f"{attempt} ends the process for {value}.", path, line)
+            found[index] = Refusal("G8.raises", f"{attempt} ends the process for {value}.", path, line)
         elif kind == "raises" and index < attempt.plain_count:
             found[index] = _raised(attempt, value, detail, files)
         elif kind == "ok" and not attempt.topic and is_good(detail):
             wrong = "; ".join(str(problem) for problem in is_good(detail)[:3])
             message = f"{attempt} gives a result that does not fit its schema for {value}."
-            found[index] = Problem("G8.output", message, path, line, wrong)
+            found[index] = Refusal("G8.output", message, path, line, wrong)
     return found
 
 
-def _raised(attempt: _Attempt, value: Json, detail: Json, files: Files) -> Problem:
+def _raised(attempt: _Attempt, value: Json, detail: Json, files: ProjectFiles) -> Refusal:
     """Say what was raised, and where, as far as that can be known without the code that raised it."""
     try:
-        error = msgspec.convert(detail, Raised)
+        error = msgspec.convert(detail, RaisedError)
     except msgspec.ValidationError:
-        error = Raised("")
+        error = RaisedError("")
     method = attempt.agent.method(attempt.method)
     spot = files.last(error.steps)
     if not spot.path:
-        spot = Spot(attempt.agent.path, method.span.line if method else attempt.agent.span.line)
+        spot = SourceLine(attempt.agent.path, method.span.line if method else attempt.agent.span.line)
     said = f"{attempt} raises {error_name(error.name)} for {value}, not without the change."
-    return Problem("G8.raises", said, spot.path, spot.line, str(error))
+    return Refusal("G8.raises", said, spot.path, spot.line, str(error))
 
 
 # --- what has changed, and how it is called ---------------------------------------------------------
@@ -290,7 +292,7 @@ def _payload_schema(subscription: Subscription, project: Project) -> Schema | No
 def _values(schema: Schema) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
     """Give plain and odd values; none where a type does not say enough."""
     try:
-        return plain(schema), odd(schema)[:_MOST_VALUES]
+        return plain_payloads(schema), unusual_payloads(schema)[:_MOST_VALUES]
     except NoSample:
         return [], []
 

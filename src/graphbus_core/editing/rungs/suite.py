@@ -1,7 +1,7 @@
 """Rung G6: run the project's tests with and without the change. A test that passed before must pass again.
 
-What happened is written down by a process that runs no project code (`inside/graphbus_watch.py`), from what our plugin in
-pytest says. Failing, erring, being skipped and not being there are all the same.
+A process that runs no project code (`sandbox_programs/graphbus_watch.py`) writes the results down, as our pytest plugin reports
+them. Failing, erring, being skipped and not being there are all the same.
 
 A test and the code that it tests share a process, in which code that is made for it can report what it likes. So before changes
 are written, the tests run twice more, each time with what a random half of them expect turned into its opposite: those must fail,
@@ -25,17 +25,17 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.reading import syntax
-from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import (
-    INSIDE,
+from graphbus_core.editing.rungs.codes import Refusal
+from graphbus_core.editing.rungs.trial_environment import (
+    SANDBOX_PROGRAMS,
     SKIPPED_FOLDERS,
-    Files,
-    Ground,
-    Heard,
-    Noted,
     NotRun,
-    State,
-    Verdict,
+    PassedWithNote,
+    ProjectFiles,
+    RungVerdict,
+    TreeState,
+    TrialEnvironment,
+    WatchedRun,
 )
 from graphbus_core.schema.json import Json
 
@@ -75,7 +75,7 @@ class _Half(NamedTuple):
         return found
 
 
-def halves(passed: Iterable[str], files: Files, chance: random.Random) -> tuple[_Half, ...]:
+def inverted_halves(passed: Iterable[str], files: ProjectFiles, chance: random.Random) -> tuple[_Half, ...]:
     """Give two halves: each test that can be turned is turned in one of them; none where there is no such test."""
     found = {
         path: _turnable(files.text(path) or b"", path) for path in sorted({name.partition("::")[0] for name in passed})
@@ -236,19 +236,19 @@ class TestTrials:
 
     __test__ = False
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, environment: TrialEnvironment) -> None:
+        self._environment = environment
         self._tested: dict[tuple[str, bool], _Tested] = {}
         self._obstacle = self._obstacle_told = ""
 
     @cached_property
     def command(self) -> tuple[str, ...]:
         """The command of the configuration, or pytest if there are tests for it."""
-        if self._ground.config.settings.gate.test_command:
-            return self._ground.config.settings.gate.test_command
-        return (sys.executable, "-m", "pytest", "-q") if has_tests(Path(self._ground.config.root)) else ()
+        if self._environment.config.settings.gate.test_command:
+            return self._environment.config.settings.gate.test_command
+        return (sys.executable, "-m", "pytest", "-q") if has_tests(Path(self._environment.config.root)) else ()
 
-    def check(self, base: State, head: State, project: Project) -> Verdict:
+    def check(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
         """Run the tests before (once for each state) and after, and compare.
 
         Before a test that is lost refuses the change, the tests run a second time without it: one that passes only now and
@@ -257,24 +257,24 @@ class TestTrials:
         """
         if not self.command:
             return NotRun("The project has no tests.")
-        timeout_s = self._ground.limits.timeout_s
+        timeout_s = self._environment.limits.timeout_s
         if not self._obstacle:
             before = self._test(base, project)
-            self._obstacle = _obstacle(before, timeout_s, self._ground.files(base))
+            self._obstacle = _obstacle(before, timeout_s, self._environment.files_in(base))
             self._obstacle_told = _told(before)
         if self._obstacle:
-            return self._ground.unverified("G6.unverified", self._obstacle, told=self._obstacle_told)
+            return self._environment.refuse_unverified("G6.unverified", self._obstacle, output=self._obstacle_told)
         if before.is_pytest and not before.passed:
             return NotRun("No test passes without the change.")
         after = self._test(head, project, before.used_s)
-        files = self._ground.files(head)
+        files = self._environment.files_in(head)
         verdict = _compare(before, after, timeout_s, files)
-        if isinstance(verdict, Problem) and verdict.code == "G6.tests" and before.is_pytest:
+        if isinstance(verdict, Refusal) and verdict.code == "G6.tests" and before.is_pytest:
             again = self._test(base, project, before.used_s, again=True)
             return _compare(_steady(before, again), after, timeout_s, files)
         return verdict
 
-    def prove(self, base: State, head: State, project: Project) -> Verdict:
+    def prove(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
         """Run the tests of a change that has passed with the opposite of what they expect, half of them at a time.
 
         What never follows it, and always did without the change, is no word that can be believed.
@@ -282,16 +282,16 @@ class TestTrials:
         after = self._tested.get((head.digest, False))
         if after is None or not after.is_pytest or not after.passed:
             return None
-        files = self._ground.files(head)
-        for half in halves(after.passed, files, random.SystemRandom()):
+        files = self._environment.files_in(head)
+        for half in inverted_halves(after.passed, files, random.SystemRandom()):
             liars = self._liars(half, base, head, after.passed, project)
             if liars:
                 shown = _lost(dict.fromkeys(sorted(liars), "reported otherwise"), files)
                 said = f"What is reported of tests does not follow what they expect: {shown}."
-                return Problem("G6.tampered", said, told="\n".join(sorted(liars)))
+                return Refusal("G6.tampered", said, output="\n".join(sorted(liars)))
         return None
 
-    def _liars(self, half: _Half, base: State, head: State, passed: set[str], project: Project) -> set[str]:
+    def _liars(self, half: _Half, base: TreeState, head: TreeState, passed: set[str], project: Project) -> set[str]:
         """Give the tests that never follow what they expect with the change, and always do without it.
 
         One run settles it when all is well. The others keep a test that fails at times from being taken for a lie: of one that
@@ -300,7 +300,7 @@ class TestTrials:
         liars, name = passed, os.urandom(8).hex()
         used_s = self._tested[head.digest, False].used_s
         for number, side in enumerate([head, *[base, head] * _FURTHER_ROUNDS]):
-            state = State(f"{side.digest} {name} {number}", {**side.files, **half.files})
+            state = TreeState(f"{side.digest} {name} {number}", {**side.files, **half.files})
             tested = self._test(state, project, used_s)
             if tested.timed_out or (side is base and tested.outcomes is None):
                 return set()
@@ -310,18 +310,18 @@ class TestTrials:
                 break
         return liars
 
-    def _test(self, state: State, project: Project, before_s: float = 0.0, *, again: bool = False) -> _Tested:
+    def _test(self, state: TreeState, project: Project, before_s: float = 0.0, *, again: bool = False) -> _Tested:
         key = (state.digest, again)
         if key not in self._tested:
-            with self._ground.copy(state) as folder:
-                paths = self._ground.paths(folder, project.index.import_roots)
+            with self._environment.copy(state) as folder:
+                paths = self._environment.import_paths(folder, project.index.import_roots)
                 environment = {
-                    "PYTHONPATH": os.pathsep.join([str(INSIDE), *paths]),
+                    "PYTHONPATH": os.pathsep.join([str(SANDBOX_PROGRAMS), *paths]),
                     "PYTEST_PLUGINS": "graphbus_verdict",
                     "PYTEST_ADDOPTS": "-p no:cacheprovider --continue-on-collection-errors",
                     **{name: os.environ[name] for name in _OBEYED if name in os.environ},
                 }
-                heard = self._ground.watched(self.command, folder, environment, before_s=before_s)
+                heard = self._environment.run_watched(self.command, folder, environment, before_s=before_s)
                 self._tested[key] = _read(heard, _is_pytest(self.command))
         return self._tested[key]
 
@@ -334,7 +334,7 @@ def _is_pytest(command: tuple[str, ...]) -> bool:
 # --- from what was said to outcomes ---------------------------------------------------------------
 
 
-def _read(heard: Heard, names_pytest: bool) -> _Tested:
+def _read(heard: WatchedRun, names_pytest: bool) -> _Tested:
     """Put together what the plugin said; an end that was not said, or said and then talked past, is none."""
     steps = [step for step in heard.said if isinstance(step, list) and step]
     tail = "\n".join(heard.done.stderr.splitlines()[-_LAST_LINES:])
@@ -380,7 +380,7 @@ def _told(tested: _Tested) -> str:
     return "\n".join([*(f"{path}: {why}" for path, why in sorted(tested.uncollected.items())), tested.tail])
 
 
-def _obstacle(before: _Tested, timeout_s: float, files: Files) -> str:
+def _obstacle(before: _Tested, timeout_s: float, files: ProjectFiles) -> str:
     """Say why the tests say nothing about any change; empty when they do."""
     if before.timed_out:
         said = f"The tests take longer than timeout_s ({timeout_s:g} s) without the change, too"
@@ -409,34 +409,34 @@ def _steady(first: _Tested, second: _Tested) -> _Tested:
     return first._replace(outcomes=lasting)
 
 
-def _compare(before: _Tested, after: _Tested, timeout_s: float, files: Files) -> Verdict:
+def _compare(before: _Tested, after: _Tested, timeout_s: float, files: ProjectFiles) -> RungVerdict:
     if after.timed_out:
-        return Problem("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
+        return Refusal("G6.timeout", f"The tests take longer than timeout_s ({timeout_s:g} s).")
     if after.tampered and after.tampered != before.tampered:
-        return Problem("G6.tampered", f"Changed while the tests ran: {after.tampered}.")
+        return Refusal("G6.tampered", f"Changed while the tests ran: {after.tampered}.")
     if before.is_pytest:
         return _compare_outcomes(before, after, files)
     if after.returncode:
-        return Problem("G6.tests", f"The test command fails (exit status {after.returncode}).", told=after.tail)
+        return Refusal("G6.tests", f"The test command fails (exit status {after.returncode}).", output=after.tail)
     return None
 
 
-def _compare_outcomes(before: _Tested, after: _Tested, files: Files) -> Verdict:
+def _compare_outcomes(before: _Tested, after: _Tested, files: ProjectFiles) -> RungVerdict:
     fresh = {path: why for path, why in after.uncollected.items() if path not in before.uncollected}
     if fresh:
         told = "\n".join(f"{path}: {why}" for path, why in sorted(fresh.items()))
-        return Problem("G6.collection", f"With the change, {_uncollected(fresh, files)}.", told=told)
+        return Refusal("G6.collection", f"With the change, {_uncollected(fresh, files)}.", output=told)
     outcomes = after.outcomes or {}
     lost = {name: outcomes.get(name, "gone") for name in sorted(before.passed - after.passed)}
     if lost:
         told = "\n".join(f"{name}: {word}" for name, word in lost.items())
-        return Problem("G6.tests", f"Passed before and not now: {_lost(lost, files)}.", told=f"{told}\n{after.tail}")
+        return Refusal("G6.tests", f"Passed before and not now: {_lost(lost, files)}.", output=f"{told}\n{after.tail}")
     if not before.uncollected:
         return None
-    return Noted(f"Without the change, too: {_uncollected(before.uncollected, files)}.", _told(before))
+    return PassedWithNote(f"Without the change, too: {_uncollected(before.uncollected, files)}.", _told(before))
 
 
-def _lost(lost: Mapping[str, str], files: Files) -> str:
+def _lost(lost: Mapping[str, str], files: ProjectFiles) -> str:
     """Name tests that were lost; those of one function that has several are one."""
     counted = Counter((files.test(name), word) for name, word in lost.items())
     shown = [f"{name} ({word}{f', {count} times' if count > 1 else ''})" for (name, word), count in counted.items()]
@@ -444,7 +444,7 @@ def _lost(lost: Mapping[str, str], files: Files) -> str:
     return f"{', '.join(shown[:5])}{more}"
 
 
-def _uncollected(found: Mapping[str, str], files: Files) -> str:
+def _uncollected(found: Mapping[str, str], files: ProjectFiles) -> str:
     path = files.test(min(found))
     more = f"; nor can {len(found) - 1} more" if len(found) > 1 else ""
     return f"{path} cannot be collected{more}"

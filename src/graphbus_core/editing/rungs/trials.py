@@ -19,25 +19,25 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.editing.rungs.codes import Problem
-from graphbus_core.editing.rungs.ground import (
-    Files,
-    Ground,
-    NotCopied,
-    Noted,
-    NotRun,
-    Raised,
-    Spot,
-    State,
-    Verdict,
-    changed_paths,
-    error_name,
-    names_of,
-    not_copied,
-)
+from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.editing.rungs.smoke import LONGEST_S, SmokeTrials
 from graphbus_core.editing.rungs.suite import TestTrials
-from graphbus_core.editing.sandboxes.process import Finished, Sandbox
+from graphbus_core.editing.rungs.trial_environment import (
+    NotRun,
+    PassedWithNote,
+    ProjectFiles,
+    RaisedError,
+    RungVerdict,
+    SourceLine,
+    TreeState,
+    TrialEnvironment,
+    TrialImpossible,
+    changed_paths,
+    error_name,
+    list_known_names,
+    why_not_tried,
+)
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Sandbox
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
 
@@ -78,11 +78,11 @@ class _Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 class Objections:
     """The objections of one session; the same one is not tried twice."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, environment: TrialEnvironment) -> None:
+        self._environment = environment
         self._tried: dict[tuple[str, str, str], Objection] = {}
 
-    def try_out(self, base: State, head: State, project: Project, text: str) -> Objection:
+    def try_out(self, base: TreeState, head: TreeState, project: Project, text: str) -> Objection:
         """Run a test on both states.
 
         Args:
@@ -96,7 +96,7 @@ class Objections:
             self._tried[key] = self._try_out(base, head, project, text)
         return self._tried[key]
 
-    def _try_out(self, base: State, head: State, project: Project, text: str) -> Objection:
+    def _try_out(self, base: TreeState, head: TreeState, project: Project, text: str) -> Objection:
         if len(text) > MAX_CHARACTERS:
             return Objection(False, f"the test is longer than {MAX_CHARACTERS} characters")
         try:
@@ -108,13 +108,13 @@ class Objections:
                 again = self._run(base, project, text, before.used_s)
                 if again is None or again.passed != before.passed:
                     return Objection(False, "without the change the test passes at one time and fails at another")
-        except NotCopied as reason:
-            return Objection(False, f"the test cannot be run: {not_copied(reason)}")
+        except TrialImpossible as reason:
+            return Objection(False, f"the test cannot be run: {why_not_tried(reason)}")
         return broken
 
-    def _run(self, state: State, project: Project, text: str, before_s: float = 0.0) -> _Outcomes | None:
+    def _run(self, state: TreeState, project: Project, text: str, before_s: float = 0.0) -> _Outcomes | None:
         """Give what became of the tests; None when the process ended before it could say."""
-        heard = self._ground.tried(state, project.index.import_roots, test=text, before_s=before_s)
+        heard = self._environment.run_trial(state, project.index.import_roots, test=text, before_s=before_s)
         found = heard.at(-1, _Outcomes) if heard.is_sound and not heard.done.timed_out else None
         return msgspec.structs.replace(_vetted(found, text), used_s=heard.done.used_s) if found else None
 
@@ -156,7 +156,7 @@ def _broken(before: _Outcomes, after: _Outcomes | None) -> Objection:
     return Objection(False, f"{min(before.passed)} passes with the change, too")
 
 
-_Failures = dict[str, Problem]
+_Failures = dict[str, Refusal]
 
 
 # --- G5 ----------------------------------------------------------------------------------------------
@@ -166,20 +166,20 @@ class _Imported(msgspec.Struct, frozen=True, kw_only=True):
     """What importing gave: module -> names of its agents, module -> error."""
 
     nodes: dict[str, list[str]]
-    errors: dict[str, Raised]
+    errors: dict[str, RaisedError]
 
 
 class _ImportTrials:
     """The imports of one session; a state that was tried is not tried again."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._imported: dict[str, _Imported | Finished] = {}
+    def __init__(self, environment: TrialEnvironment) -> None:
+        self._environment = environment
+        self._imported: dict[str, _Imported | FinishedProcess] = {}
         self._used_s: dict[str, float] = {}
         self.answers: dict[str, list[Json]] = {}
         """State -> what became of the calls that were made after the imports, if all were made."""
 
-    def check(self, base: State, head: State, project: Project, calls: Sequence[Json] = ()) -> Verdict:
+    def check(self, base: TreeState, head: TreeState, project: Project, calls: Sequence[Json] = ()) -> RungVerdict:
         """Import every module with an agent, and then make calls in the same process: to start one costs the most.
 
         A module that does not import without the change either is no reason to refuse, unless it is one that changes.
@@ -199,40 +199,42 @@ class _ImportTrials:
                     "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs beside GraphBus."
                 )
                 said = f"Without the change, too: {problem.message} {hint}"
-                return self._ground.unverified("G5.unverified", said, problem.path, problem.told)
+                return self._environment.refuse_unverified("G5.unverified", said, problem.path, problem.output)
         if not untried:
             return None
-        return Noted(f"Without the change, too: {untried[0].message}", untried[0].told)
+        return PassedWithNote(f"Without the change, too: {untried[0].message}", untried[0].output)
 
-    def _failures(self, state: State, project: Project, calls: Sequence[Json] = (), before_s: float = 0.0) -> _Failures:
+    def _failures(
+        self, state: TreeState, project: Project, calls: Sequence[Json] = (), before_s: float = 0.0
+    ) -> _Failures:
         """Give what is wrong by module; the empty name when the process ended before it could say."""
         wanted: dict[str, list[str]] = {}
         for agent in project.definitions:
             wanted.setdefault(agent.module, []).append(agent.name)
         result = self._import(state, project, sorted(wanted), calls, before_s)
-        if isinstance(result, Finished):
-            return {"": _import_ended(result, self._ground.limits.timeout_s)}
-        files, failures = self._ground.files(state), _Failures()
+        if isinstance(result, FinishedProcess):
+            return {"": _import_ended(result, self._environment.limits.timeout_s)}
+        files, failures = self._environment.files_in(state), _Failures()
         for module, names in wanted.items():
             path, found = _path_of(project, module), result.nodes.get(module, [])
             if module in result.errors:
                 failures[module] = _not_imported(module, result.errors[module], files, path)
             elif sorted(found) != sorted(names):
-                defined = names_of(found, names, "agent") or "no agent"
+                defined = list_known_names(found, names, "agent") or "no agent"
                 message = f"{module} defines {defined}; its text shows {', '.join(names)}."
-                failures[module] = Problem("G5.nodes", message, path, told=", ".join(found))
+                failures[module] = Refusal("G5.nodes", message, path, output=", ".join(found))
         return failures
 
     def _import(
-        self, state: State, project: Project, modules: list[str], calls: Sequence[Json], before_s: float
-    ) -> _Imported | Finished:
+        self, state: TreeState, project: Project, modules: list[str], calls: Sequence[Json], before_s: float
+    ) -> _Imported | FinishedProcess:
         if state.digest not in self._imported or before_s:
             roots, longest_s = project.index.import_roots, LONGEST_S if calls else inf
-            heard = self._ground.tried(
+            heard = self._environment.run_trial(
                 state, roots, modules=modules, calls=calls, longest_s=longest_s, before_s=before_s
             )
             if calls and not heard.said:  # what ends or hangs may be a call: the imports are judged alone
-                heard = self._ground.tried(state, roots, modules=modules)
+                heard = self._environment.run_trial(state, roots, modules=modules)
             self._imported[state.digest] = heard.at(0, _Imported) or heard.done
             self._used_s[state.digest] = heard.done.used_s
             if calls and heard.said[-1:] == [["end"]]:
@@ -240,21 +242,23 @@ class _ImportTrials:
         return self._imported[state.digest]
 
 
-def _import_ended(done: Finished, timeout_s: float) -> Problem:
+def _import_ended(done: FinishedProcess, timeout_s: float) -> Refusal:
     if done.timed_out:
-        return Problem("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
-    return Problem("G5.import", f"The process ended while importing (exit status {done.returncode}).", told=done.stderr)
+        return Refusal("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
+    return Refusal(
+        "G5.import", f"The process ended while importing (exit status {done.returncode}).", output=done.stderr
+    )
 
 
-def _not_imported(module: str, error: Raised, files: Files, path: str) -> Problem:
+def _not_imported(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
     spot = files.last(error.steps)
     said = f"{module} does not import: {error_name(error.name)}"
     if spot.path not in ("", path):
-        said, spot = f"{said} at {spot}", Spot()
-    return Problem("G5.import", f"{said}.", path, spot.line, str(error))
+        said, spot = f"{said} at {spot}", SourceLine()
+    return Refusal("G5.import", f"{said}.", path, spot.line, str(error))
 
 
-def _is_fresh(problem: Problem, known: Problem | None) -> bool:
+def _is_fresh(problem: Refusal, known: Refusal | None) -> bool:
     """True when the change is what is to blame: it was right before, or did import and gives other agents now."""
     return known is None or (known.code == "G5.nodes" and problem != known)
 
@@ -274,7 +278,7 @@ _MISSING = (126, 127)
 # --- G7: further commands ------------------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
+class _CheckRun(NamedTuple):
     """What a command found in a state: its lines, as often as they occur, how they read, and its exit status.
 
     Lines are compared without their numbers, so that a finding that has only moved is an old one.
@@ -290,49 +294,49 @@ class _Found(NamedTuple):
 class _CheckTrials:
     """The further commands of one session; a state that was checked is not checked again."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
-        self._found: dict[tuple[str, ...], _Found] = {}
+    def __init__(self, environment: TrialEnvironment) -> None:
+        self._environment = environment
+        self._found: dict[tuple[str, ...], _CheckRun] = {}
 
-    def check(self, base: State, head: State) -> Verdict:
+    def check(self, base: TreeState, head: TreeState) -> RungVerdict:
         """Run each command on both states; the first that finds something new refuses."""
-        commands = [command for command in self._ground.config.settings.gate.checks if command]
+        commands = [command for command in self._environment.config.settings.gate.checks if command]
         if not commands:
             return NotRun("There are no further checks in the configuration.")
-        verdict: Verdict = None
+        verdict: RungVerdict = None
         for command in commands:
             verdict = self._check(command, base, head) or verdict
-            if isinstance(verdict, Problem):
+            if isinstance(verdict, Refusal):
                 break
         return verdict
 
-    def _check(self, command: tuple[str, ...], base: State, head: State) -> Verdict:
+    def _check(self, command: tuple[str, ...], base: TreeState, head: TreeState) -> RungVerdict:
         name = " ".join(command)
         before = self._find(command, base)
         obstacle = _obstacle(before)
         if obstacle:
-            return self._ground.unverified("G7.unverified", f"{name} {obstacle}, without the change, too.")
+            return self._environment.refuse_unverified("G7.unverified", f"{name} {obstacle}, without the change, too.")
         after = self._find(command, head, before.used_s)
         if _obstacle(after):
-            return Problem("G7.checks", f"{name} {_obstacle(after)} with the change.")
+            return Refusal("G7.checks", f"{name} {_obstacle(after)} with the change.")
         fresh = [after.shown[line] for line in after.lines - before.lines]
         if after.returncode and (fresh or not before.returncode):
-            spots = self._ground.files(head).spots_in("\n".join(fresh))
+            spots = self._environment.files_in(head).spots_in("\n".join(fresh))
             more = f", also at {', '.join(map(str, spots[1:6]))}" if spots[1:] else ""
             said = f"{name} finds something new{more}." if fresh else f"{name} fails."
-            return Problem("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
+            return Refusal("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
         return None
 
-    def _find(self, command: tuple[str, ...], state: State, before_s: float = 0.0) -> _Found:
+    def _find(self, command: tuple[str, ...], state: TreeState, before_s: float = 0.0) -> _CheckRun:
         key = (state.digest, *command)
         if key not in self._found:
-            with self._ground.copy(state) as folder:
-                done = self._ground.run(command, folder, _PLAIN, before_s=before_s)
-                text = self._ground.plain(f"{done.stdout}\n{done.stderr}", folder)
+            with self._environment.copy(state) as folder:
+                done = self._environment.run(command, folder, _PLAIN, before_s=before_s)
+                text = self._environment.strip_copy_path(f"{done.stdout}\n{done.stderr}", folder)
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
             shown = {_normal(line): line.strip() for line in lines}
             counted = Counter(_normal(line) for line in lines)
-            self._found[key] = _Found(counted, shown, done.returncode, done.timed_out, done.used_s)
+            self._found[key] = _CheckRun(counted, shown, done.returncode, done.timed_out, done.used_s)
         return self._found[key]
 
 
@@ -341,7 +345,7 @@ def _normal(line: str) -> str:
     return _NUMBER.sub("0", line).strip()
 
 
-def _obstacle(found: _Found) -> str:
+def _obstacle(found: _CheckRun) -> str:
     if found.timed_out:
         return "takes longer than timeout_s"
     return "is not installed where changed code runs" if found.returncode in _MISSING else ""
@@ -358,43 +362,49 @@ class Trials:
     """
 
     def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
-        self._ground = ground = Ground(config, sandbox)
-        self._imports = _ImportTrials(ground)
-        self._tests = TestTrials(ground)
-        self.objections = Objections(ground)
-        self._checks = _CheckTrials(ground)
-        self._smoke = SmokeTrials(ground)
+        self._environment = environment = TrialEnvironment(config, sandbox)
+        self._imports = _ImportTrials(environment)
+        self._tests = TestTrials(environment)
+        self.objections = Objections(environment)
+        self._checks = _CheckTrials(environment)
+        self._smoke = SmokeTrials(environment)
 
     @property
     def test_command(self) -> tuple[str, ...]:
         """What runs the project's tests; empty when it has none."""
         return self._tests.command
 
-    def check_import(self, base: State, head: State, project: Project, before: Project | None = None) -> Verdict:
+    def check_import(
+        self, base: TreeState, head: TreeState, project: Project, before: Project | None = None
+    ) -> RungVerdict:
         """G5: it imports, and gives the agents that its text shows.
 
         Args:
             before: The project without the change: where it is given, the calls of G8 are made at once, in the same process.
         """
         calls = self._smoke.calls(base, head, before, project) if before else ()
-        verdict = self._ground.verified("G5.unverified", lambda: self._imports.check(base, head, project, calls))
+        verdict = self._environment.check_if_possible(
+            "G5.unverified", lambda: self._imports.check(base, head, project, calls)
+        )
         answers = self._imports.answers.pop(head.digest, None)
         if answers is not None:
-            self._smoke.hear(base, head, answers)
+            self._smoke.keep_answers(base, head, answers)
         return verdict
 
-    def check_tests(self, base: State, head: State, project: Project) -> Verdict:
+    def check_tests(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
         """G6: the tests that passed before pass."""
-        return self._ground.verified("G6.unverified", lambda: self._tests.check(base, head, project))
+        return self._environment.check_if_possible("G6.unverified", lambda: self._tests.check(base, head, project))
 
-    def prove_tests(self, base: State, head: State, project: Project) -> Verdict:
+    def prove_tests(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
         """G6, before anything is written: the tests fail where they must, too."""
-        return self._ground.verified("G6.unverified", lambda: self._tests.prove(base, head, project))
+        return self._environment.check_if_possible("G6.unverified", lambda: self._tests.prove(base, head, project))
 
-    def check_commands(self, base: State, head: State) -> Verdict:
+    def check_commands(self, base: TreeState, head: TreeState) -> RungVerdict:
         """G7: the further checks of the configuration find nothing new."""
-        return self._ground.verified("G7.unverified", lambda: self._checks.check(base, head))
+        return self._environment.check_if_possible("G7.unverified", lambda: self._checks.check(base, head))
 
-    def check_calls(self, base: State, head: State, before: Project, after: Project) -> Verdict:
+    def check_calls(self, base: TreeState, head: TreeState, before: Project, after: Project) -> RungVerdict:
         """G8: what has changed can still be called."""
-        return self._ground.verified("G8.unverified", lambda: self._smoke.check(base, head, before, after))
+        return self._environment.check_if_possible(
+            "G8.unverified", lambda: self._smoke.check(base, head, before, after)
+        )

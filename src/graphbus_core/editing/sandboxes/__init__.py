@@ -17,7 +17,7 @@ TIERS: tuple[Tier, ...] = ("bubblewrap", "landlock")
 """The jails, best known first."""
 
 
-def choose(isolation: Isolation, project: Path | None = None) -> Sandbox | None:
+def choose_sandbox(isolation: Isolation, project: Path | None = None) -> Sandbox | None:
     """Give the best sandbox that works here; None: there is no jail, and nothing may run.
 
     Args:
@@ -26,21 +26,21 @@ def choose(isolation: Isolation, project: Path | None = None) -> Sandbox | None:
     """
     if isolation == "process":
         return ProcessSandbox()
-    tier = next((tier for tier in TIERS if not obstacle(tier)), None)
+    tier = next((tier for tier in TIERS if not why_unavailable(tier)), None)
     return Jail(tier, project) if tier else None
 
 
-def describe() -> str:
+def describe_isolation() -> str:
     """Say in one line where changed code runs here, and if nowhere, why."""
     for tier in TIERS:
-        if not obstacle(tier):
+        if not why_unavailable(tier):
             return f"changed code runs in a jail ({tier})"
-    reasons = "; ".join(f"{tier}: {obstacle(tier)}" for tier in TIERS)
+    reasons = "; ".join(f"{tier}: {why_unavailable(tier)}" for tier in TIERS)
     return f"there is no jail for changed code here, so it does not run ({reasons}). Install bubblewrap."
 
 
 @cache
-def obstacle(tier: Tier) -> str:
+def why_unavailable(tier: Tier) -> str:
     """Say why a jail does not work here; empty when it does. Tried once in a process, by running this Python in it."""
     if sys.platform != "linux":
         return "it needs Linux"

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from graphbus_core.confinement.calls import ENOSYS, NEW_NAMESPACES, Has, Is, IsNoneOf, Rule, program
 from graphbus_core.editing.sandboxes.process import (
-    Finished,
+    FinishedProcess,
     Limits,
     cpu_seconds,
     environment_of,
@@ -51,7 +51,7 @@ class _Reach(NamedTuple):
     links: tuple[tuple[str, str], ...]
 
 
-def reach(project: Path | None, more: tuple[str, ...]) -> _Reach:
+def visible_paths(project: Path | None, more: tuple[str, ...]) -> _Reach:
     """Give what may be read.
 
     Args:
@@ -154,7 +154,7 @@ Tier = Literal["bubblewrap", "landlock"]
 _HOME = "/tmp/home"  # noqa: S108 - where the home of the user has no place in the jail
 _SHM_BYTES = 64_000_000
 _OPEN_FILES = 1024
-_INSIDE = str(Path(__file__).with_name("inside.py"))
+_JAIL_INIT = str(Path(__file__).with_name("jail_init.py"))
 _FIRST_USER, _USERS, _NOBODY = 64_000, 1_000, 65_534
 _ADMINISTRATOR = 21
 _runs = count(os.getpid())  # `next` is atomic
@@ -172,7 +172,7 @@ class Jail:
         self.tier = tier
         self._project = project
 
-    def seen(self, cwd: Path) -> Path:
+    def visible_path(self, cwd: Path) -> Path:
         """Give the real path of the project, where that can be shown: files, tracebacks and settings read as they do outside."""
         if self._project is None:
             return cwd.resolve()
@@ -189,7 +189,7 @@ class Jail:
         limits: Limits,
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
-    ) -> Finished:
+    ) -> FinishedProcess:
         """Run a command to its end; nothing that it has started outlives it.
 
         Raises:
@@ -199,14 +199,14 @@ class Jail:
         user = _other_user() if _is_root() else 0
         if user:
             _give_away(folder, user)
-        shown = reach(self._project, (_INSIDE, *map(str, readable)))
+        shown = visible_paths(self._project, (_JAIL_INIT, *map(str, readable)))
         heard, told = os.pipe()
-        spec = _spec(folder, str(self.seen(cwd)), user, shown, limits)
+        spec = _spec(folder, str(self.visible_path(cwd)), user, shown, limits)
         spec |= {"build": self.tier == "landlock", "status": told}
         variables = environment_of(Path(spec["home"]), environment or {})
         start = [] if self.tier == "landlock" else _bwrap(spec, shown)
         try:
-            whole = [*start, sys.executable, "-I", "-S", _INSIDE, json.dumps(spec), *command]
+            whole = [*start, sys.executable, "-I", "-S", _JAIL_INIT, json.dumps(spec), *command]
             held = (*spec["own"], "/dev/shm")  # noqa: S108 - of the jail
             done = run_watched(whole, cwd, variables, limits, weighed=(cwd,), held=held, passed=(told,))
         finally:

@@ -81,7 +81,7 @@ class Limits(NamedTuple):
     disk_mb: int = 512
 
 
-class Finished(NamedTuple):
+class FinishedProcess(NamedTuple):
     """How a child process ended.
 
     Attributes:
@@ -105,7 +105,7 @@ class Sandbox(Protocol):
         """What keeps the command in: `"bubblewrap"`, `"landlock"` or `"process"`."""
         ...
 
-    def seen(self, cwd: Path) -> Path:
+    def visible_path(self, cwd: Path) -> Path:
         """Give the path at which a command sees the folder that it runs in."""
         ...
 
@@ -117,7 +117,7 @@ class Sandbox(Protocol):
         limits: Limits,
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
-    ) -> Finished:
+    ) -> FinishedProcess:
         """Run a command to its end.
 
         Args:
@@ -138,7 +138,7 @@ class ProcessSandbox:
 
     tier = "process"
 
-    def seen(self, cwd: Path) -> Path:
+    def visible_path(self, cwd: Path) -> Path:
         """Give the folder itself."""
         return cwd
 
@@ -150,7 +150,7 @@ class ProcessSandbox:
         limits: Limits,
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
-    ) -> Finished:
+    ) -> FinishedProcess:
         """Run a command to its end, then end whatever it has left behind."""
         home = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
         try:
@@ -170,7 +170,7 @@ def run_watched(
     weighed: Sequence[Path],
     held: Sequence[str] = (),
     passed: Sequence[int] = (),
-) -> Finished:
+) -> FinishedProcess:
     """Start a command, listen until it ends, its time is up or it holds too much of the disk or the memory, and end what is left.
 
     Args:
@@ -197,7 +197,7 @@ def run_watched(
                 start_new_session=True,
                 pass_fds=passed,
             )
-        usage = _Usage(child)
+        usage = _ProcessUsage(child)
         memory = _Scale(_WEIGH_MEMORY_S, partial(_memory_excess, child.pid, limits.memory_mb << 20, held))
 
         def must_end() -> bool:
@@ -215,7 +215,7 @@ def run_watched(
     stdout, stderr = (bytes(part).decode(errors="replace") for part in output)
     if excess:
         stderr += f"\nended: {excess}\n"
-    return Finished(child.returncode, stdout, stderr, usage.used_s > limits.timeout_s, usage.used_s)
+    return FinishedProcess(child.returncode, stdout, stderr, usage.used_s > limits.timeout_s, usage.used_s)
 
 
 @contextmanager
@@ -321,7 +321,7 @@ def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
 # and uses none.
 
 
-class _Usage:
+class _ProcessUsage:
     """Measures one child process and its descendants by looking at them from time to time.
 
     Where there is no `/proc`, only what has ended is counted.

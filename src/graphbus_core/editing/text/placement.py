@@ -6,12 +6,20 @@ import ast
 import re
 from typing import NamedTuple
 
-from graphbus_core.editing.text.source_text import SourceText, bound_line, find, imported_names, parse, tokens, with_lf
+from graphbus_core.editing.text.source_text import (
+    SourceText,
+    bound_line,
+    find_definition,
+    imported_names,
+    parse,
+    tokenize_text,
+    with_lf,
+)
 from graphbus_core.errors import EditError
 from graphbus_core.model.proposals import CodeChange
 
 
-def with_arguments(source: SourceText, change: CodeChange) -> str:
+def set_decorator_arguments(source: SourceText, change: CodeChange) -> str:
     """Give the text with the arguments of `change.new_code`, written `name(value, keyword=value)`, set in that decorator.
 
     Raises:
@@ -20,7 +28,7 @@ def with_arguments(source: SourceText, change: CodeChange) -> str:
     code = change.new_code.strip().removeprefix("@").strip()
     wanted = _call(source, change, code)
     name = ast.unparse(wanted.func)
-    nodes = [node for node in find(source, change.target).node.decorator_list if _name(node) == name]
+    nodes = [node for node in find_definition(source, change.target).node.decorator_list if _name(node) == name]
     if len(nodes) != 1:
         raise _refused(source, change, name, "there is none" if not nodes else f"there are {len(nodes)}")
     old = nodes[0]
@@ -51,7 +59,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _refused(source: SourceText, change: CodeChange, name: str, reason: str) -> EditError:
-    node = find(source, change.target).node
+    node = find_definition(source, change.target).node
     shown = ", ".join(f"@{_name(decorator)}" for decorator in node.decorator_list) or "none"
     where = source.place(node.lineno)
     return EditError("GBE314", where=where, target=change.target, name=name, reason=reason, nearest=shown)
@@ -86,7 +94,9 @@ def _end_of_arguments(source: SourceText, call: ast.Call) -> tuple[int, str]:
     start, end = source.start_of(call), source.end_of(call)
     segment = source.text[start:end]
     inside = [
-        token for token in tokens(with_lf(segment))[:-1] if token.string.strip() and not token.string.startswith("#")
+        token
+        for token in tokenize_text(with_lf(segment))[:-1]
+        if token.string.strip() and not token.string.startswith("#")
     ]
     last = inside[-2]  # the one before the closing bracket
     first_line = source.line_at(start)
@@ -95,12 +105,12 @@ def _end_of_arguments(source: SourceText, call: ast.Call) -> tuple[int, str]:
     return at, {"(": "", ",": " "}.get(last.string, ", ")
 
 
-Import = ast.Import | ast.ImportFrom
+ImportStatement = ast.Import | ast.ImportFrom
 
 _HEAD_LINE = re.compile(r"#!|#.*coding[:=]")
 
 
-class Place(NamedTuple):
+class InsertionPoint(NamedTuple):
     """Where a new definition goes: among the statements `body`, behind line `after_line` (0: at the top)."""
 
     body: list[ast.stmt]
@@ -109,7 +119,7 @@ class Place(NamedTuple):
     blank_lines: int
 
 
-def for_symbol(source: SourceText, target: str) -> Place:
+def find_insertion_point(source: SourceText, target: str) -> InsertionPoint:
     """Find the end of the block that a new symbol belongs to; in a module that is before `if __name__ == "__main__":`.
 
     Raises:
@@ -119,16 +129,16 @@ def for_symbol(source: SourceText, target: str) -> Place:
     if not container:
         body = source.tree.body
         inner = body[:-1] if body and _is_main_guard(body[-1]) else body
-        return Place(body, _last_line(inner) if inner else _head_lines(source), "", 2)
-    node = find(source, container).node
+        return InsertionPoint(body, _last_line(inner) if inner else _head_lines(source), "", 2)
+    node = find_definition(source, container).node
     indentation = source.indentation_at(source.start_of(node.body[0]))
     if not isinstance(node, ast.ClassDef) or indentation is None:
         reason = f"{container} is no class with lines of its own"
         raise EditError("GBE315", where=source.place(node.lineno), target=target, reason=reason)
-    return Place(node.body, _last_line(node.body), indentation, 1)
+    return InsertionPoint(node.body, _last_line(node.body), indentation, 1)
 
 
-def inserted(source: SourceText, place: Place, code: str) -> str:
+def insert_code(source: SourceText, place: InsertionPoint, code: str) -> str:
     """Give the text with the code, its first line already indented, at its place."""
     newline = source.newline
     at = source.line_start(place.after_line + 1)
@@ -139,7 +149,7 @@ def inserted(source: SourceText, place: Place, code: str) -> str:
     return f"{before}{gap}{code}{newline}{source.text[at:]}"
 
 
-def without_lines(source: SourceText, start: int, end: int) -> str:
+def remove_lines(source: SourceText, start: int, end: int) -> str:
     """Give the text without the whole lines from one position to another, and without the blank lines before them."""
     first, last = source.line_at(start), source.line_at(end)
     while first > 1 and not source.line(first - 1).strip():
@@ -147,7 +157,7 @@ def without_lines(source: SourceText, start: int, end: int) -> str:
     return source.text[: source.line_start(first)] + source.text[source.line_start(last + 1) :]
 
 
-def missing_imports(source: SourceText, imports: list[Import]) -> list[Import]:
+def missing_imports(source: SourceText, imports: list[ImportStatement]) -> list[ImportStatement]:
     """Give those imports that the module does not have yet.
 
     Raises:
@@ -167,18 +177,18 @@ def missing_imports(source: SourceText, imports: list[Import]) -> list[Import]:
     return [node for node in imports if any(ast.dump(single) not in known for single in _singles(node))]
 
 
-def _is_plain(node: Import) -> bool:
+def _is_plain(node: ImportStatement) -> bool:
     return isinstance(node, ast.Import) and node.names[0].asname is None
 
 
-def with_imports(source: SourceText, imports: list[Import]) -> str:
+def add_imports(source: SourceText, imports: list[ImportStatement]) -> str:
     """Give the text with further imports behind those at its head; `__future__` comes first."""
     for node in imports:
         source = _with_import(source, node)
     return source.text
 
 
-def _with_import(source: SourceText, node: Import) -> SourceText:
+def _with_import(source: SourceText, node: ImportStatement) -> SourceText:
     is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__" and not node.level
     after_line, follows_import = _import_line(source, is_future)
     at = source.line_start(after_line + 1)
@@ -211,10 +221,10 @@ def _import_line(source: SourceText, is_future: bool) -> tuple[int, bool]:
 def _is_head_import(node: ast.stmt, is_future: bool) -> bool:
     if isinstance(node, ast.ImportFrom) and node.module == "__future__":
         return True
-    return not is_future and isinstance(node, Import)
+    return not is_future and isinstance(node, ImportStatement)
 
 
-def _singles(node: ast.stmt) -> list[Import]:
+def _singles(node: ast.stmt) -> list[ImportStatement]:
     """Take an import of several names apart."""
     if isinstance(node, ast.Import):
         return [ast.Import([alias]) for alias in node.names]

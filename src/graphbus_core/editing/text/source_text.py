@@ -139,7 +139,7 @@ def parse(text: str) -> ast.Module:
         raise SyntaxError(str(reason) or "it is nested too deeply") from None
 
 
-def tokens(text: str) -> list[tokenize.TokenInfo]:
+def tokenize_text(text: str) -> list[tokenize.TokenInfo]:
     """Give the tokens of a text whose line ends are LF.
 
     Raises:
@@ -155,7 +155,7 @@ def lines_inside_strings(text: str) -> set[int]:
     """Number the lines (from 1) whose first character belongs to a string that began on an earlier line."""
     found: set[int] = set()
     opened: list[int] = []
-    for token in tokens(text):
+    for token in tokenize_text(text):
         name = tokenize.tok_name[token.type]  # STRING, and from Python 3.12 on FSTRING_START ... FSTRING_END
         if name.endswith(("STRING", "STRING_START")):
             opened.append(token.start[0])
@@ -177,7 +177,7 @@ _OWN_SCOPE = (
 )
 
 
-class Symbol(NamedTuple):
+class DefinitionSite(NamedTuple):
     """One definition: its node stands at `body[at]`."""
 
     name: str
@@ -186,7 +186,7 @@ class Symbol(NamedTuple):
     at: int
 
 
-def definitions(tree: ast.Module) -> Iterator[Symbol]:
+def definitions(tree: ast.Module) -> Iterator[DefinitionSite]:
     """Give every class, function and method outside of functions, in no particular order."""
     waiting: list[tuple[str, list[ast.stmt]]] = [("", tree.body)]
     while waiting:
@@ -194,7 +194,7 @@ def definitions(tree: ast.Module) -> Iterator[Symbol]:
         for index, node in enumerate(body):
             if isinstance(node, Definition):
                 name = prefix + node.name
-                yield Symbol(name, node, body, index)
+                yield DefinitionSite(name, node, body, index)
                 if isinstance(node, ast.ClassDef):
                     waiting.append((f"{name}.", node.body))
             else:
@@ -209,7 +209,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
         )
 
 
-def find(source: SourceText, target: str) -> Symbol:
+def find_definition(source: SourceText, target: str) -> DefinitionSite:
     """Give the one definition of a qualified name.
 
     Raises:

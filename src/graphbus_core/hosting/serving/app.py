@@ -349,7 +349,7 @@ async def _wait_for(receipt: Receipt, wait_s: float) -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
             loop.call_soon_threadsafe(is_done.set)
 
-    receipt.then(tell)
+    receipt.call_when_done(tell)
     with suppress(TimeoutError):
         async with timeout(wait_s):
             await is_done.wait()

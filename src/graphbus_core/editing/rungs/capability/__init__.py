@@ -25,10 +25,10 @@ from typing import NamedTuple
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import defaults_of
 from graphbus_core.editing.rungs.capability.signs import GLOBAL, Reference, Sign
-from graphbus_core.editing.rungs.capability.sources import SourceFile, SourceFiles, TooMuchToJudge, Value, name_of
+from graphbus_core.editing.rungs.capability.sources import AnalyzedFile, AnalyzedFiles, TooMuchToJudge, Value, name_of
 from graphbus_core.editing.rungs.capability.text import signs_of_text
 from graphbus_core.editing.rungs.capability.uses import POWERS, Power, ProjectPowers
-from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.editing.text.source_text import Definition, SourceText, definitions
 from graphbus_core.model.powers import Powers
 
@@ -57,7 +57,7 @@ _DOES: dict[str, str] = {
 }
 
 
-class Side(NamedTuple):
+class CodeVersion(NamedTuple):
     """One side of a change: the text of a file, and the project around it."""
 
     text: bytes
@@ -66,13 +66,13 @@ class Side(NamedTuple):
 
 def check_growth(
     path: str,
-    before: Side,
-    after: Side,
+    before: CodeVersion,
+    after: CodeVersion,
     powers: Powers,
-    passes_over: Callable[[Sign], bool] = lambda _: False,
+    is_exempt: Callable[[Sign], bool] = lambda _: False,
     *,
     has_moved: bool = False,
-) -> Problem | None:
+) -> Refusal | None:
     """Give the first sign, by line, that the new text has and the old one has not, or less often.
 
     Args:
@@ -84,17 +84,17 @@ def check_growth(
         has_moved: Prompts and arbiters are the same in all files of the change together, so that none counts here.
     """
     try:
-        old, new = _Text(path, before), _Text(path, after)
+        old, new = _AnalyzedText(path, before), _AnalyzedText(path, after)
         known, fresh = _counted(old.signs(old), old), _counted(new.signs(old), old)
     except RecursionError:
-        return Problem("G2.size", "The code is nested too deeply to be judged.", path)
+        return Refusal("G2.size", "The code is nested too deeply to be judged.", path)
     except TooMuchToJudge:
-        return Problem("G2.size", "What the names of this code stand for takes too long to be judged.", path)
+        return Refusal("G2.size", "What the names of this code stand for takes too long to be judged.", path)
     grown = [
         sign
         for key, found in fresh.items()
         for sign in found[len(known.get(key, [])) :]
-        if (sign.is_counted or key not in known) and not passes_over(sign) and not _permits(powers, sign)
+        if (sign.is_counted or key not in known) and not is_exempt(sign) and not _permits(powers, sign)
     ]
     lost = [
         sign
@@ -106,8 +106,8 @@ def check_growth(
         grown, lost = [sign for sign in grown if sign.code not in table.GUARDED.values()], []
     first = min(grown, key=lambda sign: (sign.line, sign.code), default=None)
     if first:
-        return Problem(first.code, f"New here: {first.what}. {_way_out(first.code)}", path, first.line)
-    return Problem(lost[0].code, f"No longer here: {lost[0].what}.", path) if lost else None
+        return Refusal(first.code, f"New here: {first.what}. {_way_out(first.code)}", path, first.line)
+    return Refusal(lost[0].code, f"No longer here: {lost[0].what}.", path) if lost else None
 
 
 def _permits(powers: Powers, sign: Sign) -> bool:
@@ -139,21 +139,21 @@ def _way_out(code: str) -> str:
     return "No setting allows it; a person may make this change."
 
 
-class _Text:
+class _AnalyzedText:
     """One text of a file, and what it uses."""
 
-    def __init__(self, path: str, side: Side) -> None:
+    def __init__(self, path: str, side: CodeVersion) -> None:
         self.source = SourceText(side.text, path)
         self.project = side.project
         file = side.project.files.file(path, tree=self.source.tree)
         if file is None:
             raise RuntimeError(path)
-        self.file: SourceFile = file
+        self.file: AnalyzedFile = file
         self.notes = self.project.notes(file)
         self.names = {id(symbol.node): symbol.name for symbol in definitions(file.tree)}
         self.defined = frozenset(self.names.values())
 
-    def signs(self, old: _Text) -> Iterator[Sign]:
+    def signs(self, old: _AnalyzedText) -> Iterator[Sign]:
         """Give every sign of this text; `old` is the text before the change."""
         for sign in self.notes.signs:
             name = sign.what.removeprefix(GLOBAL)
@@ -163,7 +163,7 @@ class _Text:
         yield from _declared(self.file, old.defined)
         yield from (Sign(*found) for found in signs_of_text(self.source.text, self.file.nodes))
 
-    def _of_references(self, old: _Text) -> Iterator[Sign]:
+    def _of_references(self, old: _AnalyzedText) -> Iterator[Sign]:
         free: set[int] = set()
         for reference in sorted(self.notes.references, key=lambda one: one.line):
             powers = self.project.powers_of(reference)
@@ -213,7 +213,7 @@ def _sign_of(reference: Reference, power: Power) -> Sign:
     return Sign(code, what, reference.line, reference.way, True, reference.runs_at_import, reference.texts)
 
 
-def _counted(found: Iterable[Sign], old: _Text) -> dict[tuple[str, str, str], list[Sign]]:
+def _counted(found: Iterable[Sign], old: _AnalyzedText) -> dict[tuple[str, str, str], list[Sign]]:
     """Sort signs by what counts as the same. One way to read a file is as good as another, as long as it names no other file."""
     counted: dict[tuple[str, str, str], list[Sign]] = {}
     for sign in sorted(found, key=lambda sign: sign.line):
@@ -224,7 +224,7 @@ def _counted(found: Iterable[Sign], old: _Text) -> dict[tuple[str, str, str], li
     return counted
 
 
-def guarded(texts: Iterable[bytes]) -> Counter[tuple[str, str, str]]:
+def count_guarded(texts: Iterable[bytes]) -> Counter[tuple[str, str, str]]:
     """Count what binds prompts and roles in some files: the class around it, its code, and what it says."""
     found: Counter[tuple[str, str, str]] = Counter()
     for text in texts:
@@ -250,7 +250,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Found = Iterator[tuple[str, str]]
 
 
-def _declared(file: SourceFile, old_names: frozenset[str]) -> Iterator[Sign]:
+def _declared(file: AnalyzedFile, old_names: frozenset[str]) -> Iterator[Sign]:
     """Give the signs of a file; what was there already shows each of its bases and own decorators."""
     names = {id(symbol.node): symbol.name for symbol in definitions(file.tree)}
     for node in file.nodes:
@@ -268,7 +268,7 @@ def _declared(file: SourceFile, old_names: frozenset[str]) -> Iterator[Sign]:
                 yield Sign(code, what, line)
 
 
-def _of_own_decorators(file: SourceFile, node: _Function) -> Iterator[str]:
+def _of_own_decorators(file: AnalyzedFile, node: _Function) -> Iterator[str]:
     """A decorator of the project on a function that was there before: it may stand between the function and its callers."""
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for decorator in node.decorator_list:
@@ -277,7 +277,7 @@ def _of_own_decorators(file: SourceFile, node: _Function) -> Iterator[str]:
             yield f"@{ast.unparse(function)} on {node.name}"
 
 
-def _of_bases(file: SourceFile, node: ast.ClassDef, name: str, old_names: frozenset[str]) -> _Found:
+def _of_bases(file: AnalyzedFile, node: ast.ClassDef, name: str, old_names: frozenset[str]) -> _Found:
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for base in node.bases:
         defined = file.scopes.of[id(node)].bindings.keys()
@@ -325,7 +325,7 @@ def _of_secret(node: ast.AST) -> _Found:
             yield "G3.secret", f"a value for {name}"
 
 
-def _of_comparison(file: SourceFile, node: ast.AST) -> _Found:
+def _of_comparison(file: AnalyzedFile, node: ast.AST) -> _Found:
     """A value that says itself whether it is equal to the expected one."""
     if not isinstance(node, ast.ClassDef):
         return
@@ -357,4 +357,4 @@ def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 yield key.value, value
 
 
-__all__ = ["POWERS", "ProjectPowers", "Side", "Sign", "SourceFiles", "check_growth", "guarded"]
+__all__ = ["POWERS", "AnalyzedFiles", "CodeVersion", "ProjectPowers", "Sign", "check_growth", "count_guarded"]

@@ -11,12 +11,12 @@ import string
 from collections.abc import Callable, Iterator
 
 from graphbus_core.editing.rungs.capability import table
-from graphbus_core.editing.rungs.capability.scopes import Scope
-from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, Notes, Place
+from graphbus_core.editing.rungs.capability.scopes import NameScope
+from graphbus_core.editing.rungs.capability.signs import UNKNOWN_ATTRIBUTE, ExpressionUse, Notes
 from graphbus_core.editing.rungs.capability.sources import (
     BUILTINS,
     DATA,
-    SourceFile,
+    AnalyzedFile,
     Value,
     Values,
     is_internal,
@@ -30,7 +30,7 @@ _ACTS_OF_NODES = frozenset({"publish", "request", "call"})
 _OTHERS = frozenset({"shared", "outside", "module", "class", "symbol"})
 
 
-class Judge:
+class UseJudge:
     """Writes down what is not harmless.
 
     Args:
@@ -38,13 +38,13 @@ class Judge:
     """
 
     def __init__(self, notes: Notes) -> None:
-        self.file: SourceFile = notes.file
+        self.file: AnalyzedFile = notes.file
         self.notes = notes
         self._project = notes.file.project
 
     # --- names --------------------------------------------------------------------------------
 
-    def values(self, place: Place) -> None:
+    def values(self, place: ExpressionUse) -> None:
         """Judge everything that an expression may stand for."""
         node, scope, use, call = place
         for value in self.file.values(node, scope):
@@ -57,7 +57,7 @@ class Judge:
                     self.notes.sign("G3.node", f"the class {value.node.name} of an agent as a value", node, scope)
                 self.notes.refer(value.home, value.node, ast.unparse(node), call or node, scope)
 
-    def outside(self, name: str, place: Place) -> None:
+    def outside(self, name: str, place: ExpressionUse) -> None:
         """Judge what is no part of the project, by its dotted name."""
         first, _, rest = name.partition(".")
         if table.is_module(name) or (first != "builtins" and not rest):
@@ -69,7 +69,7 @@ class Judge:
             elif place.use != "type" or not name.rpartition(".")[2][:1].isupper():
                 self._unlisted(name, name, place)
 
-    def _is_other_use(self, name: str, place: Place) -> bool:
+    def _is_other_use(self, name: str, place: ExpressionUse) -> bool:
         """Handle what is harmless in its usual use only."""
         node, scope, use, _ = place
         stem, _, last = name.rpartition(".")
@@ -88,7 +88,7 @@ class Judge:
             return False
         return True
 
-    def _builtin(self, name: str, place: Place) -> None:
+    def _builtin(self, name: str, place: ExpressionUse) -> None:
         node, scope, use, _ = place
         if name in table.CALLED_ONLY:
             if use not in ("type", "call"):
@@ -100,7 +100,7 @@ class Judge:
         elif name not in _OF_MODULES:
             self._unlisted(f"builtins.{name}", name, place)
 
-    def _unlisted(self, name: str, shown: str, place: Place) -> None:
+    def _unlisted(self, name: str, shown: str, place: ExpressionUse) -> None:
         code = table.code_of(name)
         by_attribute = table.ACTING.get(name.rpartition(".")[2], "")
         code = by_attribute if by_attribute in _WORST else code
@@ -110,7 +110,7 @@ class Judge:
         what = f"the use of {shown}"
         self.notes.sign(code or "G3.unknown", what, place.node, place.scope, way=way, is_counted=bool(code))
 
-    def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
+    def imported(self, name: str, node: ast.AST, scope: NameScope) -> None:
         """Judge the import of what is no part of the project."""
         package = name.partition(".")[0]
         if table.is_module(name) or table.is_harmless(name):
@@ -127,21 +127,21 @@ class Judge:
 
     # --- attributes ---------------------------------------------------------------------------
 
-    def attributes(self, place: Place) -> None:
+    def attributes(self, place: ExpressionUse) -> None:
         """Judge `a.b` for everything that `a` may stand for."""
         if isinstance(place.node, ast.Attribute):
             for value in self.file.values(place.node.value, place.scope):
                 self.attribute(value, place.node, place)
 
-    def asked_by_name(self, name: str, node: ast.AST, scope: Scope, value: Value = DATA) -> None:
+    def asked_by_name(self, name: str, node: ast.AST, scope: NameScope, value: Value = DATA) -> None:
         """Judge an attribute that a text asks for: `getattr(x, "name")`, a format, a pattern."""
         asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), name, ast.Load()), node)
         if value.kind == "outside":
-            self.outside(f"{value.name}.{name}", Place(asked, scope))
+            self.outside(f"{value.name}.{name}", ExpressionUse(asked, scope))
         else:
-            self.attribute(value, asked, Place(asked, scope))
+            self.attribute(value, asked, ExpressionUse(asked, scope))
 
-    def attribute(self, value: Value, node: ast.Attribute, place: Place) -> None:
+    def attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
         """Judge an attribute of one thing."""
         name, scope = node.attr, place.scope
         if value.kind == "outside":
@@ -159,7 +159,7 @@ class Judge:
             self._of_data(node, place)
 
     @staticmethod
-    def _hidden(value: Value, node: ast.Attribute, place: Place) -> str:
+    def _hidden(value: Value, node: ast.Attribute, place: ExpressionUse) -> str:
         """Give the code for an attribute that leads behind what it belongs to; empty: it does not."""
         name = node.attr
         if value.kind == "module":
@@ -175,7 +175,7 @@ class Judge:
             return "G3.reflection"
         return "G3.node" if name in table.INSIDE_OF_NODES else ""
 
-    def _member(self, value: Value, home: SourceFile, node: ast.Attribute, place: Place) -> None:
+    def _member(self, value: Value, home: AnalyzedFile, node: ast.Attribute, place: ExpressionUse) -> None:
         """An attribute of an object or class of the project."""
         name, scope = node.attr, place.scope
         if name in table.NODE and home.is_agent(value.node):
@@ -187,7 +187,7 @@ class Judge:
         elif not home.has_member(value, name):
             self._of_data(node, place)
 
-    def _of_node(self, value: Value, node: ast.Attribute, place: Place) -> None:
+    def _of_node(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
         """An attribute of the public interface of a node: for its agent, and for what is public of it."""
         name, call = node.attr, place.call
         if value.kind not in ("self", "super"):
@@ -204,7 +204,7 @@ class Judge:
             return
         self.notes.sign("G3.node", what, node, place.scope)
 
-    def _of_data(self, node: ast.Attribute, place: Place) -> None:
+    def _of_data(self, node: ast.Attribute, place: ExpressionUse) -> None:
         """An attribute of something of which nothing is known."""
         name, scope, call = node.attr, place.scope, place.call
         way: ast.AST = call or node
@@ -221,7 +221,7 @@ class Judge:
         elif name in table.LEADING or not self._refer_to_defined(name, way, scope):
             self._unknown(name, node, scope)
 
-    def _of_path(self, node: ast.Attribute, place: Place) -> None:
+    def _of_path(self, node: ast.Attribute, place: ExpressionUse) -> None:
         """`x.open(...)` and `x.replace(...)`, which read or write if `x` is a path."""
         name, call = node.attr, place.call
         way: ast.AST = call or node
@@ -232,14 +232,14 @@ class Judge:
             what = "a call of replace" if call else "replace as a value"
             self.notes.sign("G3.files", what, node, place.scope, way=way)
 
-    def _refer_to_defined(self, name: str, way: ast.AST, scope: Scope) -> bool:
+    def _refer_to_defined(self, name: str, way: ast.AST, scope: NameScope) -> bool:
         """Refer to the methods of the project that have this name; False: there is no such attribute."""
         if not self._is_defined(name):
             return False
         self.notes.refer(None, None, name, way, scope)
         return True
 
-    def _unknown(self, name: str, node: ast.Attribute, scope: Scope) -> None:
+    def _unknown(self, name: str, node: ast.Attribute, scope: NameScope) -> None:
         if name.lstrip("_") in table.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
@@ -251,7 +251,7 @@ class Judge:
 
     # --- changes of what is not one's own -------------------------------------------------------
 
-    def written(self, node: ast.Attribute, scope: Scope) -> None:
+    def written(self, node: ast.Attribute, scope: NameScope) -> None:
         """Judge `a.b = ...` and `del a.b`: allowed for `self`, for what this function has made, and for plain fields."""
         if node.attr in table.GUARDED:  # `_declared` gives a sign of its own for it
             return
@@ -259,7 +259,7 @@ class Judge:
             code = "G3.node" if node.attr in table.NOT_TO_REPLACE else "G3.patch"
             self.notes.sign(code, f"setting {ast.unparse(node)}", node, scope)
 
-    def _may_write(self, value: Value, node: ast.Attribute, scope: Scope) -> bool:
+    def _may_write(self, value: Value, node: ast.Attribute, scope: NameScope) -> bool:
         name = node.attr
         if is_internal(name) or name in table.FRAMES:
             return False
@@ -279,7 +279,7 @@ class Judge:
         is_known = value.kind == "object" and value.home is None
         return value.kind in ("data", "object") and not is_known and self._is_plain_field(name)
 
-    def _is_made_here(self, node: ast.expr, scope: Scope) -> bool:
+    def _is_made_here(self, node: ast.expr, scope: NameScope) -> bool:
         """Tell whether a name stands only for objects that this function has made."""
         function = scope.function
         if not isinstance(node, ast.Name) or function is None or node.id not in function.bindings:
@@ -299,13 +299,13 @@ class Judge:
             return False
         return bool(found) and not any(method is not None or home.is_agent(owner) for home, owner, method in found)
 
-    def overridden(self, home: SourceFile, node: ast.AST | None, name: str, at: ast.AST, scope: Scope) -> None:
+    def overridden(self, home: AnalyzedFile, node: ast.AST | None, name: str, at: ast.AST, scope: NameScope) -> None:
         """Refer to the bases whose attribute a class replaces: it decides what they do."""
         way = ast.copy_location(ast.Constant(name), at)
         for above, step, _ in home.bound(node, name, skip_first=True):
             self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
 
-    def changed(self, base: ast.expr, node: ast.AST, scope: Scope) -> None:
+    def changed(self, base: ast.expr, node: ast.AST, scope: NameScope) -> None:
         """Judge `base[...] = ...`, `del base[...]` and `base += ...`."""
         if not _OTHERS.isdisjoint(value.kind for value in self.file.values(base, scope)):
             self.notes.sign("G3.patch", f"changing {ast.unparse(base)} of another module or class", node, scope)
@@ -353,18 +353,18 @@ _NO_DATA = re.compile(
 _SCREENS = frozenset({"sys.stdout", "sys.stderr", "io.StringIO"})
 
 
-class Calls:
+class CallJudge:
     """Looks at such calls one by one.
 
     Args:
         judge: For the attributes that they ask for.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: UseJudge) -> None:
         self._judge = judge
         self._notes = judge.notes
         self._file = judge.file
-        self._kinds: dict[str, Callable[[Value, ast.Call, Scope], None]] = {
+        self._kinds: dict[str, Callable[[Value, ast.Call, NameScope], None]] = {
             "builtins.getattr": self._getattr,
             "builtins.object.__setattr__": self._setattr,
             "builtins.hasattr": self._getattr,
@@ -372,14 +372,14 @@ class Calls:
             "builtins.open": self._open,
             **dict.fromkeys(table.BY_NAME, self._by_name),
         }
-        self._imported: list[tuple[str, ast.AST, Scope]] = []
+        self._imported: list[tuple[str, ast.AST, NameScope]] = []
         self._named: set[str] = set()
 
     def is_looked_at(self, value: Value) -> bool:
         """Tell whether calls of this function are looked at here, and the function itself need not be judged."""
         return value.kind == "outside" and (value.name in self._kinds or value.name == "builtins.super")
 
-    def is_screen(self, functions: Values, given: ast.keyword, scope: Scope) -> bool:
+    def is_screen(self, functions: Values, given: ast.keyword, scope: NameScope) -> bool:
         """Tell whether an argument is that of `print(..., file=sys.stderr)`."""
         prints = all(value.name == "builtins.print" for value in functions)
         return (
@@ -388,7 +388,7 @@ class Calls:
             and all(one.name in _SCREENS for one in self._file.values(given.value, scope))
         )
 
-    def call(self, node: ast.Call, scope: Scope) -> None:
+    def call(self, node: ast.Call, scope: NameScope) -> None:
         """Look at a call."""
         for value in self._file.values(node.func, scope):
             if value.kind == "outside" and value.name in self._kinds:
@@ -400,7 +400,7 @@ class Calls:
 
     # --- attributes by their names ---------------------------------------------------------------
 
-    def imported(self, name: str, node: ast.AST, scope: Scope) -> None:
+    def imported(self, name: str, node: ast.AST, scope: NameScope) -> None:
         """Remember the import of a member that is harmless only where it is called with names."""
         self._imported.append((name, node, scope))
 
@@ -410,7 +410,7 @@ class Calls:
             if name not in self._named:
                 self._notes.sign("G3.reflection", f"the import of {name}", node, scope)
 
-    def _by_name(self, value: Value, node: ast.Call, scope: Scope) -> None:
+    def _by_name(self, value: Value, node: ast.Call, scope: NameScope) -> None:
         """`attrgetter("order.total")`, `methodcaller("strip")`."""
         self._named.add(value.name)
         names = [_literal(one) for one in node.args]
@@ -420,7 +420,7 @@ class Calls:
         for part in (part for name in filter(None, names) for part in name.split(".")):
             self._judge.asked_by_name(part, node, scope)
 
-    def _getattr(self, _: Value, node: ast.Call, scope: Scope) -> None:
+    def _getattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         is_plain = (
             len(node.args) > 1 and not node.keywords and not any(isinstance(one, ast.Starred) for one in node.args)
         )
@@ -431,7 +431,7 @@ class Calls:
         for value in self._file.values(node.args[0], scope):
             self._judge.asked_by_name(name, node, scope, value)
 
-    def _setattr(self, _: Value, node: ast.Call, scope: Scope) -> None:
+    def _setattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         """`object.__setattr__(self, "name", value)`: how a frozen dataclass sets its own fields."""
         name = _literal(node.args[1]) if len(node.args) == 3 and not node.keywords else None
         owners = self._file.values(node.args[0], scope)
@@ -443,7 +443,7 @@ class Calls:
 
     # --- formats --------------------------------------------------------------------------------
 
-    def _format(self, function: ast.Attribute, node: ast.Call, scope: Scope) -> None:
+    def _format(self, function: ast.Attribute, node: ast.Call, scope: NameScope) -> None:
         """`text.format(...)`: the text may ask for attributes of what it is given."""
         texts = self._file.constants(function.value, scope)
         if texts is not None:
@@ -452,7 +452,7 @@ class Calls:
         elif not all(map(_is_scalar, (*node.args, *(keyword.value for keyword in node.keywords)))):
             self._notes.sign("G3.reflection", "a format that is not constant", node, scope, way=node)
 
-    def _fields(self, text: str, node: ast.AST, scope: Scope) -> None:
+    def _fields(self, text: str, node: ast.AST, scope: NameScope) -> None:
         try:
             fields = list(_fields_of(text))
         except ValueError:  # no format at all: it raises when it runs
@@ -462,17 +462,17 @@ class Calls:
 
     # --- files and classes ------------------------------------------------------------------------
 
-    def _type(self, _: Value, node: ast.Call, scope: Scope) -> None:
+    def _type(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
             self._notes.sign("G3.base", "a class made by a call of type", node, scope)
 
-    def _open(self, _: Value, node: ast.Call, scope: Scope) -> None:
+    def _open(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         if _opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
             self._notes.sign("G3.files", "opening a file to write", node, scope, way=node)
         elif not _is_of_project(node):
             self._notes.sign("G3.read", "opening a file", node, scope, way=node)
 
-    def _print(self, node: ast.Call, scope: Scope) -> None:
+    def _print(self, node: ast.Call, scope: NameScope) -> None:
         for keyword in node.keywords:
             values = self._file.values(keyword.value, scope)
             if keyword.arg in ("file", None) and not {value.name for value in values} <= _SCREENS:

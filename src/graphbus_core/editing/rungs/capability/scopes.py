@@ -18,14 +18,14 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
-class Import(NamedTuple):
+class ImportedName(NamedTuple):
     """What an import binds: a module, or a name of a module."""
 
     module: str
     name: str = ""
 
 
-class Bound(NamedTuple):
+class NameBinding(NamedTuple):
     """One binding of a name.
 
     Attributes:
@@ -34,20 +34,20 @@ class Bound(NamedTuple):
         scope: Where the expression is read.
     """
 
-    source: Import | ast.AST | None
-    scope: Scope
+    source: ImportedName | ast.AST | None
+    scope: NameScope
 
 
-class Write(NamedTuple):
+class AttributeWrite(NamedTuple):
     """`base.attribute = value`, and the scope in which it stands."""
 
     base: ast.expr
     attribute: str
     value: ast.expr | None
-    scope: Scope
+    scope: NameScope
 
 
-class Scope:
+class NameScope:
     """One module, class, function or comprehension.
 
     Attributes:
@@ -56,27 +56,27 @@ class Scope:
         stars: Modules of which everything is imported.
     """
 
-    def __init__(self, kind: _Kind, node: ast.AST, parent: Scope | None) -> None:
+    def __init__(self, kind: _Kind, node: ast.AST, parent: NameScope | None) -> None:
         self.kind = kind
         self.node = node
         self.parent = parent
-        self.bindings: dict[str, list[Bound]] = {}
-        self.outer: dict[str, Scope] = {}
-        self.writes: list[Write] = []
+        self.bindings: dict[str, list[NameBinding]] = {}
+        self.outer: dict[str, NameScope] = {}
+        self.writes: list[AttributeWrite] = []
         self.stars: list[str] = []
 
-    def bind(self, name: str, source: Import | ast.AST | None, read_in: Scope | None = None) -> None:
+    def bind(self, name: str, source: ImportedName | ast.AST | None, read_in: NameScope | None = None) -> None:
         """Add a binding; a name declared `global` or `nonlocal` is bound out there."""
         home = self.outer.get(name, self)
-        home.bindings.setdefault(name, []).append(Bound(source, read_in or self))
+        home.bindings.setdefault(name, []).append(NameBinding(source, read_in or self))
 
-    def find(self, name: str) -> list[Bound] | None:
+    def find(self, name: str) -> list[NameBinding] | None:
         """Give what a name may stand for when it is read here; None: nothing in this file binds it.
 
         In a class body, and in a module for the name of a builtin, an outer meaning may show through.
         """
-        found: list[Bound] = []
-        step: Scope | None = self
+        found: list[NameBinding] = []
+        step: NameScope | None = self
         while step is not None:
             step = step.outer.get(name, step)
             if name in step.bindings and (step.kind != "class" or step is self):
@@ -87,35 +87,35 @@ class Scope:
         return found or None
 
     @property
-    def function(self) -> Scope | None:
+    def function(self) -> NameScope | None:
         """The innermost function around, comprehensions passed through; None in a module or class body."""
         return self.target if self.target.kind == "function" else None
 
     @property
-    def target(self) -> Scope:
+    def target(self) -> NameScope:
         """Where a walrus binds."""
         return self.parent.target if self.kind == "comprehension" and self.parent else self
 
 
-class Scopes:
+class NameScopes:
     """All scopes of a file."""
 
     def __init__(self, tree: ast.Module, package: str = "") -> None:
         self._package = package
-        self._nonlocal: list[tuple[Scope, str]] = []
-        self.of: dict[int, Scope] = {}
-        self.module = Scope("module", tree, None)
+        self._nonlocal: list[tuple[NameScope, str]] = []
+        self.of: dict[int, NameScope] = {}
+        self.module = NameScope("module", tree, None)
         self.of[id(tree)] = self.module
         self._collect_all(tree.body, self.module)
         for inner, name in self._nonlocal:  # outer functions come before inner ones
             self._bind_outside(inner, name)
 
-    def _collect_all(self, nodes: Sequence[ast.AST | None], scope: Scope) -> None:
+    def _collect_all(self, nodes: Sequence[ast.AST | None], scope: NameScope) -> None:
         for node in nodes:
             if node is not None:
                 self._collect(node, scope)
 
-    def _collect(self, node: ast.AST, scope: Scope) -> None:
+    def _collect(self, node: ast.AST, scope: NameScope) -> None:
         if isinstance(node, Definition):
             self._definition(node, scope)
         elif isinstance(node, ast.Lambda):
@@ -127,14 +127,14 @@ class Scopes:
             self._bind(node, scope)
             self._collect_all(list(ast.iter_child_nodes(node)), scope)
 
-    def _definition(self, node: Definition, scope: Scope) -> None:
+    def _definition(self, node: Definition, scope: NameScope) -> None:
         """Decorators, bases, defaults and annotations stand around a definition; its body is a scope of its own."""
         scope.bind(node.name, node)
         self._collect_all([child for child in ast.iter_child_nodes(node) if child not in node.body], scope)
         self._inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
 
-    def _inner(self, kind: _Kind, node: ast.AST, body: Sequence[ast.AST], scope: Scope) -> None:
-        inner = self.of[id(node)] = Scope(kind, node, scope)
+    def _inner(self, kind: _Kind, node: ast.AST, body: Sequence[ast.AST], scope: NameScope) -> None:
+        inner = self.of[id(node)] = NameScope(kind, node, scope)
         for parameter in getattr(node, "type_params", ()):
             inner.bind(parameter.name, None)
         if isinstance(node, _FUNCTIONS):
@@ -148,7 +148,7 @@ class Scopes:
         self._collect_all(body, inner)
 
     @staticmethod
-    def _bind_outside(inner: Scope, name: str) -> None:
+    def _bind_outside(inner: NameScope, name: str) -> None:
         """Give what binds a `nonlocal` name to the function around; its own binding may stand below the inner function."""
         step = inner.parent
         while step is not None:
@@ -158,8 +158,8 @@ class Scopes:
                 return
             step = step.parent
 
-    def _comprehension(self, node: ast.AST, scope: Scope) -> None:
-        inner = self.of[id(node)] = Scope("comprehension", node, scope)
+    def _comprehension(self, node: ast.AST, scope: NameScope) -> None:
+        inner = self.of[id(node)] = NameScope("comprehension", node, scope)
         generators: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
         for number, generator in enumerate(generators):
             read_in = inner if number else scope
@@ -168,7 +168,7 @@ class Scopes:
             self._collect_all(generator.ifs, inner)
         self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
-    def _bind(self, node: ast.AST, scope: Scope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
+    def _bind(self, node: ast.AST, scope: NameScope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
         match node:
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
@@ -196,21 +196,21 @@ class Scopes:
             case _ if type(node).__name__ == "TypeAlias":
                 scope.bind(node.name.id, None)  # type: ignore[attr-defined]
 
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
-                scope.bind(alias.asname or top, Import(alias.name if alias.asname else top))
+                scope.bind(alias.asname or top, ImportedName(alias.name if alias.asname else top))
             return
         module = absolute_name(node.module or "", node.level, self._package)
         for alias in node.names:
             if alias.name == "*":
                 scope.stars.append(module)
             else:
-                scope.bind(alias.asname or alias.name, Import(module, alias.name))
+                scope.bind(alias.asname or alias.name, ImportedName(module, alias.name))
 
     def _bind_target(
-        self, target: ast.expr, value: ast.expr | None, scope: Scope, read_in: Scope | None = None
+        self, target: ast.expr, value: ast.expr | None, scope: NameScope, read_in: NameScope | None = None
     ) -> None:
         read_in = read_in or scope
         if isinstance(target, ast.Name):
@@ -223,7 +223,7 @@ class Scopes:
             for part, part_value in zip(target.elts, values, strict=True):
                 self._bind_target(part, part_value, scope, read_in)
         elif isinstance(target, ast.Attribute):
-            scope.writes.append(Write(target.value, target.attr, value, read_in))
+            scope.writes.append(AttributeWrite(target.value, target.attr, value, read_in))
 
 
 def _part_of(value: ast.expr) -> ast.expr:

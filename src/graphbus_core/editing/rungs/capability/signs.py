@@ -8,8 +8,8 @@ from copy import deepcopy
 from typing import Literal, NamedTuple
 
 from graphbus_core.editing.rungs.capability import table
-from graphbus_core.editing.rungs.capability.scopes import Scope
-from graphbus_core.editing.rungs.capability.sources import SourceFile
+from graphbus_core.editing.rungs.capability.scopes import NameScope
+from graphbus_core.editing.rungs.capability.sources import AnalyzedFile
 
 Use = Literal["value", "call", "base", "type"]
 """What is made of an expression: it is passed on, called, asked for an attribute, or stands where a type is expected."""
@@ -50,7 +50,7 @@ class Reference(NamedTuple):
         name: How the code calls it.
     """
 
-    home: SourceFile | None
+    home: AnalyzedFile | None
     node: ast.AST | None
     name: str
     line: int
@@ -59,7 +59,7 @@ class Reference(NamedTuple):
     runs_at_import: bool
 
 
-class Place(NamedTuple):
+class ExpressionUse(NamedTuple):
     """An expression, where it stands, and what is made of it.
 
     Attributes:
@@ -67,7 +67,7 @@ class Place(NamedTuple):
     """
 
     node: ast.expr
-    scope: Scope
+    scope: NameScope
     use: Use = "value"
     call: ast.Call | None = None
 
@@ -75,13 +75,20 @@ class Place(NamedTuple):
 class Notes:
     """The signs and references of a file, in the order in which they are found."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: AnalyzedFile) -> None:
         self.file = file
         self.signs: list[Sign] = []
         self.references: list[Reference] = []
 
     def sign(
-        self, code: str, what: str, node: ast.AST, scope: Scope, *, way: ast.AST | None = None, is_counted: bool = True
+        self,
+        code: str,
+        what: str,
+        node: ast.AST,
+        scope: NameScope,
+        *,
+        way: ast.AST | None = None,
+        is_counted: bool = True,
     ) -> None:
         """Write a sign down."""
         text = self._way(way, scope) if way is not None else ""
@@ -89,7 +96,7 @@ class Notes:
         line = getattr(node, "lineno", 0)
         self.signs.append(Sign(code, what, line, text, is_counted, scope.function is None, texts))
 
-    def refer(self, home: SourceFile | None, node: ast.AST | None, name: str, way: ast.AST, scope: Scope) -> None:
+    def refer(self, home: AnalyzedFile | None, node: ast.AST | None, name: str, way: ast.AST, scope: NameScope) -> None:
         """Write a reference down; `way` is the use, or the import."""
         text = "import" if isinstance(way, (ast.Import, ast.ImportFrom)) else self._way(way, scope)
         line = getattr(way, "lineno", 0)
@@ -97,11 +104,11 @@ class Notes:
         found = Reference(home, node, name, line, text, texts, scope.function is None)
         self.references.append(found)
 
-    def _texts(self, way: ast.AST, scope: Scope) -> frozenset[str]:
+    def _texts(self, way: ast.AST, scope: NameScope) -> frozenset[str]:
         """Give every constant of which a use is made, also by way of names."""
         return frozenset(_texts_of(self.file.sources(way, scope, set())))
 
-    def _way(self, node: ast.AST, scope: Scope) -> str:
+    def _way(self, node: ast.AST, scope: NameScope) -> str:
         """Show how something is used; names of data are left out, so that they may be renamed."""
         return ast.unparse(_Anonymous(self.file, scope).visit(deepcopy(node)))
 
@@ -109,7 +116,7 @@ class Notes:
 class _Anonymous(ast.NodeTransformer):
     """Leaves out the names of data, and what is computed of nothing but data."""
 
-    def __init__(self, file: SourceFile, scope: Scope) -> None:
+    def __init__(self, file: AnalyzedFile, scope: NameScope) -> None:
         self._file = file
         self._scope = scope
 

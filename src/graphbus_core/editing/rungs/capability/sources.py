@@ -25,17 +25,17 @@ from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library
 from graphbus_core.editing.rungs.capability import table
 from graphbus_core.editing.rungs.capability.scopes import (
-    Bound,
-    Import,
-    Scope,
-    Scopes,
-    Write,
+    AttributeWrite,
+    ImportedName,
+    NameBinding,
+    NameScope,
+    NameScopes,
     defaults_of,
 )
 from graphbus_core.editing.text.source_text import Definition
 
 
-class Allowed(NamedTuple):
+class AllowedPackages(NamedTuple):
     """What may be imported beside the standard library: the packages that the project uses, or everything."""
 
     packages: frozenset[str]
@@ -76,7 +76,7 @@ class Value(NamedTuple):
 
     kind: _ValueKind
     name: str = ""
-    home: SourceFile | None = None
+    home: AnalyzedFile | None = None
     node: ast.AST | None = None
 
 
@@ -89,24 +89,24 @@ def _union(*several: Values) -> Values:
     return tuple(dict.fromkeys(value for values in several for value in values)) or (DATA,)
 
 
-_Field = tuple["SourceFile", "ast.ClassDef | None", "ast.AST | None"]
+_Field = tuple["AnalyzedFile", "ast.ClassDef | None", "ast.AST | None"]
 """A class that has an attribute, its file, and the method if the attribute is one."""
 
 
-class SourceFile:
+class AnalyzedFile:
     """A file, its scopes, and what is found in it when somebody asks.
 
     Attributes:
         package: What relative imports start from.
     """
 
-    def __init__(self, path: str, module: str, tree: ast.Module, project: SourceFiles) -> None:
+    def __init__(self, path: str, module: str, tree: ast.Module, project: AnalyzedFiles) -> None:
         self.path = path
         self.module = module
         self.tree = tree
         self.project = project
         self.package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
-        self.scopes = Scopes(tree, self.package)
+        self.scopes = NameScopes(tree, self.package)
         self._values: dict[tuple[int, int], tuple[ast.expr, Values]] = {}  # a node that is kept keeps its id
         self._busy: set[tuple[int, int]] = set()
         self._steps = 0
@@ -144,7 +144,7 @@ class SourceFile:
 
     # --- what expressions stand for ---------------------------------------------------------
 
-    def values(self, node: ast.expr, scope: Scope) -> Values:
+    def values(self, node: ast.expr, scope: NameScope) -> Values:
         """Give everything that an expression may stand for; what is asked for in a circle is data."""
         key = (id(node), id(scope))
         if key not in self._values:
@@ -158,7 +158,7 @@ class SourceFile:
                 self._busy.discard(key)
         return self._values[key][1]
 
-    def _values_of(self, node: ast.expr, scope: Scope) -> Values:
+    def _values_of(self, node: ast.expr, scope: NameScope) -> Values:
         if isinstance(node, ast.Name):
             return self.values_of_name(node.id, scope)
         if isinstance(node, ast.Attribute):
@@ -171,7 +171,7 @@ class SourceFile:
         found = _union(*(self.values(part, scope) for part in _parts_of(node)))
         return _union(found, (DATA,)) if any(_gives_others(node, value) for value in found) else found
 
-    def values_of_name(self, name: str, scope: Scope) -> Values:
+    def values_of_name(self, name: str, scope: NameScope) -> Values:
         """Give everything that a name may stand for."""
         bound = scope.find(name)
         if bound is None:
@@ -197,12 +197,12 @@ class SourceFile:
         found = self.values_of_name(name, self.scopes.module)
         return tuple(Value("shared") if value.kind in ("data", "object") else value for value in found)
 
-    def values_of_binding(self, bound: Bound) -> Values:
+    def values_of_binding(self, bound: NameBinding) -> Values:
         """Give everything that one binding of a name may make it stand for."""
         source = bound.source
         if source is None:
             return (DATA,)
-        if isinstance(source, Import):
+        if isinstance(source, ImportedName):
             return self.imported(source)
         if isinstance(source, Definition):
             return (Value("symbol", home=self, node=source),)
@@ -210,7 +210,7 @@ class SourceFile:
             return self._values_of_parameter(source, bound.scope)
         return self.values(source, bound.scope) if isinstance(source, ast.expr) else (DATA,)
 
-    def imported(self, source: Import) -> Values:
+    def imported(self, source: ImportedName) -> Values:
         """Give what an import stands for."""
         module = self.project.module(source.module)
         is_own = module is self and bool(source.name)  # a package imports a module of its own: `from . import x`
@@ -222,7 +222,7 @@ class SourceFile:
                 return (Value("module", home=inner),)
         return (Value("outside", f"{source.module}.{source.name}".rstrip(".")),)
 
-    def _values_of_parameter(self, parameter: ast.arg, scope: Scope) -> Values:
+    def _values_of_parameter(self, parameter: ast.arg, scope: NameScope) -> Values:
         function = scope.node
         if not isinstance(function, FUNCTIONS):
             return (DATA,)
@@ -235,10 +235,10 @@ class SourceFile:
         default = defaults_of(function.args).get(parameter.arg)
         return _union((DATA,), self.values(default, scope.parent or scope)) if default is not None else (DATA,)
 
-    def _values_of_call(self, node: ast.Call, scope: Scope) -> Values:
+    def _values_of_call(self, node: ast.Call, scope: NameScope) -> Values:
         return _union(*(self._result_of(value, node, scope) for value in self.values(node.func, scope)))
 
-    def _result_of(self, function: Value, node: ast.Call, scope: Scope) -> Values:
+    def _result_of(self, function: Value, node: ast.Call, scope: NameScope) -> Values:
         if isinstance(function.node, ast.ClassDef) and function.kind in ("symbol", "class"):
             return (function._replace(kind="object"),)
         if function.name == "builtins.super":
@@ -276,21 +276,21 @@ class SourceFile:
 
     def bound(
         self, node: ast.AST | None, name: str, *, skip_first: bool = False
-    ) -> Iterator[tuple[SourceFile, ast.ClassDef, list[Bound]]]:
+    ) -> Iterator[tuple[AnalyzedFile, ast.ClassDef, list[NameBinding]]]:
         """Give each class of a lineage that has an attribute, with what binds it: its body, and methods on `self`."""
         for home, step in self.lineage(node, skip_first=skip_first):
             writes = (write for write in home.own_writes(step) if write.attribute == name)
             found = [
                 *home.scopes.of[id(step)].bindings.get(name, ()),
-                *(Bound(each.value, each.scope) for each in writes),
+                *(NameBinding(each.value, each.scope) for each in writes),
             ]
             if found:
                 yield home, step, found
 
-    def lineage(self, node: ast.AST | None, *, skip_first: bool = False) -> list[tuple[SourceFile, ast.ClassDef]]:
+    def lineage(self, node: ast.AST | None, *, skip_first: bool = False) -> list[tuple[AnalyzedFile, ast.ClassDef]]:
         """Give a class and its bases in the project, the class first."""
-        found: list[tuple[SourceFile, ast.ClassDef]] = []
-        waiting: list[tuple[SourceFile, ast.AST | None]] = [(self, node)]
+        found: list[tuple[AnalyzedFile, ast.ClassDef]] = []
+        waiting: list[tuple[AnalyzedFile, ast.AST | None]] = [(self, node)]
         while waiting:
             home, step = waiting.pop(0)
             if not isinstance(step, ast.ClassDef) or any(step is known for _, known in found):
@@ -333,13 +333,13 @@ class SourceFile:
             for one in found
         )
 
-    def own_writes(self, node: ast.ClassDef) -> list[Write]:
+    def own_writes(self, node: ast.ClassDef) -> list[AttributeWrite]:
         """Give the assignments to attributes of `self` in the methods of a class."""
         return self._own_writes.get(id(node), [])
 
     @cached_property
-    def _own_writes(self) -> dict[int, list[Write]]:
-        found: dict[int, list[Write]] = {}
+    def _own_writes(self) -> dict[int, list[AttributeWrite]]:
+        found: dict[int, list[AttributeWrite]] = {}
         for scope in self.scopes.of.values():
             for write in scope.writes:
                 bound = (scope.find(write.base.id) if isinstance(write.base, ast.Name) else None) or ()
@@ -349,7 +349,7 @@ class SourceFile:
                         found.setdefault(id(owner.node), []).append(write)
         return found
 
-    def constants(self, node: ast.expr, scope: Scope) -> tuple[str, ...] | None:
+    def constants(self, node: ast.expr, scope: NameScope) -> tuple[str, ...] | None:
         """Give the texts of which an expression surely is one; None when it could be another."""
         if isinstance(node, ast.Constant):
             return (node.value,) if isinstance(node.value, str) else None
@@ -367,7 +367,7 @@ class SourceFile:
         source = self._only_source(node, scope)
         return self.constants(source, scope) if isinstance(source, ast.Constant) else None
 
-    def sources(self, node: ast.AST, scope: Scope, seen: set[int]) -> Iterator[ast.AST]:
+    def sources(self, node: ast.AST, scope: NameScope, seen: set[int]) -> Iterator[ast.AST]:
         """Give an expression and everything in this file that its names and attributes of `self` are made of."""
         if id(node) in seen:
             return
@@ -382,16 +382,16 @@ class SourceFile:
             for source, read_in in origins:
                 yield from self.sources(source, read_in, seen)
             for one in bound:
-                if isinstance(one.source, Import):
+                if isinstance(one.source, ImportedName):
                     yield from self._sources_elsewhere(one.source, seen)
 
-    def _sources_elsewhere(self, source: Import, seen: set[int]) -> Iterator[ast.AST]:
+    def _sources_elsewhere(self, source: ImportedName, seen: set[int]) -> Iterator[ast.AST]:
         other = self.project.module(source.module)
         for one in other.scopes.module.bindings.get(source.name, ()) if other else ():
             if other and isinstance(one.source, ast.expr):
                 yield from other.sources(one.source, one.scope, seen)
 
-    def _origins_of_attribute(self, node: ast.Attribute, scope: Scope) -> Iterator[tuple[ast.expr, Scope]]:
+    def _origins_of_attribute(self, node: ast.Attribute, scope: NameScope) -> Iterator[tuple[ast.expr, NameScope]]:
         for value in self.values(node.value, scope):
             if value.home is self and isinstance(value.node, ast.ClassDef):
                 found = [
@@ -416,9 +416,9 @@ class SourceFile:
             and id(step) not in looked_into
         )
 
-    def _only_source(self, node: ast.expr, scope: Scope) -> ast.AST | None:
+    def _only_source(self, node: ast.expr, scope: NameScope) -> ast.AST | None:
         """Give the one expression that a name, or an attribute of a class of this file, is bound to."""
-        bound: list[Bound] | None = None
+        bound: list[NameBinding] | None = None
         if isinstance(node, ast.Name):
             bound = scope.find(node.id)
         elif isinstance(node, ast.Attribute):
@@ -427,12 +427,12 @@ class SourceFile:
                 if len(self.project.fields(node.attr)) != 1:  # a subclass or method may give it another value
                     return None
                 bound = self.scopes.of[id(owners[0].node)].bindings.get(node.attr)
-        if bound is None or len(bound) != 1 or isinstance(bound[0].source, Import):
+        if bound is None or len(bound) != 1 or isinstance(bound[0].source, ImportedName):
             return None
         return bound[0].source
 
 
-class SourceFiles:
+class AnalyzedFiles:
     """The files of a project, read when they are first asked for.
 
     Args:
@@ -441,19 +441,19 @@ class SourceFiles:
         allowed: What may be imported.
     """
 
-    def __init__(self, index: ModuleIndex, read: Callable[[str], bytes | None], allowed: Allowed) -> None:
+    def __init__(self, index: ModuleIndex, read: Callable[[str], bytes | None], allowed: AllowedPackages) -> None:
         self.allowed = allowed
         self._index = index
         self._library = Library(index, read)
-        self._files: dict[str, SourceFile] = {}
+        self._files: dict[str, AnalyzedFile] = {}
         self._fields: dict[str, list[_Field]] | None = None
 
-    def module(self, name: str) -> SourceFile | None:
+    def module(self, name: str) -> AnalyzedFile | None:
         """Give a module of the project by its dotted name."""
         path = self._library.path_of(name) if name else ""
         return self.file(path, name) if path else None
 
-    def file(self, path: str, name: str = "", tree: ast.Module | None = None) -> SourceFile | None:
+    def file(self, path: str, name: str = "", tree: ast.Module | None = None) -> AnalyzedFile | None:
         """Give a file of the project; None when it cannot be read. `tree` is that of a file that is being judged."""
         if path not in self._files:
             if tree is None:
@@ -461,7 +461,7 @@ class SourceFiles:
                 if module is None:
                     return None
                 tree, name = module.tree, name or module.name
-            self._files[path] = SourceFile(path, name or self._library.module_name(path), tree, self)
+            self._files[path] = AnalyzedFile(path, name or self._library.module_name(path), tree, self)
         return self._files[path]
 
     def fields(self, name: str) -> list[_Field]:
@@ -480,7 +480,7 @@ class SourceFiles:
         """Tell whether a class of the project has an attribute of this name."""
         return bool(self.fields(name))
 
-    def is_below_agents(self, file: SourceFile, node: ast.ClassDef) -> bool:
+    def is_below_agents(self, file: AnalyzedFile, node: ast.ClassDef) -> bool:
         """Tell whether a class is an agent or one of those that agents of its file are made of."""
         if file.is_agent(node):
             return True
@@ -537,8 +537,8 @@ def _fields_made_by(node: ast.Call) -> Iterator[str]:
         yield from (keyword.arg for keyword in node.keywords if keyword.arg)
 
 
-def _class_around(scope: Scope) -> ast.AST | None:
-    step: Scope | None = scope
+def _class_around(scope: NameScope) -> ast.AST | None:
+    step: NameScope | None = scope
     while step is not None and step.kind != "class":
         step = step.parent
     return step.node if step is not None else None

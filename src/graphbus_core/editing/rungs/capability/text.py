@@ -8,7 +8,7 @@ import tokenize
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from graphbus_core.editing.text.source_text import tokens, with_lf
+from graphbus_core.editing.text.source_text import tokenize_text, with_lf
 
 _PRIVATE_PATH = re.compile(
     r"^~|^/(?:proc|etc|dev|sys)/|(?:^|/)\.(?:ssh|aws|gnupg|kube|docker|netrc|pgpass|env|git|config)(?:$|[/.])"
@@ -51,7 +51,7 @@ _Signs = tuple[str, str, int]
 def signs_of_text(text: str, nodes: Iterable[ast.AST]) -> Iterator[_Signs]:
     """Give code, what it is, and line, for a text and the nodes of its tree."""
     text = with_lf(text)
-    for token in tokens(text):
+    for token in tokenize_text(text):
         line = token.start[0]
         if token.type == tokenize.COMMENT:
             if _SUPPRESSION.search(token.string):

@@ -14,14 +14,22 @@ from typing import NamedTuple
 from graphbus_core.compiler.reading.modules import absolute_name
 from graphbus_core.compiler.reading.syntax import parse_expression
 from graphbus_core.editing.rungs.capability import table
-from graphbus_core.editing.rungs.capability.judge import Calls, Judge
-from graphbus_core.editing.rungs.capability.scopes import Import, Scope, annotations_of
-from graphbus_core.editing.rungs.capability.signs import GLOBAL, UNKNOWN_ATTRIBUTE, Notes, Place, Reference, Sign, Use
+from graphbus_core.editing.rungs.capability.judge import CallJudge, UseJudge
+from graphbus_core.editing.rungs.capability.scopes import ImportedName, NameScope, annotations_of
+from graphbus_core.editing.rungs.capability.signs import (
+    GLOBAL,
+    UNKNOWN_ATTRIBUTE,
+    ExpressionUse,
+    Notes,
+    Reference,
+    Sign,
+    Use,
+)
 from graphbus_core.editing.rungs.capability.sources import (
     BUILTINS,
     FUNCTIONS,
-    SourceFile,
-    SourceFiles,
+    AnalyzedFile,
+    AnalyzedFiles,
     Value,
     is_internal,
     name_of,
@@ -34,21 +42,21 @@ _TYPED = ("typing.TypedDict", "typing.NamedTuple", "typing_extensions.TypedDict"
 _PROGRAMS = (ast.Lambda, *_COMPREHENSIONS, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
 
-def notes_of(file: SourceFile) -> Notes:
+def notes_of(file: AnalyzedFile) -> Notes:
     """Give everything that is to be said of a file."""
     notes = Notes(file)
-    _Reader(notes).read()
+    _FileReader(notes).read()
     return notes
 
 
-class _Reader:
+class _FileReader:
     """Goes through a file."""
 
     def __init__(self, notes: Notes) -> None:
         self._file = notes.file
         self._notes = notes
-        self._judge = Judge(notes)
-        self._calls = Calls(self._judge)
+        self._judge = UseJudge(notes)
+        self._calls = CallJudge(self._judge)
         self._kinds: dict[type[ast.AST], Callable[..., None]] = {
             ast.Name: self._name,
             ast.Attribute: self._attribute,
@@ -78,28 +86,28 @@ class _Reader:
         self._see_all(self._file.tree.body, self._file.scopes.module)
         self._calls.finish()
 
-    def _see_all(self, nodes: Iterable[ast.AST | None], scope: Scope, use: Use = "value") -> None:
+    def _see_all(self, nodes: Iterable[ast.AST | None], scope: NameScope, use: Use = "value") -> None:
         for node in nodes:
             if node is not None:
                 self._see(node, scope, use)
 
-    def _see(self, node: ast.AST, scope: Scope, use: Use = "value", call: ast.Call | None = None) -> None:
+    def _see(self, node: ast.AST, scope: NameScope, use: Use = "value", call: ast.Call | None = None) -> None:
         kind = self._kinds.get(type(node))
         if kind is not None:
             kind(node, scope, use, call)
             return
         self._see_all(ast.iter_child_nodes(node), scope)
         if use == "call" and isinstance(node, ast.expr):
-            self._judge.values(Place(node, scope, use, call))
+            self._judge.values(ExpressionUse(node, scope, use, call))
 
     # --- expressions --------------------------------------------------------------------------
 
-    def _name(self, node: ast.Name, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _name(self, node: ast.Name, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         if isinstance(node.ctx, ast.Load):
-            self._judge.values(Place(node, scope, use, call))
+            self._judge.values(ExpressionUse(node, scope, use, call))
             self._method_in_class(node, scope)
 
-    def _method_in_class(self, node: ast.Name, scope: Scope) -> None:
+    def _method_in_class(self, node: ast.Name, scope: NameScope) -> None:
         """A method in the body of its class, where it is a function that takes anything for its object."""
         is_of_class = scope.kind == "class" and node.id in scope.bindings
         values = self._file.values(node, scope) if is_of_class else ()
@@ -117,18 +125,18 @@ class _Reader:
                 found += [*node.args, *(keyword.value for keyword in node.keywords)]
         return frozenset(found)
 
-    def _attribute(self, node: ast.Attribute, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _attribute(self, node: ast.Attribute, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._see(node.value, scope, "base")
         if not isinstance(node.ctx, ast.Load):
             self._judge.written(node, scope)
             return
-        place = Place(node, scope, use, call)
+        place = ExpressionUse(node, scope, use, call)
         self._judge.values(place)
         self._judge.attributes(place)
         if node.attr in ("format", "format_map") and call is None:
             self._notes.sign("G3.reflection", f"{node.attr} as a value", node, scope)
 
-    def _subscript(self, node: ast.Subscript, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _subscript(self, node: ast.Subscript, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         if any(value.name in table.VARIABLES for value in self._file.values(node.value, scope)):
             self._notes.sign("G3.environment", "the use of the environment", node, scope, way=node)
             return
@@ -140,9 +148,9 @@ class _Reader:
             self._judge.changed(node.value, node, scope)
         self._index(node, scope, "type" if use == "type" else "value")
         if use == "call":
-            self._judge.values(Place(node, scope, use, call))
+            self._judge.values(ExpressionUse(node, scope, use, call))
 
-    def _index(self, node: ast.Subscript, scope: Scope, use: Use) -> None:
+    def _index(self, node: ast.Subscript, scope: NameScope, use: Use) -> None:
         """What stands in brackets: types in types, but for the texts of `Literal` and what `Annotated` adds."""
         form = name_of(node.value) if use == "type" else ""
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -152,7 +160,7 @@ class _Reader:
         else:
             self._see_all(parts, scope, use if form != "Literal" and self._is_of_types(node.value, scope) else "value")
 
-    def _call(self, node: ast.Call, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _call(self, node: ast.Call, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         functions = self._file.values(node.func, scope)
         if not all(self._calls.is_looked_at(value) for value in functions):
             self._see(node.func, scope, "call", node)
@@ -167,26 +175,26 @@ class _Reader:
         self._see_all(node.args[1:], scope, "type" if asks_for_type else "value")
         self._see_all((one.value for one in node.keywords if not self._calls.is_screen(functions, one, scope)), scope)
         if use == "call":
-            self._judge.values(Place(node, scope, use, call))
+            self._judge.values(ExpressionUse(node, scope, use, call))
 
-    def _lambda(self, node: ast.Lambda, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _lambda(self, node: ast.Lambda, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
         self._see(node.body, self._file.scopes.of[id(node)])
 
-    def _comprehension(self, node: _Comprehension, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _comprehension(self, node: _Comprehension, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         inner = self._file.scopes.of[id(node)]
         for number, generator in enumerate(node.generators):
             self._see(generator.iter, inner if number else scope)
             self._see_all([generator.target, *generator.ifs], inner)
         self._see_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
-    def _parts(self, node: ast.expr, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _parts(self, node: ast.expr, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         is_type = use == "type" and (not isinstance(node, ast.BinOp) or self._is_of_types(node, scope))
         self._see_all(ast.iter_child_nodes(node), scope, "type" if is_type else "value")
         if use == "call":
-            self._judge.values(Place(node, scope, use, call))
+            self._judge.values(ExpressionUse(node, scope, use, call))
 
-    def _is_of_types(self, node: ast.expr, scope: Scope) -> bool:
+    def _is_of_types(self, node: ast.expr, scope: NameScope) -> bool:
         """Tell whether an expression is made of types and None, so that its operators and brackets only make another type."""
         if isinstance(node, ast.BinOp):
             return self._is_of_types(node.left, scope) and self._is_of_types(node.right, scope)
@@ -194,7 +202,7 @@ class _Reader:
             return node.value is None or isinstance(node.value, str)
         return all(value.kind in ("outside", "symbol", "class") for value in self._file.values(node, scope))
 
-    def _constant(self, node: ast.Constant, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _constant(self, node: ast.Constant, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         """A text where a type is expected is read as the expression that it will be."""
         inner = _parsed(node) if use == "type" else None
         if inner is None:
@@ -206,30 +214,30 @@ class _Reader:
 
     # --- statements ---------------------------------------------------------------------------
 
-    def _except(self, node: ast.ExceptHandler, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _except(self, node: ast.ExceptHandler, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._see_all([node.type], scope, "type")
         self._see_all(node.body, scope)
 
-    def _annotated(self, node: ast.AnnAssign, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _annotated(self, node: ast.AnnAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._annotations([node.annotation], scope)
         self._see_all([node.target, node.value], scope)
 
-    def _augmented(self, node: ast.AugAssign, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _augmented(self, node: ast.AugAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._see_all([node.target, node.value], scope)
         if isinstance(node.target, ast.Name):
             self._judge.changed(node.target, node, scope)
 
-    def _class_pattern(self, node: ast.MatchClass, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _class_pattern(self, node: ast.MatchClass, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._see(node.cls, scope, "type")
         for name in node.kwd_attrs:
             self._judge.asked_by_name(name, node, scope)
         self._see_all([*node.patterns, *node.kwd_patterns], scope)
 
-    def _global(self, node: ast.Global, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _global(self, node: ast.Global, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         for name in node.names:
             self._notes.sign("G3.patch", f"{GLOBAL}{name}", node, scope, is_counted=False)
 
-    def _import(self, node: ast.Import, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _import(self, node: ast.Import, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         project = self._file.project
         for alias in node.names:
             inside = project.module(alias.name)
@@ -238,7 +246,7 @@ class _Reader:
             elif project.module(alias.name.partition(".")[0]) is None:
                 self._judge.imported(alias.name, node, scope)
 
-    def _import_from(self, node: ast.ImportFrom, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _import_from(self, node: ast.ImportFrom, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         module = absolute_name(node.module or "", node.level, self._file.package)
         inside = self._file.project.module(module)
         if inside is not None:
@@ -249,8 +257,8 @@ class _Reader:
             else:
                 self._imported_name(module, alias.name, node, scope)
 
-    def _imported_name(self, module: str, name: str, node: ast.ImportFrom, scope: Scope) -> None:
-        for value in self._file.imported(Import(module, name)):
+    def _imported_name(self, module: str, name: str, node: ast.ImportFrom, scope: NameScope) -> None:
+        for value in self._file.imported(ImportedName(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
             elif value.name in table.BY_NAME:
@@ -260,13 +268,13 @@ class _Reader:
 
     # --- annotations --------------------------------------------------------------------------
 
-    def _annotations(self, nodes: Iterable[ast.expr | None], scope: Scope) -> None:
+    def _annotations(self, nodes: Iterable[ast.expr | None], scope: NameScope) -> None:
         for node in nodes:
             if node is not None:
                 self._see(node, scope, "type")
                 self._evaluated(node, scope, set())
 
-    def _evaluated(self, node: ast.expr, scope: Scope, seen: set[int]) -> None:
+    def _evaluated(self, node: ast.expr, scope: NameScope, seen: set[int]) -> None:
         """What Python evaluates when it looks annotations up: texts, also those behind a name, are programs."""
         for step in self._file.sources(node, scope, seen):
             if isinstance(step, ast.Constant) and isinstance(step.value, str):
@@ -278,7 +286,7 @@ class _Reader:
             elif not self._makes_type(step, scope):
                 self._notes.sign("G3.exec", "an annotation that is computed", node, scope)
 
-    def _makes_type(self, step: ast.AST, scope: Scope) -> bool:
+    def _makes_type(self, step: ast.AST, scope: NameScope) -> bool:
         """Tell whether a part of an annotation makes a type, or nothing by itself."""
         if isinstance(step, ast.BinOp):
             return isinstance(step.op, ast.BitOr)
@@ -294,7 +302,7 @@ class _Reader:
 
     # --- definitions --------------------------------------------------------------------------
 
-    def _definition(self, node: Definition, scope: Scope, use: Use, call: ast.Call | None) -> None:
+    def _definition(self, node: Definition, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._see_all(getattr(node, "type_params", ()), scope)
         for decorator in node.decorator_list:
             self._decorator(decorator, node, scope)
@@ -307,7 +315,7 @@ class _Reader:
         self._annotations([*annotations_of(node.args), node.returns], scope)
         self._see_all(node.body, self._file.scopes.of[id(node)])
 
-    def _decorator(self, decorator: ast.expr, node: Definition, scope: Scope) -> None:
+    def _decorator(self, decorator: ast.expr, node: Definition, scope: NameScope) -> None:
         function = decorator.func if isinstance(decorator, ast.Call) else decorator
         values = self._file.values(function, scope)
         is_known = self._is_accessor(function, node) or self._is_registration(function, scope)
@@ -336,7 +344,7 @@ class _Reader:
             and function.value.id == node.name
         )
 
-    def _is_registration(self, function: ast.expr, scope: Scope) -> bool:
+    def _is_registration(self, function: ast.expr, scope: NameScope) -> bool:
         """Tell whether a decorator is that of a generic function of this file: `@show.register` below `@singledispatch`."""
         return (
             isinstance(function, ast.Attribute)
@@ -353,7 +361,7 @@ class _Reader:
         ]
         return bool(set(of) & table.GENERIC)
 
-    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
+    def _class(self, node: ast.ClassDef, scope: NameScope) -> None:
         self._see_all(node.bases, scope, "type")
         self._see_all((keyword.value for keyword in node.keywords), scope)
         inner = self._file.scopes.of[id(node)]
@@ -367,14 +375,16 @@ class _Reader:
 
     # --- names that get another meaning ---------------------------------------------------------
 
-    def _rebound_names(self, module: Scope) -> None:
+    def _rebound_names(self, module: NameScope) -> None:
         """Another meaning for what is imported, defined or built in, for all of the file."""
         for name, bound in module.bindings.items():
             sources = [one.source for one in bound]
-            imports = {source for source in sources if isinstance(source, Import)}
+            imports = {source for source in sources if isinstance(source, ImportedName)}
             defined = [source for source in sources if isinstance(source, Definition)]
             others = [
-                source for source in sources if not isinstance(source, (Import, Definition)) and not _is_none(source)
+                source
+                for source in sources
+                if not isinstance(source, (ImportedName, Definition)) and not _is_none(source)
             ]
             is_mixed = len(imports) > 1 or (bool(imports or defined) and bool(others or (imports and defined)))
             if is_mixed or (name in BUILTINS and not is_internal(name)):
@@ -382,7 +392,7 @@ class _Reader:
                 at = last if isinstance(last, ast.AST) else self._file.tree.body[0]
                 self._notes.sign("G3.patch", f"another meaning for {name}", at, module)
 
-    def _internal_names(self, scope: Scope) -> None:
+    def _internal_names(self, scope: NameScope) -> None:
         """Names that Python itself looks up, bound otherwise than by a definition."""
         for name, bound in scope.bindings.items():
             if is_internal(name) and name not in table.BOUND_FREELY:
@@ -431,12 +441,12 @@ class ProjectPowers:
         loaded: The paths of those that agents import without the change: what their import does is done anyway.
     """
 
-    def __init__(self, files: SourceFiles, loaded: frozenset[str] = frozenset()) -> None:
+    def __init__(self, files: AnalyzedFiles, loaded: frozenset[str] = frozenset()) -> None:
         self.files = files
         self._loaded = loaded
         self._notes: dict[str, Notes] = {}
 
-    def notes(self, file: SourceFile) -> Notes:
+    def notes(self, file: AnalyzedFile) -> Notes:
         """Give the signs and references of a file; it is read once."""
         if file.path not in self._notes:
             self._notes[file.path] = notes_of(file)
@@ -459,7 +469,7 @@ class ProjectPowers:
         else:
             yield from self._within(reference.home, reference.node, seen)
 
-    def _at_import(self, home: SourceFile, seen: set[tuple[str, int]]) -> Iterator[Power]:
+    def _at_import(self, home: AnalyzedFile, seen: set[tuple[str, int]]) -> Iterator[Power]:
         """What importing a module does, unless the agents import it anyway."""
         key = (home.path, 0)
         if key in seen or home.path in self._loaded:
@@ -472,7 +482,7 @@ class ProjectPowers:
             if inner.runs_at_import:
                 yield from self._powers_of(inner, seen)
 
-    def _within(self, home: SourceFile, node: ast.AST, seen: set[tuple[str, int]]) -> Iterator[Power]:
+    def _within(self, home: AnalyzedFile, node: ast.AST, seen: set[tuple[str, int]]) -> Iterator[Power]:
         """What a function or class does, and everything that it uses."""
         key = (home.path, id(node))
         if key in seen:

@@ -188,10 +188,12 @@ def _call(function: Any, each: list[Any], value: Any) -> Any:
     if kind == "call":
         result = function(**value)
     else:
-        from graphbus_core.bus.signatures import bind
+        from graphbus_core.bus.signatures import bind_handler
         from graphbus_core.model.messages import Event
 
-        result = bind(function, shape="topic_payload" if shape == "topic_payload" else None).call(Event(topic, value))
+        result = bind_handler(function, shape="topic_payload" if shape == "topic_payload" else None).call(
+            Event(topic, value)
+        )
     if hasattr(result, "__await__"):
         import asyncio
 

@@ -29,9 +29,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from graphbus_core.compiler.reading import syntax
-from graphbus_core.editing.rungs.codes import Problem
+from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.editing.sandboxes.jails import sources_in
-from graphbus_core.editing.sandboxes.process import Finished, Limits, Sandbox, remove_tree
+from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, Sandbox, remove_tree
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
 from graphbus_core.store.beneath import Folder
@@ -45,7 +45,7 @@ SKIPPED_FOLDERS = frozenset(
 _SKIPPED_FILES = (".env", ".env.*", "*.pyc", "*.pem", "*.key", ".netrc", ".coverage*")
 
 
-class NotCopied(Exception):  # noqa: N818 - it is an answer, not a failure
+class TrialImpossible(Exception):  # noqa: N818 - it is an answer, not a failure
     """The project cannot be copied, or is larger than what may be copied."""
 
 
@@ -64,7 +64,7 @@ class TrialTree:
         """Give a folder with the project and these files in it, or without those that are None; it is gone afterwards.
 
         Raises:
-            NotCopied: There is too much to copy, or a file cannot be read or written.
+            TrialImpossible: There is too much to copy, or a file cannot be read or written.
         """
         self._count += 1
         folder = self._home / f"trial{self._count}"
@@ -88,7 +88,7 @@ class TrialTree:
                     with copy.folder(above or ".", make=data is not None) as place:
                         place.write(name, data, is_flushed=False) if data is not None else place.unlink(name)
         except OSError as reason:
-            raise NotCopied(str(reason)) from None
+            raise TrialImpossible(str(reason)) from None
 
     def _copy_base(self, base: Path) -> None:
         fresh = base.with_name("base.part")
@@ -99,7 +99,7 @@ class TrialTree:
             nonlocal files, size_bytes
             files, size_bytes = files + 1, size_bytes + os.stat(source).st_size
             if files > MAX_FILES or size_bytes > _MAX_BYTES:
-                raise NotCopied(f"it has more than {MAX_FILES} files or {_MAX_BYTES} bytes")
+                raise TrialImpossible(f"it has more than {MAX_FILES} files or {_MAX_BYTES} bytes")
             shutil.copyfile(source, target)
 
         shutil.copytree(self._root, fresh, symlinks=True, ignore=self._unwanted, copy_function=copy)
@@ -130,8 +130,8 @@ _LONGEST_FILE = 4_000_000
 _IN_TEXT = re.compile(r"^\s*([^\s:()\"']+\.\w+):(\d+)", re.MULTILINE)
 
 
-class Raised(msgspec.Struct, frozen=True, array_like=True):
-    """An exception as `inside/graphbus_trial.py` tells it: class, text, and where it came from, nearest last."""
+class RaisedError(msgspec.Struct, frozen=True, array_like=True):
+    """An exception as `sandbox_programs/graphbus_trial.py` tells it: class, text, and where it came from, nearest last."""
 
     name: str
     text: str = ""
@@ -141,7 +141,7 @@ class Raised(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.name}: {self.text}" if self.text else self.name
 
 
-class Spot(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a file of the project; nothing for none that is known."""
 
     path: str = ""
@@ -151,7 +151,7 @@ class Spot(NamedTuple):
         return f"{self.path}:{self.line}" if self.line else self.path
 
 
-class Files:
+class ProjectFiles:
     """The files of a state of the project, by which places and names are recognised."""
 
     def __init__(self, root: Path, changed: Mapping[str, bytes | None]) -> None:
@@ -173,18 +173,18 @@ class Files:
         except (OSError, ValueError):
             return None
 
-    def spot(self, path: str, line: int = 0) -> Spot:
+    def spot(self, path: str, line: int = 0) -> SourceLine:
         """Give a place if there is such a file, with its line if the file has that line."""
         text = self.text(path)
         if text is None:
-            return Spot()
-        return Spot(path, line if 0 < line <= text.count(b"\n") + 1 else 0)
+            return SourceLine()
+        return SourceLine(path, line if 0 < line <= text.count(b"\n") + 1 else 0)
 
-    def last(self, steps: Iterable[tuple[str, int]]) -> Spot:
+    def last(self, steps: Iterable[tuple[str, int]]) -> SourceLine:
         """Give the last place that is known."""
-        return next((spot for spot in (self.spot(*step) for step in reversed(list(steps))) if spot.line), Spot())
+        return next((spot for spot in (self.spot(*step) for step in reversed(list(steps))) if spot.line), SourceLine())
 
-    def spots_in(self, text: str) -> list[Spot]:
+    def spots_in(self, text: str) -> list[SourceLine]:
         """Give the places with which lines of a text begin, each once."""
         found = (self.spot(path.removeprefix("./"), int(line[:9])) for path, line in _IN_TEXT.findall(text))
         return list(dict.fromkeys(spot for spot in found if spot.line))
@@ -216,15 +216,15 @@ def error_name(name: str) -> str:
     return name if isinstance(found, type) and issubclass(found, BaseException) else _ANY_ERROR
 
 
-def names_of(found: Iterable[str], known: Collection[str], noun: str) -> str:
+def list_known_names(found: Iterable[str], known: Collection[str], noun: str) -> str:
     """Give the names that are known, and how many others there are."""
-    told = list(dict.fromkeys(found))
-    kept = [name for name in told if name in known]
-    others = len(told) - len(kept)
+    output = list(dict.fromkeys(found))
+    kept = [name for name in output if name in known]
+    others = len(output) - len(kept)
     return ", ".join([*kept, *([f"{others} {noun}{'s' if others > 1 else ''} of other names"] if others else [])])
 
 
-def shortened(text: str) -> str:
+def shorten_output(text: str) -> str:
     """Give the beginning of a text, for the person."""
     lines = text.strip().splitlines()
     kept = "\n".join(lines[:_MOST_LINES])
@@ -232,7 +232,7 @@ def shortened(text: str) -> str:
     return kept if is_whole else f"{kept[:_MOST_CHARACTERS]} …"
 
 
-INSIDE = Path(__file__).with_name("inside")
+SANDBOX_PROGRAMS = Path(__file__).with_name("sandbox_programs")
 NO_JAIL = (
     "There is no jail here in which changed code could run. Install bubblewrap (see `graphbus doctor`), "
     'or set isolation = "process" in [tool.graphbus.gate] if you would run this code yourself.'
@@ -245,7 +245,7 @@ _ABSENT = object()
 _Read = TypeVar("_Read")
 
 
-class State(NamedTuple):
+class TreeState(NamedTuple):
     """The files that differ from the start of the session (None: gone), and the digest by which the state is known again."""
 
     digest: str
@@ -257,17 +257,17 @@ class NotRun(NamedTuple):
 
     reason: str
     code: str = ""
-    told: str = ""
+    output: str = ""
 
 
-class Noted(NamedTuple):
+class PassedWithNote(NamedTuple):
     """What a person should know of a rung that was passed."""
 
     reason: str
-    told: str = ""
+    output: str = ""
 
 
-Verdict = Problem | NotRun | Noted | None
+RungVerdict = Refusal | NotRun | PassedWithNote | None
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,7 +278,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     returncode: int
 
 
-class Heard(NamedTuple):
+class WatchedRun(NamedTuple):
     """How a watched command ended, and what our code in it said.
 
     Attributes:
@@ -286,7 +286,7 @@ class Heard(NamedTuple):
         is_sound: Every line bore the key.
     """
 
-    done: Finished
+    done: FinishedProcess
     said: list[Json]
     is_sound: bool
 
@@ -298,7 +298,7 @@ class Heard(NamedTuple):
             return None
 
 
-class Ground:
+class TrialEnvironment:
     """Copies of the project and the sandbox in which they are tried.
 
     Args:
@@ -312,55 +312,55 @@ class Ground:
         self._sandbox = sandbox
         self._tree = TrialTree(config.root, config.artifacts_dir)
 
-    def unverified(self, code: str, reason: str, path: str = "", told: str = "") -> Verdict:
+    def refuse_unverified(self, code: str, reason: str, path: str = "", output: str = "") -> RungVerdict:
         """Refuse what nobody has tried, or say so where that is allowed."""
         if self.config.settings.gate.allow_unverified:
-            return NotRun(reason, code, told)
-        return Problem(code, reason, path, told=told)
+            return NotRun(reason, code, output)
+        return Refusal(code, reason, path, output=output)
 
-    def verified(self, code: str, check: Callable[[], Verdict]) -> Verdict:
+    def check_if_possible(self, code: str, check: Callable[[], RungVerdict]) -> RungVerdict:
         """Give a verdict, or `unverified` where nothing can be tried."""
         try:
             return check()
-        except NotCopied as reason:
-            return self.unverified(code, not_copied(reason))
+        except TrialImpossible as reason:
+            return self.refuse_unverified(code, why_not_tried(reason))
 
-    def files(self, state: State) -> Files:
+    def files_in(self, state: TreeState) -> ProjectFiles:
         """Give the files of a state."""
-        return Files(Path(self.config.root), state.files)
+        return ProjectFiles(Path(self.config.root), state.files)
 
     @property
     def sandbox(self) -> Sandbox:
         """Where it is tried.
 
         Raises:
-            NotCopied: There is none here.
+            TrialImpossible: There is none here.
         """
         if self._sandbox is None:
-            raise NotCopied(NO_JAIL)
+            raise TrialImpossible(NO_JAIL)
         return self._sandbox
 
-    def copy(self, state: State) -> AbstractContextManager[Path]:
+    def copy(self, state: TreeState) -> AbstractContextManager[Path]:
         """Give a copy of the project in a state.
 
         Raises:
-            NotCopied: There is no jail to try it in, or too much to copy.
+            TrialImpossible: There is no jail to try it in, or too much to copy.
         """
         if self._sandbox is None:
-            raise NotCopied(NO_JAIL)
+            raise TrialImpossible(NO_JAIL)
         return self._tree.copy(state.files)
 
-    def paths(self, folder: Path, import_roots: Sequence[str]) -> list[str]:
+    def import_paths(self, folder: Path, import_roots: Sequence[str]) -> list[str]:
         """Where modules of the project are found in a copy, also those that are installed from its sources."""
         relative = [*import_roots, *sources_in(Path(self.config.root))]
-        seen = self.sandbox.seen(folder)
+        seen = self.sandbox.visible_path(folder)
         return list(dict.fromkeys(str(seen / path) for path in relative))
 
-    def plain(self, text: str, folder: Path) -> str:
+    def strip_copy_path(self, text: str, folder: Path) -> str:
         """Give what a command has said with paths relative to its copy."""
-        return text.replace(str(self.sandbox.seen(folder)), ".")
+        return text.replace(str(self.sandbox.visible_path(folder)), ".")
 
-    def limits_beside(self, before_s: float, longest_s: float = inf) -> Limits:
+    def limits_after(self, before_s: float, longest_s: float = inf) -> Limits:
         """Give the limits of what took so long without the change: more time for what needs nearly all of it anyway."""
         whole_s = min(longest_s, self.limits.timeout_s)
         return self.limits._replace(timeout_s=max(whole_s, _MARGIN * min(before_s, whole_s)))
@@ -373,7 +373,7 @@ class Ground:
         *,
         longest_s: float = inf,
         before_s: float = 0.0,
-    ) -> Finished:
+    ) -> FinishedProcess:
         """Run a command in a copy, with the programs of this Python in reach.
 
         Args:
@@ -381,15 +381,15 @@ class Ground:
             before_s: What it used without the change.
         """
         bin_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        limits = self.limits_beside(before_s, longest_s)._replace(output_bytes=_OUTPUT_BYTES)
+        limits = self.limits_after(before_s, longest_s)._replace(output_bytes=_OUTPUT_BYTES)
         more = {"PATH": bin_first, **environment}
         return self.sandbox.run(
-            command, folder, limits=limits, environment=more, readable=[INSIDE, *_programs(command)]
+            command, folder, limits=limits, environment=more, readable=[SANDBOX_PROGRAMS, *_programs(command)]
         )
 
-    def tried(
+    def run_trial(
         self,
-        state: State,
+        state: TreeState,
         import_roots: Sequence[str],
         *,
         modules: Sequence[str] = (),
@@ -397,18 +397,18 @@ class Ground:
         test: str = "",
         longest_s: float = inf,
         before_s: float = 0.0,
-    ) -> Heard:
+    ) -> WatchedRun:
         """Import modules of a state, then make calls, or run the text of a test, all in one process of its own.
 
         Raises:
-            NotCopied: As `copy`.
+            TrialImpossible: As `copy`.
         """
         with self.copy(state) as folder:
-            work = msgspec.json.encode([self.paths(folder, import_roots), modules, calls, test]).decode()
-            command = [sys.executable, "-B", str(INSIDE / "graphbus_trial.py"), work]
-            return self.watched(command, folder, {}, longest_s=longest_s, before_s=before_s)
+            work = msgspec.json.encode([self.import_paths(folder, import_roots), modules, calls, test]).decode()
+            command = [sys.executable, "-B", str(SANDBOX_PROGRAMS / "graphbus_trial.py"), work]
+            return self.run_watched(command, folder, {}, longest_s=longest_s, before_s=before_s)
 
-    def watched(
+    def run_watched(
         self,
         command: Sequence[str],
         folder: Path,
@@ -416,16 +416,16 @@ class Ground:
         *,
         longest_s: float = inf,
         before_s: float = 0.0,
-    ) -> Heard:
+    ) -> WatchedRun:
         """Run a command in which code of ours speaks; another process, which runs no project code, writes down what it says."""
-        watch = [sys.executable, "-I", "-S", str(INSIDE / "graphbus_watch.py"), *command]
+        watch = [sys.executable, "-I", "-S", str(SANDBOX_PROGRAMS / "graphbus_watch.py"), *command]
         done = self.run(watch, folder, environment, longest_s=longest_s, before_s=before_s)
         try:
             record = msgspec.json.decode(done.stdout, type=_Record)
         except msgspec.DecodeError:
-            return Heard(done._replace(stdout=""), [], False)
+            return WatchedRun(done._replace(stdout=""), [], False)
         done = done._replace(returncode=record.returncode, stdout="")
-        return Heard(done, record.said, record.is_sound)
+        return WatchedRun(done, record.said, record.is_sound)
 
 
 def _programs(command: Sequence[str]) -> list[Path]:
@@ -441,14 +441,14 @@ def _is_program(word: str) -> bool:
     return os.path.isabs(word) and os.path.isfile(word) and os.access(word, os.X_OK)
 
 
-def not_copied(reason: NotCopied) -> str:
+def why_not_tried(reason: TrialImpossible) -> str:
     """Say why nothing can be tried."""
     if str(reason) == NO_JAIL:
         return NO_JAIL
     return f"The project cannot be copied to try the change: {reason}. Keep large data outside of the project folder."
 
 
-def changed_paths(base: State, head: State) -> set[str]:
+def changed_paths(base: TreeState, head: TreeState) -> set[str]:
     """Give the files that differ between two states."""
     return {
         path for path in {*base.files, *head.files} if base.files.get(path, _ABSENT) != head.files.get(path, _ABSENT)
