@@ -38,7 +38,7 @@ soak: $(READY)  ## Ten million events: none lost, none twice, memory stays where
 	@$(BIN)/python benchmarks/soak.py
 
 docs: $(READY)  ## Build the documentation into site/
-	@$(BIN)/python scripts/docs.py
+	@$(BIN)/python -m scripts.docs
 
 format: $(READY)  ## Format the code in place
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix-only --quiet .

@@ -1,7 +1,14 @@
-"""Build the documentation into site/; fail on a warning, a dead link, and a page that the navigation forgets."""
+"""Build the documentation into site/; fail on a warning, a dead link, a page that the navigation forgets, a diagram left undrawn.
+
+    python -m scripts.docs
+
+The API reference is written to docs/api/ first. Afterwards the search index is reduced: of the reference section it keeps the
+titles of pages and the names that readers look up, so that a search finds what explains a term before what lists it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,11 +16,19 @@ import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from scripts import api
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 SITE = ROOT / "site"
+CONFIG = ROOT / "zensical.toml"
+REFERENCE = "Reference"
+"""The section of the navigation whose text is not searched."""
+LOOKED_UP = {"api/": 2, "cli.": 2, "configuration.": 2, "errors.": 3}
+"""Its pages whose headings are names (commands, settings, codes, classes), and down to which level they are."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -63,9 +78,36 @@ def dead_links(site: Path) -> list[str]:
     return found
 
 
+def reduce_search(site: Path, nav: list[dict[str, object]]) -> None:
+    """Take the text of the reference section out of the search index, and those of its headings that are no names."""
+    path = site / "search.json"
+    index = json.loads(path.read_text(encoding="utf-8"))
+    explained = {page.removesuffix("md") for page in pages_of([entry for entry in nav if REFERENCE not in entry])}
+    index["items"] = [
+        item if is_explained else item | {"text": ""}
+        for item in index["items"]
+        if (is_explained := item["location"].partition("html")[0] in explained) or item["level"] <= _deepest(item)
+    ]
+    path.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
+
+
+def _deepest(item: dict[str, Any]) -> int:
+    return next((level for page, level in LOOKED_UP.items() if item["location"].startswith(page)), 1)
+
+
+def undrawn(docs: Path) -> list[str]:
+    """Pages with a diagram that a reader's browser would have to draw."""
+    pages = sorted(docs.rglob("*.md"))
+    return [
+        f"docs/{page.relative_to(docs)}: write ```diagram, which is drawn here, instead of ```mermaid"
+        for page in pages
+        if "```mermaid" in page.read_text(encoding="utf-8")
+    ]
+
+
 def forgotten_pages(config: Path, docs: Path) -> list[str]:
     """Pages that stand in docs/ but not in the navigation; pages of a folder with an index are reached through it."""
-    named = set(pages_of(tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"]))
+    named = set(pages_of(navigation(config)))
     with_index = {path.removesuffix("/index.md") for path in named if path.endswith("/index.md")}
     pages = sorted(path.relative_to(docs) for path in docs.rglob("*.md"))
     return [
@@ -73,6 +115,12 @@ def forgotten_pages(config: Path, docs: Path) -> list[str]:
         for page in pages
         if page.as_posix() not in named and page.parent.as_posix() not in with_index
     ]
+
+
+def navigation(config: Path) -> list[dict[str, object]]:
+    """The entries of the navigation; a section has a list of further ones."""
+    nav: list[dict[str, object]] = tomllib.loads(config.read_text(encoding="utf-8"))["project"]["nav"]
+    return nav
 
 
 def pages_of(nav: object) -> Iterator[str]:
@@ -89,9 +137,10 @@ def pages_of(nav: object) -> Iterator[str]:
 
 def main() -> int:
     """Build, then check what was built."""
-    problems = build()
-    problems += forgotten_pages(ROOT / "zensical.toml", DOCS)
+    api.write(DOCS / "api")
+    problems = undrawn(DOCS) + build() + forgotten_pages(CONFIG, DOCS)
     if not problems:
+        reduce_search(SITE, navigation(CONFIG))
         problems = dead_links(SITE)
     for problem in problems:
         print(problem)

@@ -59,7 +59,7 @@ STATIC = [
     Step("artifact schemas", [PYTHON, "scripts/schemas.py", "--check"]),
     Step("generated pages", [PYTHON, "scripts/reference.py", "--check"]),
     Step("weight", [PYTHON, "scripts/weight.py"]),
-    Step("documentation", [PYTHON, "scripts/docs.py"], is_fast=False),
+    Step("documentation", [PYTHON, "-m", "scripts.docs"], is_fast=False),
 ]
 AFTERWARDS = [
     Step("coverage", [PYTHON, "scripts/test.py", "--coverage"]),

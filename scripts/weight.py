@@ -6,6 +6,7 @@ python scripts/weight.py [ROOT]     another checkout than this one, to compare t
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -44,6 +45,16 @@ def lines_of(texts: Iterable[str]) -> int:
     return sum(text.count("\n") for text in texts)
 
 
+def words_of_pages(root: Path) -> tuple[int, int]:
+    """Words that users are meant to read (README and the pages before the reference section), and of all other pages in docs/."""
+    before_reference = (root / "zensical.toml").read_text(encoding="utf-8").partition('"Reference" = [')[0]
+    named = re.findall(r'"([\w/-]+\.md)"', before_reference)
+    user = {root / "README.md", *(root / "docs" / name for name in named)}
+    others = {page for page in (root / "docs").rglob("*.md") if page.parent.name != "api"} - user
+    words = [sum(len(page.read_text(encoding="utf-8").split()) for page in pages) for pages in (user, others)]
+    return words[0], words[1]
+
+
 def figures(root: Path) -> dict[str, str]:
     """What -> how much, in the order in which it is printed."""
     source, tests = modules(root / "src" / "graphbus_core"), modules(root / "tests")
@@ -52,7 +63,7 @@ def figures(root: Path) -> dict[str, str]:
     classes = Counter(node.name for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef))
     shared = [name for name, count in classes.items() if count > 1 and not name.startswith("_")]
     sizes = [text.count("\n") for text in source.values()]
-    pages = [path.read_text(encoding="utf-8") for path in (root / "docs").glob("*.md")]
+    user_words, reference_words = words_of_pages(root)
     return {
         "source lines": f"{lines_of(source.values())}",
         "source files": f"{len(source)}",
@@ -63,7 +74,8 @@ def figures(root: Path) -> dict[str, str]:
         "function lines, median and p90": f"{median(lengths):.0f} and {quantiles(lengths, n=10)[-1]:.0f}",
         "test lines": f"{lines_of(tests.values())}",
         "test files": f"{len(tests)}",
-        "words of the pages in docs/": f"{sum(len(page.split()) for page in pages)}",
+        "words of user pages": f"{user_words}",
+        "words of reference pages": f"{reference_words}",
     }
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from scripts.docs import dead_links, forgotten_pages
+import markdown
+
+import graphbus_core
+from scripts import api, fences
+from scripts.docs import dead_links, forgotten_pages, reduce_search, undrawn
 from tests.project_files import write_project
 
 
@@ -28,3 +33,73 @@ def test_a_page_that_no_navigation_and_no_index_names_is_forgotten(tmp_path: Pat
     docs = write_project(tmp_path / "docs", {"index.md": "", "lost.md": "", "rules/index.md": "", "rules/GB001.md": ""})
     config = write_project(tmp_path, {"site.toml": f"[project]\n{nav}\n"}) / "site.toml"
     assert forgotten_pages(config, docs) == ["docs/lost.md is not in the navigation of site.toml"]
+
+
+def rendered(text: str) -> str:
+    """A page with our fences, as `zensical.toml` configures them."""
+    named = [
+        {"name": each.__name__, "class": "", "format": each} for each in (fences.console, fences.text, fences.diagram)
+    ]
+    options = {"pymdownx.superfences": {"custom_fences": named}}
+    return markdown.markdown(text, extensions=["pymdownx.superfences"], extension_configs=options)
+
+
+def test_the_copy_button_of_a_session_copies_the_commands_alone() -> None:
+    session = '$ graphbus check agents/ \\\n  --json\nall is "well"\n$ graphbus run --publish /A/B \'{"n": 1}\'\n'
+    page = rendered(f"```console\n{session}```\n")
+    copied = "graphbus check agents/ \\\n  --json\ngraphbus run --publish /A/B &#x27;{&quot;n&quot;: 1}&#x27;"
+    assert page.startswith(f'<div data-copy="{copied}"><div class="')
+    assert "well" in page
+
+
+def test_output_has_no_copy_button() -> None:
+    assert rendered("```text\nSome output\n```\n").startswith('<div class="no-copy"><div class="')
+
+
+def test_a_diagram_becomes_a_drawing_with_its_labels() -> None:
+    page = rendered("```diagram\n┌─────┐\n│ a<b ├──▶ end\n└─────┘\n```\n")
+    assert page.startswith("<div><svg viewBox=")
+    assert 'y="31" textLength="24">a&lt;b</text>' in page
+    assert page.count("<path") == 1
+    assert page.count("<line") == 37
+
+
+def test_a_diagram_that_only_a_browser_can_draw_is_refused(tmp_path: Path) -> None:
+    docs = write_project(tmp_path, {"a.md": "```mermaid\n```\n", "b.md": "```diagram\n```\n"})
+    assert undrawn(docs) == ["docs/a.md: write ```diagram, which is drawn here, instead of ```mermaid"]
+
+
+def test_search_finds_explanations_and_of_the_reference_only_titles_and_names(tmp_path: Path) -> None:
+    locations = [
+        "a.html",
+        "a.html#how",
+        "rules/checking.html#how",
+        "adr/0001.html",
+        "adr/0001.html#why",
+        "errors.html#gbe1",
+    ]
+    items = [{"location": each, "level": 2 if "#" in each else 1, "title": each, "text": "long"} for each in locations]
+    site = write_project(tmp_path, {"search.json": json.dumps({"items": items})})
+    reference = {"Reference": ["rules/index.md", "adr/index.md", "errors.md"]}
+    reduce_search(site, [{"A": "a.md"}, {"Team": ["rules/checking.md"]}, reference])
+    kept = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    assert [(each["location"], bool(each["text"])) for each in kept] == [
+        ("a.html", True), ("a.html#how", True), ("rules/checking.html#how", True),
+        ("adr/0001.html", False), ("errors.html#gbe1", False),
+    ]  # fmt: skip
+
+
+def test_every_public_name_has_an_entry_with_a_docstring_and_its_line(tmp_path: Path) -> None:
+    api.write(tmp_path)
+    page = (tmp_path / "agents.md").read_text(encoding="utf-8")
+    for name in graphbus_core.__all__:
+        entry = page.partition(f"## {name} {{ #{name} }}\n\n")[2]
+        signature, link, text = entry.split("\n\n")[:3] if entry else ("", "", "")
+        assert signature.startswith("``` { .python .no-copy }\n"), name
+        assert link.startswith("[source](source-"), name
+        assert text.strip(), name
+
+
+def test_every_documented_name_says_what_it_is() -> None:
+    silent = [each.path for page in api.PAGES.values() for each in api.objects(page) if not each.docstring]
+    assert silent == []

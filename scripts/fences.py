@@ -1,0 +1,72 @@
+"""Fenced blocks that are drawn when the documentation is built; `zensical.toml` names these functions.
+
+```console    a terminal session: its copy button copies the commands, without prompts and output
+```text       output, formats, layouts: no copy button
+```diagram    boxes and arrows made of characters: becomes an SVG
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from scripts.transcript import commands
+
+WIDTH, HEIGHT = 8, 18
+"""Pixels of one character in a diagram."""
+REACHES = {
+    "─": "lr", "│": "tb", "┌": "rb", "┐": "lb", "└": "rt", "┘": "lt",
+    "├": "trb", "┤": "tlb", "┬": "lrb", "┴": "lrt", "┼": "lrtb",
+}  # fmt: skip
+"""Character -> the sides of its cell to which it draws a line from the middle: left, right, top, bottom."""
+SIDES = {"l": (0, HEIGHT / 2), "r": (WIDTH, HEIGHT / 2), "t": (WIDTH / 2, 0), "b": (WIDTH / 2, HEIGHT)}
+HEADS = {
+    "▶": "M0 9H4M4 5L12 9L4 13Z", "◀": "M8 9H4M4 5L-4 9L4 13Z", "▲": "M4 18V1M0 1L4 -8L8 1Z", "▼": "M4 0V17M0 17L4 26L8 17Z",
+}  # fmt: skip
+"""Character -> the arrow that reaches the middle of the next cell, where the border of a box is."""
+LABEL = re.compile(rf"[^\s{''.join([*REACHES, *HEADS])}]+(?: [^\s{''.join([*REACHES, *HEADS])}]+)*")
+
+
+def console(source: str, _language: str, _class: str, _options: object, md: Any, **kwargs: Any) -> str:
+    """A highlighted session inside an element with the attribute that the theme's copy button reads."""
+    copied = "\n".join(command.text for command in commands(source))
+    return f'<div data-copy="{html.escape(copied)}">{_highlighted(source, "console", md, kwargs)}</div>'
+
+
+def text(source: str, _language: str, _class: str, _options: object, md: Any, **kwargs: Any) -> str:
+    """A block inside an element whose class tells the theme to add no copy button."""
+    return f'<div class="no-copy">{_highlighted(source, "text", md, kwargs)}</div>'
+
+
+def diagram(source: str, *_: object, **__: object) -> str:
+    """Characters as an inline SVG in the colour of the text, so that it fits both colour schemes."""
+    lines = source.splitlines()
+    width, height = max(map(len, lines)) * WIDTH, len(lines) * HEIGHT
+    drawn = "".join(part for row, line in enumerate(lines) for part in _drawn(line, row * HEIGHT))
+    return (
+        f'<div><svg viewBox="0 0 {width} {height}" style="width: 100%; max-width: {width}px" fill="currentColor" '
+        f'font-family="monospace" font-size="13">{drawn}</svg></div>'
+    )
+
+
+def _highlighted(source: str, language: str, md: Any, kwargs: dict[str, Any]) -> str:
+    block: str = md.preprocessors["fenced_code_block"].highlight(source, language, {}, md, **kwargs)
+    return block
+
+
+def _drawn(line: str, top: int) -> Iterator[str]:
+    """The lines, arrow heads and labels of one row of characters."""
+    for column, character in enumerate(line):
+        left = column * WIDTH
+        if character in HEADS:
+            yield f'<path transform="translate({left} {top})" d="{HEADS[character]}" stroke="currentColor"/>'
+        for side in REACHES.get(character, ""):
+            x, y = SIDES[side]
+            middle = f'x1="{left + WIDTH / 2:g}" y1="{top + HEIGHT / 2:g}"'
+            yield f'<line {middle} x2="{left + x:g}" y2="{top + y:g}" stroke="currentColor"/>'
+    for label in LABEL.finditer(line):
+        length = len(label[0]) * WIDTH
+        place = f'x="{label.start() * WIDTH}" y="{top + 13}" textLength="{length}"'
+        yield f"<text {place}>{html.escape(label[0])}</text>"
