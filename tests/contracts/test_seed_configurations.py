@@ -6,7 +6,7 @@ import pytest
 
 from graphbus_core.build import BuildConfig, LLMConfig, SafetyConfig, run_build_pipeline
 from graphbus_core.errors import UsageError
-from graphbus_core.llm.providers import parse, providers_of, with_key
+from graphbus_core.llm.providers import parse_model, providers_of, with_key
 from graphbus_core.runtime import RuntimeConfig, run_runtime_pipeline
 from graphbus_core.settings import resolve_build
 from tests.conftest import Project
@@ -54,7 +54,7 @@ def test_both_modes_run_what_the_seed_prints(config: BuildConfig) -> None:
 def test_the_key_reaches_its_provider_and_no_record(config: BuildConfig) -> None:
     resolved = resolve_build(config)
     llm = resolved.llm_config
-    assert str(parse(llm.model, providers_of(llm))) == "anthropic:claude-sonnet-4"
+    assert str(parse_model(llm.model, providers_of(llm))) == "anthropic:claude-sonnet-4"
     assert with_key({"PATH": "x"}, llm, resolved.api_key.text) == {"PATH": "x", "ANTHROPIC_API_KEY": KEY}
     assert KEY not in f"{config!r} {resolved!r} {resolved.settings!r}"
     assert llm.api_key == ""

@@ -23,7 +23,7 @@ from graphbus_core.model.proposals import (
     ProposalRecord,
     RungResult,
 )
-from graphbus_core.negotiation.apply import land
+from graphbus_core.negotiation.apply import apply_session
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, claim_session, save_session
 
 ORDER = """from graphbus_core import GraphBusNode
@@ -140,4 +140,4 @@ class Agreed:
 
     def land(self) -> None:
         """Save the session, write the files, make the commits."""
-        land(self.config, self.save().negotiations, self.workspace, None)
+        apply_session(self.config, self.save().negotiations, self.workspace, None)

@@ -17,7 +17,7 @@ from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.errors import NegotiationError, UsageError, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import GateReport, ProposalEvaluation, ProposalRecord, RungResult, Status
-from graphbus_core.model.spending import dollars
+from graphbus_core.model.spending import format_usd
 from graphbus_core.negotiation.apply import MadeCommits, load_commits
 from graphbus_core.negotiation.commit_message import models_of
 from graphbus_core.negotiation.transcript import list_sessions, load_transcript
@@ -321,7 +321,7 @@ def _facts(story: Story, case: Case) -> dict[str, str]:
 
 def _cost(usd: float | None) -> str:
     """Give dollars for people; empty for nothing, and for what is not known."""
-    return dollars(usd) if usd else ""
+    return format_usd(usd) if usd else ""
 
 
 def _diff_lines(one: ProposalRecord) -> Iterator[str]:

@@ -27,7 +27,7 @@ from graphbus_core.model.proposals import (
     TerminationReason,
     VoteDecision,
 )
-from graphbus_core.model.spending import dollars
+from graphbus_core.model.spending import format_usd
 
 TOPICS = "/Negotiation/*"
 
@@ -360,5 +360,5 @@ def spent_so_far(amounts: Mapping[str, Any]) -> str:
     """Give `12 calls, 34,567 tokens, $0.12`; dollars only where a price is known."""
     parts = [counted(amounts["calls"], "call"), f"{amounts['tokens']:,} tokens"]
     if amounts["cost_usd"] or not amounts["unpriced"]:
-        parts.append(dollars(amounts["cost_usd"]))
+        parts.append(format_usd(amounts["cost_usd"]))
     return ", ".join(parts)

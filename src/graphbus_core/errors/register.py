@@ -72,7 +72,7 @@ REGISTER: dict[str, Entry] = {
     ),
     "GBE148": Entry(
         "--review asks a person before each change, and there is nobody to ask.",
-        "Run it in a terminal, or leave --review out. From Python, give the `Negotiation` a reviewer.",
+        "Run it in a terminal, or leave --review out. From Python, give the `NegotiationSession` a reviewer.",
     ),
     "GBE149": Entry("The report cannot be written: {reason}.", "Give another place with `-o`, or `-o -` for stdout."),
     "GBE150": Entry(

@@ -19,14 +19,14 @@ Progress = Callable[[int], object]
 _BYTES_PER_TOKEN = 4
 
 
-class Turn(NamedTuple):
+class FollowUp(NamedTuple):
     """What was said after the task: the model's own answer, and what we replied to it."""
 
     role: Literal["assistant", "user"]
     text: str
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+class ModelPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A request in the order in which providers cache it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     shared: str
     own: str = ""
     task: str = ""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[FollowUp, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     is_cached: bool = False
 
 
-class Bound(NamedTuple):
+class WorstCase(NamedTuple):
     """What a question to an agent can need at most: requests, repairs of malformed answers included, and their tokens."""
 
     requests: int = 0
@@ -87,7 +87,7 @@ class LLMClient(Protocol):
         """What a call costs at most; None when it is not known. A local model and a program cost nothing: `Price(0, 0)`."""
         ...
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Give the answer to a prompt.
 
         Raises:
@@ -131,7 +131,7 @@ class RecordedClient:
         self.model = model
         self.price = price
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Refuse.
 
         Raises:
@@ -160,26 +160,26 @@ class ScriptedClient:
     """Answers with what `speak` gives: the text, or a whole `Completion`; what it raises is raised."""
 
     def __init__(
-        self, speak: Callable[[Prompt], str | Completion], model: str = "scripted:test", price: Price | None = None
+        self, speak: Callable[[ModelPrompt], str | Completion], model: str = "scripted:test", price: Price | None = None
     ) -> None:
         self._speak = speak
         self.model = model
         self.price = price or Price(0.0, 0.0)
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Give the scripted answer, with tokens estimated by its length."""
         said = self._speak(prompt)
         if isinstance(said, Completion):
             return said
         if progress:
             progress(len(said))
-        usage = Usage(input_tokens=estimated(*prompt.texts), output_tokens=estimated(said))
+        usage = Usage(input_tokens=estimate_tokens(*prompt.texts), output_tokens=estimate_tokens(said))
         return Completion(text=said, model=self.model, usage=usage, cost_usd=self.price.of(usage))
 
     def close(self) -> None:
         """There is nothing to give back."""
 
 
-def estimated(*texts: str) -> int:
+def estimate_tokens(*texts: str) -> int:
     """Give about how many tokens texts have, at four bytes a token."""
     return -(-sum(len(text.encode(errors="replace")) for text in texts) // _BYTES_PER_TOKEN)

@@ -103,7 +103,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return tuple(sorted({change.file_path for change in self.code_changes}))
 
 
-class Impact(msgspec.Struct, frozen=True, omit_defaults=True):
+class ImpactAssessment(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an evaluator expects to happen."""
 
     breaks_contracts: bool = False
@@ -111,7 +111,7 @@ class Impact(msgspec.Struct, frozen=True, omit_defaults=True):
     estimated_risk: Risk = "low"
 
 
-class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+class Counterexample(msgspec.Struct, frozen=True, omit_defaults=True):
     """A concrete counterexample behind a reject: a sentence about a contract, or a Python file with one or more tests.
 
     Attributes:
@@ -137,8 +137,8 @@ class ProposalEvaluation(msgspec.Struct, frozen=True, omit_defaults=True, kw_onl
     concerns: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
     counter_proposal: Proposal | None = None
-    impact_assessment: Impact = Impact()
-    evidence: tuple[Evidence, ...] = ()
+    impact_assessment: ImpactAssessment = ImpactAssessment()
+    evidence: tuple[Counterexample, ...] = ()
     is_arbiter: bool = False
 
 

@@ -12,11 +12,10 @@ import pytest
 
 import graphbus_core
 from graphbus_core import store
-from graphbus_core.model.agent import Topic
+from graphbus_core.model.agent import TopicDefinition
 from graphbus_core.model.artifacts import (
     SCHEMA_VERSION,
     AgentsArtifact,
-    BuildArtifacts,
     GraphArtifact,
     Manifest,
     ModifiedFilesArtifact,
@@ -35,7 +34,7 @@ from graphbus_core.model.proposals import (
     ProposalRecord,
     RungResult,
 )
-from graphbus_core.store import writing
+from graphbus_core.store import BuildArtifacts, writing
 from tests.reading import HEAD, read_files
 
 FOLDER = Path(graphbus_core.__file__).parent / "schemas"
@@ -108,7 +107,7 @@ class B(GraphBusNode):
             topic_cycles=project.order.topic_cycles,
         ),
         agents=AgentsArtifact(project.definitions),
-        topics=TopicsArtifact((*project.graph.topics, Topic(name="/Outside", is_external=True))),
+        topics=TopicsArtifact((*project.graph.topics, TopicDefinition(name="/Outside", is_external=True))),
         negotiations=NegotiationsArtifact(
             Negotiations(session="S001", completed=(commit,), records=(record,), ending=ending)
         ),

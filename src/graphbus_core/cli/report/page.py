@@ -26,7 +26,7 @@ from graphbus_core.model.proposals import (
     TerminationReason,
     VoteDecision,
 )
-from graphbus_core.model.spending import Spend, dollars
+from graphbus_core.model.spending import Spend, format_usd
 
 _HERE = Path(__file__).parent
 _ENDINGS: dict[TerminationReason, str] = {
@@ -102,7 +102,11 @@ def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
     if story.was_free:
         yield "Cost", "$0", "no model was asked"
     else:
-        yield "Cost", dollars(record.spent.cost_usd), f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out"
+        yield (
+            "Cost",
+            format_usd(record.spent.cost_usd),
+            f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out",
+        )
     roles = ", ".join(f"{role}: {name}" for role, name in sorted(record.models.items()))
     models = list(dict.fromkeys(record.models.values())) or [record.backend.replace("rules", "Rules")]
     yield ("Models", models[0], roles) if len(models) > 1 else ("Model", models[0], "negotiated")
@@ -225,7 +229,7 @@ def _facts(story: Story, case: Case) -> Iterator[Values]:
         ("Needs", "", proposal.dependencies),
         ("Counters", "", [proposal.parent] if proposal.parent else ()),
         ("Countered by", "", story.counters(case.name)),
-        ("Cost", dollars(costs[case.name]) if case.name in costs else "", ()),
+        ("Cost", format_usd(costs[case.name]) if case.name in costs else "", ()),
     )
     for label, text, names in facts:
         if text or names:
@@ -352,7 +356,7 @@ def _cost(story: Story) -> Values:
         "amounts": [
             {"what": what, "amount": f"{amount:,}", "detail": detail} for what, amount, detail in _amounts(spent)
         ],
-        "dollars": dollars(spent.cost_usd),
+        "dollars": format_usd(spent.cost_usd),
         "unpriced": counted(spent.unpriced, "request") if spent.unpriced else "",
         "prices": list(_prices(story)),
     }
@@ -377,7 +381,7 @@ def _prices(story: Story) -> Iterator[Values]:
     most = max(*costs.values(), total - sum(costs.values()), 0.000001)
 
     def price(amount: float, **values: Value) -> Values:
-        return {**values, "amount": dollars(amount), "bar": max(round(96 * amount / most), 1)}
+        return {**values, "amount": format_usd(amount), "bar": max(round(96 * amount / most), 1)}
 
     for case in story.cases:
         if case.name in costs:

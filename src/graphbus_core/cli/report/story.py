@@ -18,8 +18,8 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import CodeChange, GateReport, ProposalEvaluation, ProposalRecord, VoteDecision
 from graphbus_core.negotiation.transcript import (
     TRANSCRIPT,
-    Said,
     SessionRecord,
+    TranscriptEvent,
     load_session,
     load_transcript,
     sessions_dir,
@@ -139,7 +139,7 @@ class Story:
     """
 
     def __init__(
-        self, record: SessionRecord, edges: Iterable[Edge] | None, said: Iterable[Said] = (), fate: Fate = ""
+        self, record: SessionRecord, edges: Iterable[Edge] | None, said: Iterable[TranscriptEvent] = (), fate: Fate = ""
     ) -> None:
         self.record = record
         self.fate = fate
@@ -265,7 +265,7 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         yield name if is_usable else f"proposal-{number}"
 
 
-def _read(said: Iterable[Said]) -> tuple[dict[str, list[Step | GateReport]], tuple[Note, ...]]:
+def _read(said: Iterable[TranscriptEvent]) -> tuple[dict[str, list[Step | GateReport]], tuple[Note, ...]]:
     """Give what happened to each proposal, in order, and the notes; of several votes on a proposal the last ones count."""
     steps: dict[str, list[Step | GateReport]] = {}
     notes: list[Note] = []
