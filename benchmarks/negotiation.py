@@ -60,7 +60,7 @@ def reply_to(command: Command, participants: Participants) -> Reply:
         )
         return Proposed(
             command.agent,
-            (Proposal(proposal_id="", round=0, src="", intent="x", code_changes=(change,)),),
+            (Proposal(proposal_id="", round=0, src="", intent="x", code_change=change),),
         )
     if isinstance(command, CheckProposal):
         proposal_id = command.proposal.proposal_id

@@ -31,8 +31,8 @@ COUNTER = Proposal(
     intent="other",
     title="Raise instead",
     reason="Zero hides it.",
-    code_changes=(
-        CodeChange(file_path="agents/order.py", target="", change_type="modify", old_code="a\n", new_code="b\n"),
+    code_change=CodeChange(
+        file_path="agents/order.py", target="", change_type="modify", old_code="a\n", new_code="b\n"
     ),
 )
 TEST = "def test_price():\n    assert Order().place(-1) is None\n"

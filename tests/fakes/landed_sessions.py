@@ -81,7 +81,7 @@ class Agreed:
             for path, old, new in edits
         )
         fields = {"intent": "add_validation", "src": "Order", "reason": "A negative price would make the total wrong."}
-        proposal = Proposal(proposal_id=number, round=1, code_changes=changes, title=title, **{**fields, **more})
+        proposal = Proposal(proposal_id=number, round=1, title=title, **{**fields, **more}).with_changes(changes)
         before = {path: self.workspace.data(path) for path in proposal.files}
         self.workspace.commit(proposal)
         diffs = {path: unified_diff(path, data, self.workspace.data(path)) for path, data in before.items()}

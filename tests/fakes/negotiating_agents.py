@@ -151,5 +151,5 @@ def replace_text(path: str, old: str, new: str, **fields: Any) -> Proposal:
         file_path=path, target="", change_type="modify", operation="search_replace", old_code=old, new_code=new
     )
     return Proposal(
-        proposal_id="", round=0, src="", intent="test", title=f"replace {old}", code_changes=(change,), **fields
+        proposal_id="", round=0, src="", intent="test", title=f"replace {old}", code_change=change, **fields
     )

@@ -76,9 +76,8 @@ def draft(title: str, *changes: CodeChange, **fields: Any) -> Proposal:
         src="",
         intent="test",
         title=title,
-        code_changes=changes or (change("a.py", "0", "1"),),
         **fields,
-    )
+    ).with_changes(changes or (change("a.py", "0", "1"),))
 
 
 def counter(title: str, **fields: object) -> ProposalEvaluation:
@@ -308,13 +307,12 @@ class Adversary(World):
             round=dice.randrange(99),
             src=dice.choice(("", "A", "nobody")),
             intent="anything",
-            code_changes=changes,
             dst=dice.choice((None, "A", "nobody")),
             affects=dice.choice(((), ("A", "B"), ("nobody",))),
             dependencies=dice.choice((*((),) * 12, ("P001",), ("x",), ("y", "P009"), ("",))),
             priority=dice.randrange(-2, 3),
             parent=dice.choice((None, "P001", "nothing")),
-        )
+        ).with_changes(changes)
 
     def _propose(self, question: AskProposals) -> Reply:
         dice = self._dice("propose", question.agent, question.round)

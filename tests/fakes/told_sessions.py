@@ -73,7 +73,7 @@ def proposal(number: int, src: str, title: str, **fields: object) -> Proposal:
     change = CodeChange(
         file_path=f"agents/{src.lower()}.py", target=f"{src}.on_low", change_type="modify", old_code=OLD, new_code=NEW
     )
-    values = {"round": 1, "intent": "add_validation", "code_changes": (change,), **fields}
+    values = {"round": 1, "intent": "add_validation", "code_change": change, **fields}
     return Proposal(proposal_id=f"P{number:03}", src=src, title=title, **values)  # type: ignore[arg-type]
 
 

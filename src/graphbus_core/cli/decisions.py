@@ -195,12 +195,7 @@ def _nobody(origin: LineOrigin) -> Iterator[str]:
 def _describe(decided: KnownDecision) -> Iterator[str]:
     """Give a decision as lines to read."""
     yield f"{paint(decided.proposal, 'strong')}  {plain(decided.title or 'the record of its session is gone')}"
-    votes = (
-        f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''} {vote.decision}: {vote.reasoning}".removesuffix(
-            ": "
-        )
-        for vote in decided.votes
-    )
+    votes = (f"{vote.evaluator} {vote.decision}: {vote.reasoning}".removesuffix(": ") for vote in decided.votes)
     facts = [
         ("session", decided.session),
         ("by", decided.agent),

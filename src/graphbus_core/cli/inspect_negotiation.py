@@ -109,7 +109,7 @@ def _checked(story: Story, *, agent: str, path: str, **others: Any) -> dict[str,
 
 
 def _is_wanted(case: Case, *, agent: str, path: str, number: int | None, status: Status | None) -> bool:
-    has_part = {"", case.proposal.src, *(vote.evaluator for vote in case.record.evaluations)}
+    has_part = {"", case.proposal.src, *(vote.agent for vote in case.record.evaluations)}
     is_right = number in {None, case.proposal.round} and status in {None, case.record.status}
     return is_right and agent in has_part and path in ("", *case.proposal.files)
 
@@ -347,7 +347,7 @@ def _failures(report: GateReport) -> str:
 
 def _votes(votes: Sequence[ProposalEvaluation]) -> Iterator[str]:
     """Give each judgement: who, what, how sure, why; then what it expects, what it rests on, what it would rather have."""
-    names = [plain(f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''}") for vote in votes]
+    names = [plain(vote.evaluator) for vote in votes]
     for name, vote in zip(names, votes, strict=True):
         sure = f" ({vote.confidence:.0%} sure)" if vote.confidence < 1 else ""
         decision = paint(vote.decision, _ROLES[vote.decision])

@@ -123,9 +123,8 @@ def _reasons(sheet: ReviewSheet) -> Iterator[str]:
     yield _row("intent", one_line(proposal.intent))
     yield _row("why", one_line(proposal.reason) or "no reason was given")
     for vote in sheet.evaluations:
-        role = " (ARBITER)" if vote.is_arbiter else ""
         reason = one_line(vote.reasoning) or "without a reason"
-        yield f"  {paint(plain(vote.evaluator), 'name')}{role}: {vote.decision}, {reason}"
+        yield f"  {paint(plain(vote.evaluator), 'name')}: {vote.decision}, {reason}"
         proven = (item.detail or item.text for item in vote.evidence if item.is_verified)
         yield from (f"      concern: {one_line(concern)}" for concern in vote.concerns)
         yield from (f"      evidence: {one_line(text)}" for text in proven)

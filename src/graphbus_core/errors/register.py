@@ -85,6 +85,11 @@ REGISTER: dict[str, Entry] = {
         "Dropping dead letters asks a person, and there is nobody to ask.",
         "Say `--yes` to drop them without a question.",
     ),
+    "GBE154": Entry(
+        "LLMConfig takes no key in `api_key`: settings are recorded, and a key must not be.",
+        "Set the environment variable of the provider, such as ANTHROPIC_API_KEY, and leave `api_key` out."
+        " For a server of your own, name the variable as `key_env` in [tool.graphbus.llm.providers.NAME].",
+    ),
     "GBE155": Entry(
         "Whoever reaches {host} could use this graph: it needs a token.",
         "Put one of at least {length} characters into the variable {variable}, or into a file that `token_file` names.",

@@ -5,8 +5,9 @@ Nothing of a provider's library shows here. A client may be called from several 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -74,57 +75,53 @@ class WorstCase(NamedTuple):
     output_tokens: int = 0
 
 
-class LLMClient(Protocol):
-    """Answers prompts with one model."""
+class LLMClient(ABC):
+    """Answers prompts with one model. A client of your own derives from it, sets both attributes and has `complete`.
 
-    @property
-    def model(self) -> str:
-        """`"provider:name"`."""
-        ...
+    Attributes:
+        model: `"provider:name"`.
+        price: What a call costs at most; None when it is not known. A local model and a program cost nothing: `Price(0, 0)`.
+    """
 
-    @property
-    def price(self) -> Price | None:
-        """What a call costs at most; None when it is not known. A local model and a program cost nothing: `Price(0, 0)`."""
-        ...
+    model: str
+    price: Price | None
 
+    @abstractmethod
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Give the answer to a prompt.
 
         Raises:
             ModelError: There is none; `is_transient`, `is_final` and `may_be_billed` say of what kind the failure is.
         """
-        ...
 
-    def close(self) -> None:
+    def generate(self, prompt: str, *, max_output_tokens: int = 8192) -> str:
+        """Give the text of the answer to one text. Source: seed 002, 4.2.
+
+        Raises:
+            ModelError: As `complete`.
+        """
+        return self.complete(ModelPrompt(shared="", task=prompt), max_output_tokens).text
+
+    def close(self) -> None:  # noqa: B027 - most clients hold nothing
         """Give back connections; no call may follow."""
-        ...
 
 
-class ClientWrapper:
+class ClientWrapper(LLMClient):
     """Base of a client that stands before another one: it has its model and price, and closing it closes the other."""
 
     def __init__(self, inner: LLMClient) -> None:
         self._inner = inner
+        self.model, self.price = inner.model, inner.price
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inner!r})"
-
-    @property
-    def model(self) -> str:
-        """`"provider:name"`."""
-        return self._inner.model
-
-    @property
-    def price(self) -> Price | None:
-        """What a call costs at most; None when it is not known."""
-        return self._inner.price
 
     def close(self) -> None:
         """Close the client behind this one."""
         self._inner.close()
 
 
-class RecordedClient:
+class RecordedClient(LLMClient):
     """A model of which only the name and the price are known: it stands behind a record or a plan and answers nothing itself."""
 
     def __init__(self, model: str, price: Price | None = None) -> None:
@@ -138,9 +135,6 @@ class RecordedClient:
             ModelError: GBE471, always.
         """
         raise ModelError("GBE471", is_final=True, model=self.model)
-
-    def close(self) -> None:
-        """There is nothing to give back."""
 
 
 class Clients(NamedTuple):
@@ -156,7 +150,7 @@ class Clients(NamedTuple):
         return {"proposer": self.proposer.model, "evaluator": self.evaluator.model, "arbiter": self.arbiter.model}
 
 
-class ScriptedClient:
+class ScriptedClient(LLMClient):
     """Answers with what `speak` gives: the text, or a whole `Completion`; what it raises is raised."""
 
     def __init__(
@@ -174,10 +168,9 @@ class ScriptedClient:
         if progress:
             progress(len(said))
         usage = Usage(input_tokens=estimate_tokens(*prompt.texts), output_tokens=estimate_tokens(said))
-        return Completion(text=said, model=self.model, usage=usage, cost_usd=self.price.of(usage))
-
-    def close(self) -> None:
-        """There is nothing to give back."""
+        return Completion(
+            text=said, model=self.model, usage=usage, cost_usd=self.price.of(usage) if self.price else None
+        )
 
 
 def estimate_tokens(*texts: str) -> int:

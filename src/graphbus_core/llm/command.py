@@ -22,7 +22,7 @@ from typing import IO
 
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import end_marked
-from graphbus_core.llm.client import Completion, ModelPrompt, Progress, estimate_tokens
+from graphbus_core.llm.client import Completion, LLMClient, ModelPrompt, Progress, estimate_tokens
 from graphbus_core.llm.providers import MAX_ANSWER_BYTES, remove_key, remove_secrets
 from graphbus_core.model.spending import Price, Usage
 
@@ -66,7 +66,7 @@ def _outputs(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
     return streams
 
 
-class CommandClient:
+class CommandClient(LLMClient):
     """Runs a program for each prompt, in a process group of its own, and takes what it prints as the answer.
 
     Args:

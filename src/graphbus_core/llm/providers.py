@@ -240,21 +240,6 @@ def split_command(spec: ModelSpec) -> tuple[str, ...]:
     return words
 
 
-def with_key(environ: Mapping[str, str], config: LLMConfig, key: str) -> Mapping[str, str]:
-    """Give an environment in which a key that was given from Python is that of the model's provider, and of nobody else.
-
-    Raises:
-        UsageError: GBE141 when no model is named, or one that takes no key; else as `parse`.
-    """
-    if not key:
-        return environ
-    providers = providers_of(config)
-    provider = providers.get(parse_model(config.model, providers).provider) if config.model.strip() else None
-    if provider is None or not provider.key_env:
-        raise UsageError("GBE141", spec=config.model, reason="an `api_key` is given, and this takes none")
-    return {**environ, provider.key_env: key}
-
-
 def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:
     """Give what negotiates: the model of the settings; without one, the default model of the provider whose key is in the
     environment; else `"rules"`. Always as `"provider:name"`.

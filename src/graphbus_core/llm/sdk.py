@@ -19,7 +19,7 @@ import msgspec
 
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import attempt
-from graphbus_core.llm.client import Completion, ModelPrompt, Progress, StopReason, estimate_tokens
+from graphbus_core.llm.client import Completion, LLMClient, ModelPrompt, Progress, StopReason, estimate_tokens
 from graphbus_core.llm.providers import (
     MAX_ANSWER_BYTES,
     Provider,
@@ -319,7 +319,7 @@ def _plausible(count: int) -> int:
 # --- one model of one provider ------------------------------------------------------------
 
 
-class RemoteClient:
+class RemoteClient(LLMClient):
     """Asks one model of one provider through the provider's own asynchronous library. May be called from several threads.
 
     thread of the caller                     thread of the client: one event loop, one HTTP client

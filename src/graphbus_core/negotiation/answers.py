@@ -221,9 +221,7 @@ def _draft(section: AnswerSection, ordinal: int, view: AgentView) -> Proposal:
         reason=clean_text(section.first_value("reason")),
         priority=_whole_number(section.first_value("priority")),
         dependencies=_dependencies(section, ordinal),
-        schema_changes=tuple(SchemaChange(method=name) for name in _names(section.values("contract"))),
-        code_changes=changes,
-    )
+    ).with_changes(changes, [SchemaChange(method=name) for name in _names(section.values("contract"))])
 
 
 def _dependencies(section: AnswerSection, ordinal: int) -> tuple[str, ...]:
@@ -248,8 +246,7 @@ def _filled(draft: Proposal, old: Proposal) -> Proposal:
         reason=draft.reason or old.reason,
         dst=draft.dst or old.dst,
         affects=draft.affects or old.affects,
-        schema_changes=draft.schema_changes or old.schema_changes,
-    )
+    ).with_changes(draft.code_changes, draft.schema_changes or old.schema_changes)
 
 
 # --- judgements ------------------------------------------------------------------------------

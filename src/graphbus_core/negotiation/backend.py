@@ -99,17 +99,16 @@ class Backend:
         """
         if self._clients is not None:
             return self._clients
-        from graphbus_core.llm.providers import RULES, choose_model, with_key
+        from graphbus_core.llm.providers import RULES, choose_model
 
         llm = config.settings.llm
-        environ = with_key(self._environ, llm, config.api_key.text)
-        model = choose_model(llm, environ)
+        model = choose_model(llm, self._environ)
         if model == RULES:
             self.note = "" if llm.model == RULES else _NO_KEY
             return None
         from graphbus_core.llm.opening import open_client, open_clients, price_client
 
-        return open_clients(model, llm, environ, open_client if self._is_asked else price_client)
+        return open_clients(model, llm, self._environ, open_client if self._is_asked else price_client)
 
     def _surrounded(self, clients: Clients, config: ResolvedBuild) -> Clients:
         """Put tape, cache and budget around each distinct client; it is closed in the end."""

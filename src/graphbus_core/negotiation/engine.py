@@ -17,13 +17,20 @@ No I/O, clock, randomness or thread is in this module, `transitions`, `votes` or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from graphbus_core.model.config import SafetyConfig
-from graphbus_core.model.proposals import CommitRecord, Ending, Negotiations, ProposalRecord, TerminationReason
+from graphbus_core.model.proposals import (
+    CommitRecord,
+    Ending,
+    LogEntry,
+    Negotiations,
+    ProposalRecord,
+    TerminationReason,
+)
 from graphbus_core.negotiation import votes
 from graphbus_core.negotiation.protocol import (
     ApplyProposal,
@@ -156,7 +163,9 @@ def _finish_if_due(turn: EngineTurn) -> None:
     elif len(state.files) >= safety.max_total_file_changes:
         _finish(turn, "file_limit", f"max_total_file_changes is {safety.max_total_file_changes}")
     elif state.quiet_rounds >= safety.convergence_threshold and not has_open:
-        _finish(turn, "convergence", f"{state.quiet_rounds} quiet round{'s' * (state.quiet_rounds != 1)}")
+        _finish(
+            turn, "convergence", f"{state.quiet_rounds} round{'s' * (state.quiet_rounds != 1)} without a new proposal"
+        )
     elif state.round >= safety.max_negotiation_rounds:
         _finish(turn, "max_rounds", f"max_negotiation_rounds is {safety.max_negotiation_rounds}")
 
@@ -284,6 +293,7 @@ def _commit(turn: EngineTurn, case: ProposalCase, reply: ChangeApplied) -> None:
         title=case.proposal.title,
         resolution=reply.resolution,
         schema_changes=case.gate.schema_changes if case.gate else (),
+        negotiation_log=tuple(_log_of(case)),
     )
     turn.set_status(case, "accepted", commit=commit)
     turn.update_state(
@@ -303,10 +313,16 @@ def _who_voted(case: ProposalCase) -> tuple[str, ...]:
     voters = [
         name for name, vote in votes.latest_votes(case.evaluations).items() if vote.decision in {"accept", "reject"}
     ]
-    judges = [
-        f"{vote.evaluator} (ARBITER)" for vote in case.evaluations if vote.is_arbiter and vote.decision != "abstain"
-    ]
-    return (*voters, *dict.fromkeys(judges))
+    arbiters = [vote.evaluator for vote in case.evaluations if vote.is_arbiter and vote.decision != "abstain"]
+    return (*voters, *dict.fromkeys(arbiters))
+
+
+def _log_of(case: ProposalCase) -> Iterator[LogEntry]:
+    """Give the conversation about a proposal, for its commit."""
+    yield LogEntry(actor=case.proposal.src, action="propose", text=case.proposal.reason)
+    yield LogEntry(actor="gate", action="check", text="passed")  # nothing is committed that did not pass
+    for vote in case.evaluations:
+        yield LogEntry(actor=vote.evaluator, action=vote.decision, text=vote.reasoning)
 
 
 def _supersede(turn: EngineTurn, winner: ProposalCase) -> None:
@@ -356,7 +372,7 @@ def _take_answer(turn: EngineTurn, reply: PersonReply) -> None:
 
 def _take_edit(turn: EngineTurn, case: ProposalCase, reply: PersonReply) -> None:
     """Put the person's text in the place of the proposal's; it climbs the gate like any other."""
-    own = reply.proposal or replace(case.proposal, code_changes=())
+    own = reply.proposal or case.proposal.with_changes(())
     edited = with_identity(own, case.proposal)
     case = turn.update_case(
         case,

@@ -238,12 +238,24 @@ def _backend_of(kept: RecordedSession, answers: Iterable[RecordedAnswer]) -> Bac
 
 
 def _different_record(kept: RecordedSession, now: SessionRecord) -> Iterator[str]:
-    """Compare byte for byte, but for what was written into the record after the negotiation."""
+    """Compare byte for byte, but for what was written into the record after the negotiation.
+
+    Both are compared as they would be written today: a record of an earlier version spells some fields in another way.
+    """
     was = _decoded(kept)
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
-    lines = zip_longest(unpack_bytes(kept.record).splitlines(), encode(now).splitlines(), fillvalue=b"")
+    if not any(commit.negotiation_log for commit in was.negotiations.completed):  # written before there were logs
+        now = _without_logs(now)
+    lines = zip_longest(encode(was).splitlines(), encode(now).splitlines(), fillvalue=b"")
     for number, (before, after) in enumerate(lines, start=1):
         if before != after:
             told = before.decode(errors="replace").strip()
             yield f"the record in line {number}, which was {told or 'not there'}"
             return
+
+
+def _without_logs(record: SessionRecord) -> SessionRecord:
+    negotiations = record.negotiations
+    bare = {commit.commit_id: replace(commit, negotiation_log=()) for commit in negotiations.completed}
+    records = tuple(replace(one, commit=one.commit and bare[one.commit.commit_id]) for one in negotiations.records)
+    return replace(record, negotiations=replace(negotiations, completed=tuple(bare.values()), records=records))

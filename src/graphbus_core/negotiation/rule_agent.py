@@ -95,10 +95,9 @@ class RuleAgent:
             intent=fix.intent,
             title=fix.title,
             reason=reason + (f"; it answers the {what} ({', '.join(answered)})" if answered else ""),
-            code_changes=fix.changes,
             priority=_priority(finding, view) + _WANTED * len(answered),
             finding=finding.code,
-        )
+        ).with_changes(fix.changes)
 
     def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> None:
         """Give up: a rule knows one fix."""

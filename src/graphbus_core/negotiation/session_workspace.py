@@ -324,7 +324,7 @@ def _with_persons_text(proposal: Proposal, before: Mapping[str, bytes], texts: M
         for path, old, new in pairs
         if old != new
     )
-    return msgspec.structs.replace(proposal, code_changes=edits, schema_changes=())
+    return proposal.with_changes(edits)
 
 
 def _text(data: bytes) -> str:

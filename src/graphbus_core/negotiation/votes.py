@@ -149,10 +149,10 @@ def decide_by_arbiters(words: Sequence[ProposalEvaluation]) -> VotingResult:
     rejects = sum(word.decision == "reject" for word in words)
     if accepts > rejects:
         return VotingResult("accept", f"{accepts} for, {rejects} against", "arbiter")
-    reasons = "; ".join(f"{word.evaluator}: {word.reasoning or 'without a reason'}" for word in words)
+    reasons = "; ".join(f"{word.agent}: {word.reasoning or 'without a reason'}" for word in words)
     if len(words) == 1:
         return VotingResult(
-            "reject", f"{words[0].evaluator} decided against it: {words[0].reasoning or 'without a reason'}"
+            "reject", f"{words[0].agent} decided against it: {words[0].reasoning or 'without a reason'}"
         )
     return VotingResult("reject", f"the arbiters do not accept it ({accepts} for, {rejects} against): {reasons}")
 

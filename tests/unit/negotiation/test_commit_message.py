@@ -35,7 +35,7 @@ def session(**fields: Any) -> SessionRecord:
 
 def proposal(**fields: Any) -> Proposal:
     given_fields = {"src": "OrderProcessor", "intent": "add_validation", "title": "Validate negative prices", **fields}
-    return Proposal(proposal_id="P001", round=1, code_changes=(), **given_fields)
+    return Proposal(proposal_id="P001", round=1, **given_fields)
 
 
 def record(**fields: Any) -> ProposalRecord:

@@ -142,7 +142,7 @@ def objection(root: Path, evaluator: str, *texts: str) -> ProposalEvaluation:
         old_code='        self.publish("/Order/Placed", {"sku": sku, "total": 1.5})',
         new_code='        self.publish("/Order/Placed", {"sku": sku, "sum": 1.5})',
     )
-    proposal = Proposal(proposal_id="P001", round=1, src="Shop", intent="rename", code_changes=(change,))
+    proposal = Proposal(proposal_id="P001", round=1, src="Shop", intent="rename", code_change=change)
     assert isinstance(workspace.check(CheckProposal(proposal)), Gated)
     evidence = tuple(Counterexample("contract", text) for text in texts)
     vote = ProposalEvaluation(

@@ -42,7 +42,7 @@ def whole(here: Scene, old: str, new: str) -> Proposal:
     change = CodeChange(
         file_path=ORDER, target="Order", change_type="modify", old_code=text, new_code=text.replace(old, new)
     )
-    return Proposal(proposal_id="", round=0, src="", intent="test", title=new, code_changes=(change,))
+    return Proposal(proposal_id="", round=0, src="", intent="test", title=new, code_change=change)
 
 
 @pytest.fixture

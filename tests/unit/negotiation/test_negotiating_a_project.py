@@ -315,7 +315,7 @@ def test_a_proposal_too_large_for_the_bus_is_still_judged(scene: Callable[..., S
     (record,) = here.run().negotiations.records
     assert record.status == "accepted"
     proposed = next(payload for topic, payload in here.heard if topic == "/Negotiation/Proposed")
-    assert len(proposed["proposal"]["code_changes"][0]["new_code"]) < 3000
+    assert len(proposed["proposal"]["code_change"]["new_code"]) < 3000
     assert (
         len(load_session(here.config.artifacts_dir).negotiations.records[0].proposal.code_change.new_code) > 1_000_000
     )

@@ -228,15 +228,13 @@ def test_a_repair_shows_code_place_and_lines_of_the_refused_text(base: Project) 
 def test_a_repair_of_an_edit_that_does_not_apply_shows_the_present_lines(base: Project) -> None:
     proposal = msgspec.structs.replace(
         trial_of(base).proposal,
-        code_changes=(
-            CodeChange(
-                file_path="agents/stock.py",
-                target="",
-                change_type="modify",
-                operation="search_replace",
-                old_code="nowhere",
-                new_code="x",
-            ),
+        code_change=CodeChange(
+            file_path="agents/stock.py",
+            target="",
+            change_type="modify",
+            operation="search_replace",
+            old_code="nowhere",
+            new_code="x",
         ),
     )
     view = view_of(base)

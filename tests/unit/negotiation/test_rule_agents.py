@@ -254,7 +254,7 @@ def test_of_a_file_without_agent_only_their_base_may_change_and_all_heirs_are_as
     target = "BaseService" if "return" in old else "Other"
     proposal = msgspec.structs.replace(replace_text(path, old, f"{old}  # so"), src="One", affects=affects)
     change = msgspec.structs.replace(proposal.code_changes[0], target=target)
-    problem = check_scope(msgspec.structs.replace(proposal, code_changes=(change,)), here)
+    problem = check_scope(msgspec.structs.replace(proposal, code_change=change), here)
     assert (problem.code if problem else "") == code
 
 
@@ -286,8 +286,8 @@ def test_what_was_turned_down_or_is_under_way_is_not_proposed_again(shop: Callab
 def test_what_was_refused_is_proposed_again_only_when_the_text_has_changed(shop: Callable[..., Project]) -> None:
     project = shop()
     assert codes(project, history=history(project, "refused")) == ["GB001", "GB301"]
-    other = replace_text("agents/stock.py", "a", "b").code_changes
-    assert codes(project, history=history(project, "refused", code_changes=other)) == ["GB003", "GB001", "GB301"]
+    other = replace_text("agents/stock.py", "a", "b").code_change
+    assert codes(project, history=history(project, "refused", code_change=other)) == ["GB003", "GB001", "GB301"]
 
 
 @pytest.mark.parametrize(

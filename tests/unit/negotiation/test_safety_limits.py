@@ -212,7 +212,7 @@ def test_protected_patterns_are_for_paths_names_and_folders(path: str, pattern: 
 
 
 def test_a_proposal_without_a_change_is_refused() -> None:
-    empty = replace(draft("x"), code_changes=())
+    empty = draft("x").with_changes(())
     assert refusal_of(empty, SafetyConfig(), (), ()) == "it changes nothing"
 
 

@@ -41,7 +41,7 @@ def case(
         round=1,
         src="A",
         intent="test",
-        code_changes=(CodeChange(file_path=path, target=str(fields.pop("target", "")), change_type="modify"),),
+        code_change=CodeChange(file_path=path, target=str(fields.pop("target", "")), change_type="modify"),
         dst=fields.pop("dst", None),  # type: ignore[arg-type]
         affects=fields.pop("affects", ()),  # type: ignore[arg-type]
     )

@@ -77,7 +77,7 @@ class B(GraphBusNode):
     )
     assert not project.errors
     change = CodeChange(file_path="agents.py", target="A.f", change_type="modify", old_code="a", new_code="b")
-    proposal = Proposal(proposal_id="P001", round=0, src="A", intent="align_schema", code_changes=(change,))
+    proposal = Proposal(proposal_id="P001", round=0, src="A", intent="align_schema", code_change=change)
     commit = CommitRecord(
         commit_id="C001",
         proposal_id="P001",

@@ -208,7 +208,7 @@ def _stations(case: Case) -> Iterator[Step]:
 def _judged(case: Case) -> Iterator[Step]:
     if any(not vote.is_arbiter for vote in case.votes):
         yield Step(f"Votes: {_tally(case)}")
-    yield from (Step(f"Arbiter {vote.evaluator}: {vote.decision}") for vote in case.votes if vote.is_arbiter)
+    yield from (Step(f"Arbiter {vote.agent}: {vote.decision}") for vote in case.votes if vote.is_arbiter)
 
 
 def _tally(case: Case) -> str:
@@ -277,7 +277,7 @@ def _rung(rung: RungResult) -> Values:
 def _vote(vote: ProposalEvaluation) -> Values:
     counter = vote.counter_proposal
     return {
-        "evaluator": vote.evaluator,
+        "evaluator": vote.agent,
         "is_arbiter": vote.is_arbiter,
         "decision": vote.decision,
         "decision_name": vote.decision.capitalize(),
@@ -326,9 +326,9 @@ def _outcome_of(story: Story, case: Case) -> str:
 
 def _voices(story: Story) -> Iterator[Values]:
     """Yield a row for each agent that voted or proposed, with a cell for each proposal; nothing when nobody voted."""
-    voters = {vote.evaluator for case in story.cases for vote in case.votes}
+    voters = {vote.agent for case in story.cases for vote in case.votes}
     proposers = {case.proposal.src for case in story.cases} if voters else set[str]()
-    by_case = [{vote.evaluator: vote for vote in case.votes} for case in story.cases]
+    by_case = [{vote.agent: vote for vote in case.votes} for case in story.cases]
     for name in story.agents:
         if name in voters | proposers:
             votes = (own.get(name) for own in by_case)

@@ -110,13 +110,13 @@ class Case:
     @cached_property
     def votes(self) -> tuple[ProposalEvaluation, ...]:
         """The last vote of each evaluator, arbiters after the others."""
-        latest = {(vote.is_arbiter, vote.evaluator): vote for vote in self.record.evaluations}
+        latest = {(vote.is_arbiter, vote.agent): vote for vote in self.record.evaluations}
         return tuple(sorted(latest.values(), key=lambda vote: vote.is_arbiter))
 
     @property
     def concerned(self) -> tuple[str, ...]:
         """The proposer, the affected agents and the voters."""
-        voters = (vote.evaluator for vote in self.record.evaluations)
+        voters = (vote.agent for vote in self.record.evaluations)
         return tuple(dict.fromkeys((self.proposal.src, *self.affected, *voters)))
 
     def count(self, decision: VoteDecision) -> int:
