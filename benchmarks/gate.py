@@ -69,7 +69,7 @@ def climbing(root: Path) -> Callable[[], float]:
             old_code="0.5 * count",
             new_code=f"{next(prices)}.5 * count",
         )
-        proposal = Proposal(proposal_id="P001", round=0, src="Agent0", intent="measure", code_changes=(change,))
+        proposal = Proposal(proposal_id="P001", round=0, src="Agent0", intent="measure", code_change=change)
         started = time.perf_counter()
         result = gate.check(proposal, workspace)
         taken_s = time.perf_counter() - started

@@ -23,11 +23,11 @@ from stopwatch import ROOT, Row, report
 from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import detect_conflicts
-from graphbus_core.llm.client import Clients, Completion, LLMClient, Progress, Prompt, ScriptedClient
+from graphbus_core.llm.client import Clients, Completion, LLMClient, ModelPrompt, Progress, ScriptedClient
 from graphbus_core.model.config import Budget, BuildConfig, Electorate, LLMConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.spending import Spend
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.driver import Negotiation
+from graphbus_core.negotiation.driver import NegotiationSession
 from graphbus_core.settings import resolve_build
 
 sys.path.insert(0, str(ROOT))
@@ -85,7 +85,7 @@ class Everybody:
         self.phases: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
 
-    def speak(self, prompt: Prompt) -> str:
+    def speak(self, prompt: ModelPrompt) -> str:
         asked = asked_in(prompt)
         with self._lock:
             number = self.asked[asked.task, asked.agent] = self.asked.get((asked.task, asked.agent), 0) + 1
@@ -106,7 +106,7 @@ class SleepingClient:
         self._client = client
         self.model, self.price = client.model, client.price
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         time.sleep(LATENCY_S)
         return self._client.complete(prompt, max_output_tokens, progress)
 
@@ -145,12 +145,12 @@ def talk(config: ResolvedBuild, backend: Backend, everybody: Everybody) -> Talk:
     project = Project.read(config, cache=False)
     with backend:
         agents = backend.activate(config, project.definitions, project.order.order)
-        session = Negotiation(config, MessageBus(history=0), backend=backend)
+        session = NegotiationSession(config, MessageBus(history=0), backend=backend)
         started = time.perf_counter()
         session.analyze(agents, project)
         outcome = session.run(project, agents, detect_conflicts(project), OpenGate())
         took = time.perf_counter() - started
-    return Talk(took, len(everybody.phases), session.accounts.spend, len(outcome.negotiations.completed))
+    return Talk(took, len(everybody.phases), session.bills.spend, len(outcome.negotiations.completed))
 
 
 def in_process(count: int) -> Talk:

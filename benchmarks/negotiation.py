@@ -23,14 +23,14 @@ from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import BuildConfig, ResolvedBuild, SafetyConfig
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
 from graphbus_core.negotiation import engine
-from graphbus_core.negotiation.backend import activate
-from graphbus_core.negotiation.driver import Negotiation
+from graphbus_core.negotiation.backend import activate_agents
+from graphbus_core.negotiation.driver import NegotiationSession
 from graphbus_core.negotiation.protocol import (
     KEYS,
-    Applied,
     ApplyProposal,
     AskEvaluations,
     AskProposals,
+    ChangeApplied,
     CheckProposal,
     Command,
     Evaluated,
@@ -60,7 +60,7 @@ def reply_to(command: Command, participants: Participants) -> Reply:
         )
         return Proposed(
             command.agent,
-            (Proposal(proposal_id="", round=0, src="", intent="x", code_changes=(change,)),),
+            (Proposal(proposal_id="", round=0, src="", intent="x", code_change=change),),
         )
     if isinstance(command, CheckProposal):
         proposal_id = command.proposal.proposal_id
@@ -73,7 +73,7 @@ def reply_to(command: Command, participants: Participants) -> Reply:
     assert isinstance(command, ApplyProposal)
     proposal = command.proposal
     digest = f"{proposal.proposal_id}"
-    return Applied(
+    return ChangeApplied(
         proposal_id=proposal.proposal_id, digest=digest, resolution={proposal.files[0]: "-+"}, edges=participants.edges
     )
 
@@ -110,8 +110,8 @@ class OpenGate:
 def talk(config: ResolvedBuild) -> object:
     """Read the project, let its rule agents negotiate to the end, write nothing."""
     project = Project.read(config, cache=False)
-    agents = activate(project.definitions, project.order.order, config)
-    session = Negotiation(config, MessageBus())
+    agents = activate_agents(project.definitions, project.order.order, config)
+    session = NegotiationSession(config, MessageBus())
     session.analyze(agents, project)
     outcome = session.run(project, agents, detect_conflicts(project), OpenGate())
     assert outcome.negotiations.converged

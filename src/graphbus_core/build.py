@@ -25,10 +25,9 @@ from graphbus_core import settings, store
 from graphbus_core.compiler import memory
 from graphbus_core.compiler.memory import BuildResult, GraphCounts
 from graphbus_core.errors import GraphBusError, raise_all
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import BuildConfig, LLMConfig, ResolvedBuild, SafetyConfig
-from graphbus_core.pipeline import Finished, Pipeline
-from graphbus_core.store import writing
+from graphbus_core.pipeline import Pipeline, PipelineFinished
+from graphbus_core.store import BuildArtifacts, writing
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
     from graphbus_core.negotiation.agents import ActiveAgents, Analyses
     from graphbus_core.negotiation.backend import Backend
-    from graphbus_core.negotiation.driver import Negotiation
+    from graphbus_core.negotiation.driver import NegotiationSession
 
 __all__ = [
     "BUILD",
@@ -112,9 +111,9 @@ def load_build_config(request: BuildConfig, recovery: Recovery) -> ResolvedBuild
         BuildError: The build is frozen, and the lock does not cover what is there now.
     """
     if request.enable_agents:
-        from graphbus_core.negotiation.sessions import complete
+        from graphbus_core.negotiation.sessions import complete_request
 
-        request = complete(request)
+        request = complete_request(request)
     config = settings.resolve_build(request)
     for told in end_interrupted(config, writes_sources=config.enable_agents and not config.dry_run):
         recovery.tell(told)
@@ -130,12 +129,12 @@ def discover_modules(config: ResolvedBuild) -> ModuleIndex:
     """Find the files and give them their module names.
 
     Raises:
-        Finished: Nothing has changed since the last static build.
+        PipelineFinished: Nothing has changed since the last static build.
     """
     if not (config.enable_agents or config.force or config.dry_run):
         last = memory.recall_build(config)
         if last:
-            raise Finished(
+            raise PipelineFinished(
                 BuildResult(config, last.tally, findings=last.findings, is_unchanged=True, locked=config.locked)
             )
     from graphbus_core.compiler import discover
@@ -193,11 +192,11 @@ def compute_topological_order(classes: NodeClasses, graph: AgentGraph) -> Activa
 @BUILD.stage("INIT_NEGOTIATION_ENGINE")
 def init_negotiation_engine(
     config: ResolvedBuild, order: ActivationOrder, bus: MessageBus, backend: Backend
-) -> Negotiation:
+) -> NegotiationSession:
     """Make the engine with its limits, on the bus that carries what is said."""
-    from graphbus_core.negotiation.driver import Negotiation
+    from graphbus_core.negotiation.driver import NegotiationSession
 
-    return Negotiation(config, bus, backend=backend, reviewer=backend.reviewer)
+    return NegotiationSession(config, bus, backend=backend, reviewer=backend.reviewer)
 
 
 @BUILD.stage("ACTIVATE_AGENTS")
@@ -220,7 +219,7 @@ def activate_agents(
 
 
 @BUILD.stage("AGENT_ANALYSIS_PHASE")
-def agent_analysis_phase(negotiation: Negotiation, agents: ActiveAgents, classes: NodeClasses) -> Analyses:
+def agent_analysis_phase(negotiation: NegotiationSession, agents: ActiveAgents, classes: NodeClasses) -> Analyses:
     """Let each agent study its own class."""
     return negotiation.analyze(agents, classes.project)
 
@@ -255,7 +254,7 @@ def detect_schema_conflicts(classes: NodeClasses) -> SchemaConflicts:
 def multi_round_negotiation_loop(
     config: ResolvedBuild,
     classes: NodeClasses,
-    negotiation: Negotiation,
+    negotiation: NegotiationSession,
     agents: ActiveAgents,
     conflicts: SchemaConflicts,
 ) -> Agreement:
@@ -284,9 +283,9 @@ def apply_code_changes(config: ResolvedBuild, agreement: Agreement) -> AppliedCh
         NegotiationError: The accepted changes do not pass the gate together; or they are written, and the record cannot say so.
         EditError: A file has changed meanwhile, or cannot be written.
     """
-    from graphbus_core.negotiation.apply import land
+    from graphbus_core.negotiation.apply import apply_session
 
-    landed = land(config, *agreement)
+    landed = apply_session(config, *agreement)
     return AppliedChanges(agreement.negotiations, *landed)
 
 
@@ -338,7 +337,7 @@ def negotiated_build_complete(  # noqa: PLR0917 - the products of six stages
     classes: NodeClasses,
     artifacts: BuildArtifacts,
     applied: AppliedChanges,
-    negotiation: Negotiation,
+    negotiation: NegotiationSession,
     agreement: Agreement,
 ) -> BuildResult:
     """Sum up; then, as everything else is on the disk, write down in the lock which agents have settled."""
@@ -348,13 +347,13 @@ def negotiated_build_complete(  # noqa: PLR0917 - the products of six stages
 
         written = artifacts.manifest.artifacts
         write_lock(*agreement[:2], negotiation.settled, applied.project, written)
-    return result._replace(spent=negotiation.accounts.spend)
+    return result._replace(spent=negotiation.bills.spend)
 
 
 # --- both doors to it -----------------------------------------------------------------------
 
 NEGOTIATED = ("ACTIVATE_AGENTS", "MULTI_ROUND_NEGOTIATION_LOOP", "APPLY_CODE_CHANGES")
-STATIC = BUILD.without(*NEGOTIATED).replacing(
+STATIC = BUILD.excluding(*NEGOTIATED).replacing(
     {"INIT_NEGOTIATION_ENGINE": no_engine, "AGENT_ANALYSIS_PHASE": no_analysis, "BUILD_COMPLETE": build_complete}
 )
 """The build without agents."""

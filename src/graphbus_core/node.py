@@ -7,7 +7,7 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, cast, overload
 
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.log import INFO, Log
-from graphbus_core.model.state import State
+from graphbus_core.model.state import AgentState
 from graphbus_core.model.topics import Publishable, Requestable, Topic
 from graphbus_core.schema.json import Json
 from graphbus_core.schema.live import unwrapped
@@ -29,7 +29,7 @@ class Connection(Protocol):
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call a method of another agent on behalf of `caller`."""
 
-    def state_of(self, agent: str) -> State:
+    def state_of(self, agent: str) -> AgentState:
         """Give what an agent keeps."""
 
 
@@ -40,9 +40,9 @@ class _StateOfNode:
     def __get__(self, node: None, kind: type[GraphBusNode]) -> _StateOfNode: ...
 
     @overload
-    def __get__(self, node: GraphBusNode, kind: type[GraphBusNode]) -> State: ...
+    def __get__(self, node: GraphBusNode, kind: type[GraphBusNode]) -> AgentState: ...
 
-    def __get__(self, node: GraphBusNode | None, kind: type[GraphBusNode]) -> _StateOfNode | State:
+    def __get__(self, node: GraphBusNode | None, kind: type[GraphBusNode]) -> _StateOfNode | AgentState:
         if node is None:
             return self
         return node._connected("keep a state").state_of(kind.__name__)
@@ -56,7 +56,7 @@ class GraphBusNode:
         IS_ARBITER: True for the agent that decides when the others disagree.
         SUBSCRIBE: Topics and patterns whose events go to `handle_event(topic, payload)`, besides `@subscribe`.
         state: What the agent keeps from one event to the next, and from one run to the next: `self.state["count"] = 1`. Values
-            are JSON; what is read is a copy. For use from `on_start` to `on_stop`; see `model.state.State`.
+            are JSON; what is read is a copy. For use from `on_start` to `on_stop`; see `model.state.AgentState`.
     """
 
     SYSTEM_PROMPT: ClassVar[str] = ""

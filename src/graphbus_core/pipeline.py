@@ -28,7 +28,7 @@ class PipelineError(Exception):
     """The stages of a pipeline do not fit together: a mistake in the program, not in its input."""
 
 
-class Finished(Exception):  # noqa: N818 - nothing is wrong
+class PipelineFinished(Exception):  # noqa: N818 - nothing is wrong
     """Raised by a stage that finds nothing left to do.
 
     Attributes:
@@ -58,7 +58,7 @@ class Products:
     def __contains__(self, kind: type) -> bool:
         return kind.__name__ in self._made
 
-    def named(self, names: Iterable[str]) -> tuple[object, ...]:
+    def by_name(self, names: Iterable[str]) -> tuple[object, ...]:
         """Give the products of these types, by their names."""
         return tuple(self._made[name] for name in names)
 
@@ -116,7 +116,7 @@ class Pipeline:
 
         return register
 
-    def without(self, *names: str) -> Pipeline:
+    def excluding(self, *names: str) -> Pipeline:
         """Give a copy that leaves these stages out."""
         rest = Pipeline(self.name)
         rest._stages = [stage for stage in self if stage.name not in names]
@@ -149,7 +149,7 @@ class Pipeline:
             known.add(stage.gives)
 
     def run(self, *given: object, on_stage: Callable[[str], None] | None = None) -> Products:
-        """Run all stages in order and give what they made; a stage that raises `Finished` is the last one.
+        """Run all stages in order and give what they made; a stage that raises `PipelineFinished` is the last one.
 
         Args:
             given: The inputs that no stage makes.
@@ -166,8 +166,8 @@ class Pipeline:
             if on_stage:
                 on_stage(stage.name)
             try:
-                products.add(stage.function(*products.named(stage.takes)))
-            except Finished as finished:
+                products.add(stage.function(*products.by_name(stage.takes)))
+            except PipelineFinished as finished:
                 products.add(finished.product)
                 return
 

@@ -37,10 +37,10 @@ from graphbus_core.hosting.members import compose_built
 from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thread, stop_on_signals, wait_for_signal
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Instrument, ResolvedRun, RuntimeConfig, Validation
 from graphbus_core.model.deliveries import DeadLetter, Statistics
 from graphbus_core.pipeline import Pipeline, Products
+from graphbus_core.store import BuildArtifacts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -308,7 +308,7 @@ def run_graph(
         GraphBusError: What the first four stages refuse.
     """
     request = RuntimeConfig(artifacts=str(artifacts), allow_drift=allow_drift, validation=validation)
-    return PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
+    return PIPELINE.excluding("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
 
 
 def ready_lines(

@@ -16,7 +16,7 @@ from msgspec.structs import replace as change
 
 from graphbus_core.errors import GraphBusError, Place, UsageError, raise_all
 from graphbus_core.model.artifacts import ProjectInfo
-from graphbus_core.model.config import BuildConfig, ResolvedBuild, ResolvedRun, RuntimeConfig, Secret, Settings
+from graphbus_core.model.config import BuildConfig, ResolvedBuild, ResolvedRun, RuntimeConfig, Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -191,12 +191,10 @@ def resolve_build(request: BuildConfig) -> ResolvedBuild:
     paths = paths or [Path()]
     root = find_root(paths)
     settings = _override(request.settings if request.settings is not None else load(root), request)
-    key, settings = settings.llm.api_key, change(settings, llm=change(settings.llm, api_key=""))
     return ResolvedBuild(
         root=str(root),
         paths=tuple(dict.fromkeys(str(path.resolve()) for path in paths)),
         settings=settings,
-        api_key=Secret(key),
         enable_agents=request.enable_agents,
         dry_run=request.dry_run,
         force=request.force,

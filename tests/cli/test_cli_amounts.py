@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphbus_core.model.spending import dollars
+from graphbus_core.model.spending import format_usd
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from graphbus_core.model.spending import dollars
     ],
 )
 def test_dollars_show_what_a_small_session_costs(usd: float | None, shown: str) -> None:
-    assert dollars(usd) == shown
+    assert format_usd(usd) == shown

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from graphbus_core.cli import console
-from graphbus_core.model.agent import Topic
+from graphbus_core.model.agent import TopicDefinition
 from graphbus_core.schema.types import STR, Field, Schema
 
 
@@ -63,7 +63,7 @@ def test_text_from_elsewhere_cannot_drive_the_terminal(text: str, shown: str) ->
 def test_json_takes_the_structs_of_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     console.prepare_streams()
     assert not console.has_emitted_json()
-    console.emit_json({"topics": (Topic(name="/A/B", schema=Schema((Field("ü", STR),))),)})
+    console.emit_json({"topics": (TopicDefinition(name="/A/B", schema=Schema((Field("ü", STR),))),)})
     assert console.has_emitted_json()
     shown = capsys.readouterr().out
     assert "ü" in shown

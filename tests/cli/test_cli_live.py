@@ -32,7 +32,7 @@ PROPOSAL = Proposal(
     title="Add input validation for negative prices",
     reason="Prevents downstream NaN propagation\n    in total calculation",
     affects=("InventoryService", "NotificationService"),
-    code_changes=(CHANGE,),
+    code_change=CHANGE,
 )
 
 Said = tuple[str, dict[str, Any]]
@@ -221,7 +221,7 @@ def ending(reason: TerminationReason = "convergence", detail: str = "", counts: 
 @pytest.mark.parametrize(
     ("reason", "detail", "line"),
     [
-        ("convergence", "", "Converged: 3 rounds, 2 proposals, 1 commit."),
+        ("convergence", "", "CONVERGENCE DETECTED: 3 rounds, 2 proposals, 1 commit."),
         ("max_rounds", "", "Stopped at the limit of rounds: 3 rounds, 2 proposals, 1 commit."),
         ("file_limit", "", "Stopped at the limit of changed files: 3 rounds, 2 proposals, 1 commit."),
         ("manual", "", "Stopped by hand: 3 rounds, 2 proposals, 1 commit."),

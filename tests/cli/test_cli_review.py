@@ -12,9 +12,9 @@ import click
 import pytest
 
 from graphbus_core.cli.review import ConsoleReviewer
-from graphbus_core.model.proposals import Evidence, GateReport, ProposalEvaluation, RungResult, SchemaChange
-from graphbus_core.negotiation.protocol import Review
-from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
+from graphbus_core.model.proposals import Counterexample, GateReport, ProposalEvaluation, RungResult, SchemaChange
+from graphbus_core.negotiation.protocol import GatedProposal
+from graphbus_core.negotiation.session_workspace import PersonDecision, ReviewSheet
 from tests.fakes.negotiating_agents import replace_text
 from tests.fakes.typing_person import Person as TypingPerson
 
@@ -22,7 +22,7 @@ DIFF = "--- a/agents/order.py\n+++ b/agents/order.py\n@@ -1 +1 @@\n-x = 1\n+x = 
 TEXTS = {"agents/order.py": "x = 2\n"}
 
 
-def sheet(**fields: Any) -> Sheet:
+def sheet(**fields: Any) -> ReviewSheet:
     proposal = replace_text("agents/order.py", "x = 1", "x = 2", reason="Two is\nbetter.")
     report = GateReport(
         proposal_id="P001",
@@ -43,7 +43,7 @@ def sheet(**fields: Any) -> Sheet:
             decision="reject",
             reasoning="no\x1b[31m",
             concerns=("slow",),
-            evidence=(Evidence("test", "def test_x(): ...", is_verified=True, detail="test_x fails"),),
+            evidence=(Counterexample("test", "def test_x(): ...", is_verified=True, detail="test_x fails"),),
         ),
         ProposalEvaluation(proposal_id="P001", evaluator="Judge", round=1, decision="accept", is_arbiter=True),
     )
@@ -51,7 +51,7 @@ def sheet(**fields: Any) -> Sheet:
 
     own = replace(proposal, proposal_id="P001", src="Order")
     values: dict[str, Any] = {"diff": DIFF, "texts": TEXTS, "evaluations": votes, "agreed": "majority", **fields}
-    return Sheet(review=Review(own, values.pop("report", report)), **values)
+    return ReviewSheet(review=GatedProposal(own, values.pop("report", report)), **values)
 
 
 class Person:
@@ -62,7 +62,7 @@ class Person:
         self.shown: list[str] = []
         self.reviewer = ConsoleReviewer(self.shown.append, lambda: self.lines.pop(0))
 
-    def decide(self, **fields: Any) -> PersonWord:
+    def decide(self, **fields: Any) -> PersonDecision:
         return self.reviewer.decide(sheet(**fields))
 
     @property
@@ -73,22 +73,22 @@ class Person:
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("yes", PersonWord("yes")),
-        ("y", PersonWord("yes")),
-        ("Y", PersonWord("yes")),
-        ("no", PersonWord("no")),
-        ("n too broad", PersonWord("no", "too broad")),
-        ("quit", PersonWord("quit")),
-        ("q", PersonWord("quit")),
+        ("yes", PersonDecision("yes")),
+        ("y", PersonDecision("yes")),
+        ("Y", PersonDecision("yes")),
+        ("no", PersonDecision("no")),
+        ("n too broad", PersonDecision("no", "too broad")),
+        ("quit", PersonDecision("quit")),
+        ("q", PersonDecision("quit")),
     ],
 )
-def test_a_word_or_its_first_letter_is_an_answer(line: str, word: PersonWord) -> None:
+def test_a_word_or_its_first_letter_is_an_answer(line: str, word: PersonDecision) -> None:
     assert Person(line).decide() == word
 
 
 def test_silence_and_nonsense_are_no_answer_and_the_end_of_input_is_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     person = Person("", "perhaps", "ye", "skip")
-    assert person.decide() == PersonWord("quit", "the input ended")
+    assert person.decide() == PersonDecision("quit", "the input ended")
     said = click.unstyle(capsys.readouterr().err)
     assert said.count("Answer yes, no, diff, why, edit, quit, or with the first letter.") == 4
     assert said.startswith("yes / no / diff / why / edit / quit: ")
@@ -123,7 +123,7 @@ def test_why_tells_everything_that_was_said_and_escapes_nothing_into_the_termina
 
 def test_what_the_votes_rejected_is_shown_without_its_diff() -> None:
     person = Person("n")
-    assert person.decide(agreed=None, reason="0 for, 2 against") == PersonWord("no")
+    assert person.decide(agreed=None, reason="0 for, 2 against") == PersonDecision("no")
     assert "  rejected: 0 for, 2 against" in person.text
     assert "+x = 2" not in person.text
 
@@ -143,7 +143,7 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], N
 
 def test_edit_opens_the_new_text_and_takes_what_is_left(editor: Callable[[str], None]) -> None:
     editor("assert path.name == 'order.py' and path.read_text() == 'x = 2\\n'\npath.write_text('x = 3\\n')")
-    assert Person("e").decide() == PersonWord("edit", texts={"agents/order.py": "x = 3\n"})
+    assert Person("e").decide() == PersonDecision("edit", texts={"agents/order.py": "x = 3\n"})
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_an_edit_that_comes_to_nothing_asks_again(
     editor: Callable[[str], None], capsys: pytest.CaptureFixture[str], code: str, said: str
 ) -> None:
     editor(code)
-    assert Person("e", "n").decide() == PersonWord("no")
+    assert Person("e", "n").decide() == PersonDecision("no")
     assert said in capsys.readouterr().err
 
 
@@ -168,10 +168,10 @@ def test_without_an_editor_or_a_text_there_is_no_edit(
 ) -> None:
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.delenv("EDITOR", raising=False)
-    assert Person("e", "n").decide() == PersonWord("no")
+    assert Person("e", "n").decide() == PersonDecision("no")
     assert "Set VISUAL or EDITOR" in capsys.readouterr().err
     monkeypatch.setenv("EDITOR", "there-is-no-such-editor")
-    assert Person("e", "n").decide() == PersonWord("no")
+    assert Person("e", "n").decide() == PersonDecision("no")
     assert "The text cannot be edited" in capsys.readouterr().err
 
 

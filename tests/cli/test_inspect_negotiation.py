@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from graphbus_core.cli import main
-from graphbus_core.model.proposals import Evidence, ProposalEvaluation, SchemaChange
-from graphbus_core.negotiation.transcript import SessionRecord, save_session, settle_session
+from graphbus_core.model.proposals import Counterexample, ProposalEvaluation, SchemaChange
+from graphbus_core.negotiation.transcript import SessionRecord, record_application, save_session
 from tests.fakes.negotiating_world import World, change, draft
 
 
@@ -34,7 +34,7 @@ def negotiated(session: str) -> SessionRecord:
     )
     world.proposes("Stock", draft("split it", change("stock.py", "0", "5")))
     world.schema_changes["rename skuu to sku"] = (SchemaChange(method="Order.place"),)
-    proof = Evidence("contract", "Mail reads a key that nobody sends.", is_verified=True)
+    proof = Counterexample("contract", "Mail reads a key that nobody sends.", is_verified=True)
     world.votes("split it", Order="accept", Mail=vote("reject", evidence=(proof,)))
     world.proposes("Mail", draft("tidy up", change("order.py", "1", "2"), affects=("Stock",)), round=2)
     other = vote("counter", counter_proposal=draft("tidy up more", change("order.py", "1", "3")))
@@ -102,7 +102,7 @@ def test_the_last_session_is_listed(here: Path, capsys: pytest.CaptureFixture[st
 def test_whether_the_changes_were_written_is_shown(
     here: Path, capsys: pytest.CaptureFixture[str], is_applied: bool, refusal: str, said: str
 ) -> None:
-    settle_session(here / ".graphbus", "S002", is_applied=is_applied, refusal=refusal)
+    record_application(here / ".graphbus", "S002", is_applied=is_applied, refusal=refusal)
     _, out, _ = run(capsys)
     assert out.splitlines()[1] == f"accepted changes: {said}"
     _, out, _ = run(capsys, "P001")

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from graphbus_core.cli import main
 from graphbus_core.model.proposals import (
     CodeChange,
-    Evidence,
+    Counterexample,
     GateReport,
-    Impact,
+    ImpactAssessment,
     Proposal,
     ProposalEvaluation,
     RungResult,
 )
 from graphbus_core.model.spending import Spend, Usage
-from graphbus_core.negotiation.transcript import Said, load_session, save_session
+from graphbus_core.negotiation.transcript import TranscriptEvent, load_session, save_session
 from tests.fakes.landed_sessions import FILES, LOG, PRICE, Agreed
 from tests.project_files import write_project
 from tests.unit.editing.git_project import git, make_repository
@@ -31,8 +31,8 @@ COUNTER = Proposal(
     intent="other",
     title="Raise instead",
     reason="Zero hides it.",
-    code_changes=(
-        CodeChange(file_path="agents/order.py", target="", change_type="modify", old_code="a\n", new_code="b\n"),
+    code_change=CodeChange(
+        file_path="agents/order.py", target="", change_type="modify", old_code="a\n", new_code="b\n"
     ),
 )
 TEST = "def test_price():\n    assert Order().place(-1) is None\n"
@@ -50,11 +50,11 @@ ENDING = {
     "files_modified": 1,
 }
 SAID = (
-    Said("/Negotiation/Round", {"round": 1}),
-    Said(
+    TranscriptEvent("/Negotiation/Round", {"round": 1}),
+    TranscriptEvent(
         "/Negotiation/Proposed", {"proposal": {"proposal_id": "P001", "src": "Order", "intent": "x", "title": "First"}}
     ),
-    Said(
+    TranscriptEvent(
         "/Negotiation/Gated",
         {
             "proposal_id": "P001",
@@ -65,16 +65,18 @@ SAID = (
             },
         },
     ),
-    Said(
+    TranscriptEvent(
         "/Negotiation/Proposed", {"proposal": {"proposal_id": "P001", "src": "Order", "intent": "x", "title": "Again"}}
     ),
-    Said("/Negotiation/Gated", {"proposal_id": "P001", "report": {"proposal_id": "P001", "passed": True, "rungs": []}}),
-    Said(
+    TranscriptEvent(
+        "/Negotiation/Gated", {"proposal_id": "P001", "report": {"proposal_id": "P001", "passed": True, "rungs": []}}
+    ),
+    TranscriptEvent(
         "/Negotiation/Evaluated",
         {"evaluation": {"proposal_id": "P001", "evaluator": "Stock", "decision": "accept", "reasoning": "fine"}},
     ),
-    Said("/Negotiation/Reviewed", {"proposal_id": "P001", "verdict": "yes", "reason": "I want it"}),
-    Said("/Negotiation/Finished", {"ending": ENDING}),
+    TranscriptEvent("/Negotiation/Reviewed", {"proposal_id": "P001", "verdict": "yes", "reason": "I want it"}),
+    TranscriptEvent("/Negotiation/Finished", {"ending": ENDING}),
 )
 
 
@@ -87,8 +89,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     session.models = {"proposer": "anthropic:one", "evaluator": "openai:two"}
     session.costs = {"P001": 0.0123}
     proof = (
-        Evidence("test", TEST, is_verified=True, detail="it fails\nwith the change"),
-        Evidence("contract", "a key is gone"),
+        Counterexample("test", TEST, is_verified=True, detail="it fails\nwith the change"),
+        Counterexample("contract", "a key is gone"),
     )
     doubt = ProposalEvaluation(
         proposal_id="P001",
@@ -100,7 +102,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         concerns=("a key is gone", "it is slow"),
         suggestions=("raise",),
         counter_proposal=COUNTER,
-        impact_assessment=Impact(breaks_contracts=True, affects_dependencies=("Mail",), estimated_risk="high"),
+        impact_assessment=ImpactAssessment(
+            breaks_contracts=True, affects_dependencies=("Mail",), estimated_risk="high"
+        ),
         evidence=proof,
     )
     judges = tuple(

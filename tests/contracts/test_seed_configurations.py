@@ -6,7 +6,7 @@ import pytest
 
 from graphbus_core.build import BuildConfig, LLMConfig, SafetyConfig, run_build_pipeline
 from graphbus_core.errors import UsageError
-from graphbus_core.llm.providers import parse, providers_of, with_key
+from graphbus_core.llm.providers import parse_model, providers_of
 from graphbus_core.runtime import RuntimeConfig, run_runtime_pipeline
 from graphbus_core.settings import resolve_build
 from tests.conftest import Project
@@ -29,7 +29,7 @@ def config(project: Project, monkeypatch: pytest.MonkeyPatch) -> BuildConfig:
     monkeypatch.chdir(root)
     return BuildConfig(
         root_package="my_project.agents",
-        llm_config=LLMConfig(model="claude-sonnet-4", api_key=KEY),
+        llm_config=LLMConfig(model="claude-sonnet-4"),
         refactoring_goals=["align_schemas", "add_validation"],
         safety_config=SafetyConfig(
             max_negotiation_rounds=10,
@@ -51,15 +51,16 @@ def test_both_modes_run_what_the_seed_prints(config: BuildConfig) -> None:
     assert (ran.value, ran.statistics.delivered) == ("done", 1)
 
 
-def test_the_key_reaches_its_provider_and_no_record(config: BuildConfig) -> None:
-    resolved = resolve_build(config)
-    llm = resolved.llm_config
-    assert str(parse(llm.model, providers_of(llm))) == "anthropic:claude-sonnet-4"
-    assert with_key({"PATH": "x"}, llm, resolved.api_key.text) == {"PATH": "x", "ANTHROPIC_API_KEY": KEY}
-    assert KEY not in f"{config!r} {resolved!r} {resolved.settings!r}"
-    assert llm.api_key == ""
-    with pytest.raises(UsageError, match="takes none"):
-        with_key({}, LLMConfig(model="rules"), KEY)
+def test_the_model_of_the_seed_is_one_of_anthropic(config: BuildConfig) -> None:
+    llm = resolve_build(config).llm_config
+    assert str(parse_model(llm.model, providers_of(llm))) == "anthropic:claude-sonnet-4"
+
+
+def test_a_key_is_refused_with_the_place_where_it_belongs_and_is_not_repeated() -> None:
+    with pytest.raises(UsageError, match="ANTHROPIC_API_KEY") as caught:
+        LLMConfig(model="claude-sonnet-4", api_key=KEY)
+    assert caught.value.code == "GBE154"
+    assert KEY not in f"{caught.value} {caught.value!r}"
 
 
 def test_a_key_in_a_file_is_refused_and_not_repeated(project: Project) -> None:

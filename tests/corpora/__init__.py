@@ -261,8 +261,7 @@ def _edit(name: str, group: str, common: Mapping[str, str], text: str) -> _Edit:
         reason=keys["tries"],
         dst=keys.get("dst"),
         affects=tuple(affects),
-        code_changes=tuple(_changes(sections, keys, project)),
-    )
+    ).with_changes(tuple(_changes(sections, keys, project)))
     links = tuple(keys.get("link", "").split())
     timeout_s = float(keys.get("timeout", 40))
     return _Edit(name, group, keys["tries"], project, proposal, keys.get("refused", ""), links, timeout_s)

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 
 from graphbus_core.errors import GraphBusError
-from graphbus_core.llm.client import Prompt
+from graphbus_core.llm.client import ModelPrompt
 from tests.fakes.model_sessions import GoodModel, negotiate
 
 
@@ -22,7 +22,7 @@ def main(root: str, answers: str, *options: str) -> int:
     """Negotiate, and give the exit status."""
     asked = count(1)
 
-    def answer_or_wait(_prompt: Prompt) -> None:
+    def answer_or_wait(_prompt: ModelPrompt) -> None:
         if next(asked) > int(answers) > 0:
             Event().wait()
 

@@ -14,12 +14,12 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes import choose_sandbox
-from graphbus_core.llm.client import Bound
+from graphbus_core.llm.client import WorstCase
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import GateReport, Negotiations, Proposal, ProposalEvaluation
-from graphbus_core.negotiation.agents import ActiveAgents, Analysis, Trial, View, choose_arbiters
-from graphbus_core.negotiation.apply import land
-from graphbus_core.negotiation.driver import Negotiation
+from graphbus_core.negotiation.agents import ActiveAgents, AgentView, Analysis, TriedProposal, choose_arbiters
+from graphbus_core.negotiation.apply import apply_session
+from graphbus_core.negotiation.driver import NegotiationSession
 from tests.conftest import Figure
 from tests.corpora import BASES, BadEdit, bad_edits, config_of, write
 
@@ -51,25 +51,27 @@ class Colluder:
         self.is_arbiter = is_arbiter
         self._drafts = drafts
 
-    def analyze(self, view: View) -> Analysis:
+    def analyze(self, view: AgentView) -> Analysis:
         return Analysis()
 
-    def propose(self, view: View) -> Sequence[Proposal]:
+    def propose(self, view: AgentView) -> Sequence[Proposal]:
         return self._drafts
 
-    def repair(self, view: View, proposal: Proposal, report: GateReport) -> Proposal:
+    def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> Proposal:
         return proposal
 
-    def evaluate(self, view: View, trials: Sequence[Trial]) -> Sequence[ProposalEvaluation]:
+    def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> Sequence[ProposalEvaluation]:
         return [self._yes(trial) for trial in trials]
 
-    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
+    def arbitrate(
+        self, view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]
+    ) -> ProposalEvaluation:
         return self._yes(trial)
 
-    def worst_case(self, question: object, view: View, trials: Sequence[Trial]) -> Bound:
-        return Bound()
+    def worst_case(self, question: object, view: AgentView, trials: Sequence[TriedProposal]) -> WorstCase:
+        return WorstCase()
 
-    def _yes(self, trial: Trial) -> ProposalEvaluation:
+    def _yes(self, trial: TriedProposal) -> ProposalEvaluation:
         return ProposalEvaluation(
             proposal_id=trial.proposal.proposal_id,
             evaluator=self.name,
@@ -93,9 +95,9 @@ def collude(config: ResolvedBuild, edits: Sequence[BadEdit]) -> Negotiations:
     drafts = {name: [edit.proposal for edit in edits if edit.proposal.src == name] for name in names}
     agents = ActiveAgents({name: Colluder(name, name in arbiters, drafts[name]) for name in names})
     gate = Gate(project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)))
-    outcome = Negotiation(config, MessageBus(history=0)).run(project, agents, detect_conflicts(project), gate)
+    outcome = NegotiationSession(config, MessageBus(history=0)).run(project, agents, detect_conflicts(project), gate)
     report = gate.check_tree(outcome.workspace) if outcome.workspace.changed_files() else None
-    land(config, outcome.negotiations, outcome.workspace, report)
+    apply_session(config, outcome.negotiations, outcome.workspace, report)
     return outcome.negotiations
 
 

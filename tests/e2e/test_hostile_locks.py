@@ -14,8 +14,8 @@ import pytest
 
 from graphbus_core.errors import GraphBusError, SeveralErrors
 from graphbus_core.model.config import BuildConfig, ResolvedBuild
-from graphbus_core.negotiation.lock import MOST_BYTES, check_frozen, lock_path, pack, settled_agents
-from graphbus_core.negotiation.replay import replay
+from graphbus_core.negotiation.lock import MOST_BYTES, check_frozen, lock_path, pack_bytes, settled_agents
+from graphbus_core.negotiation.replay import replay_session
 from graphbus_core.settings import resolve_build
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
 
@@ -57,7 +57,7 @@ def test_a_replay_starts_no_program_that_the_lock_names(root: Path, tmp_path: Pa
         lock["session"]["start"]["settings"]["llm"]["model"] = f"command:touch {mark}"
 
     tamper(root, name_program)
-    assert replay(config_of(root)).differences
+    assert replay_session(config_of(root)).differences
     assert not mark.exists()
 
 
@@ -71,7 +71,7 @@ def test_a_replay_runs_the_checks_of_the_project_and_not_those_of_the_lock(root:
         gate["isolation"] = "process"
 
     tamper(root, name_check)
-    assert replay(config_of(root)).differences == ()
+    assert replay_session(config_of(root)).differences == ()
     assert not mark.exists()
 
 
@@ -82,7 +82,7 @@ def test_a_replay_writes_nowhere_but_into_its_copy(root: Path, tmp_path: Path) -
         lock["session"]["start"]["settings"]["artifacts"] = f"../../../../../../..{place}"
 
     tamper(root, lead_away)
-    replay(config_of(root))
+    replay_session(config_of(root))
     assert not place.exists()
 
 
@@ -95,7 +95,7 @@ def test_what_unpacks_to_more_than_a_session_can_be_is_refused(root: Path, part:
 
     tamper(root, swell)
     with pytest.raises(GraphBusError, match="larger than"):
-        replay(config_of(root))
+        replay_session(config_of(root))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_unpacks_to_more_than_a_session_can_be_is_refused(root: Path, part:
 )
 def test_a_lock_that_cannot_be_read_is_refused_and_wakes_everybody(root: Path, data: bytes) -> None:
     (root / ".graphbus/negotiation.lock").write_bytes(data)
-    for read in (check_frozen, replay):
+    for read in (check_frozen, replay_session):
         with pytest.raises(GraphBusError) as refusal:
             read(config_of(root))
         assert refusal.value.code == "GBE222"
@@ -140,18 +140,18 @@ def test_a_lock_edited_by_hand_vouches_for_nobody_else(root: Path) -> None:
     ],
 )
 def test_a_damaged_part_of_the_session_is_named(root: Path, part: str, data: bytes, told: str) -> None:
-    tamper(root, lambda lock: lock["session"].update({part: pack(data)}))
+    tamper(root, lambda lock: lock["session"].update({part: pack_bytes(data)}))
     with pytest.raises(GraphBusError, match=told) as refusal:
-        replay(config_of(root))
+        replay_session(config_of(root))
     assert refusal.value.code == "GBE423"
 
 
 def test_a_cut_off_part_is_refused_and_a_missing_role_is_no_traceback(root: Path) -> None:
     tamper(root, lambda lock: lock["session"]["start"]["models"].pop("arbiter"))
-    assert replay(config_of(root)).differences == ()
+    assert replay_session(config_of(root)).differences == ()
     tamper(root, lambda lock: lock["session"].update(record=lock["session"]["record"][:400]))
     with pytest.raises(GraphBusError, match="cut off"):
-        replay(config_of(root))
+        replay_session(config_of(root))
 
 
 def test_a_block_that_a_merge_made_of_two_sessions_settles_nobody(root: Path) -> None:

@@ -31,12 +31,12 @@ from graphbus_core.errors import (
     SeveralErrors,
     UsageError,
 )
-from graphbus_core.llm.client import Prompt
+from graphbus_core.llm.client import ModelPrompt
 from graphbus_core.model.config import Budget, BuildConfig, LLMConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.messages import Event
-from graphbus_core.negotiation.driver import Negotiation
-from graphbus_core.negotiation.replay import replay
-from graphbus_core.negotiation.session_workspace import Outcome
+from graphbus_core.negotiation.driver import NegotiationSession
+from graphbus_core.negotiation.replay import replay_session
+from graphbus_core.negotiation.session_workspace import SessionOutcome
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.settings import resolve_build
 from tests import thoroughness
@@ -181,7 +181,7 @@ def test_a_session_that_was_killed_before_its_changes_were_written_goes_on(finis
 def test_what_moved_since_is_named_instead_of_resumed(tmp_path: Path) -> None:
     root = write_zoo(tmp_path / "zoo")
 
-    def interrupt(prompt: Prompt) -> None:
+    def interrupt(prompt: ModelPrompt) -> None:
         if "evaluate" in prompt.task[:40]:
             raise ModelError("GBE442", is_final=True, provider="x", variable="X_KEY", reason="revoked")
 
@@ -211,7 +211,7 @@ def test_what_moved_since_is_named_instead_of_resumed(tmp_path: Path) -> None:
 def test_a_key_that_is_refused_ends_the_session_and_is_no_row_of_abstentions(tmp_path: Path) -> None:
     root = write_zoo(tmp_path / "zoo")
 
-    def refuse(_prompt: Prompt) -> None:
+    def refuse(_prompt: ModelPrompt) -> None:
         raise ModelError("GBE442", is_final=True, provider="x", variable="X_KEY", reason="unknown")
 
     model = GoodModel(refuse)
@@ -230,7 +230,7 @@ def test_a_replay_gives_the_same_bytes_from_the_session_and_from_the_lock_alone(
     shutil.copy(finished / ".graphbus/negotiation.lock", clone / ".graphbus")
     for root, session in ((finished, "S001"), (clone, "")):
         before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-        done = replay(config_of(root), session)
+        done = replay_session(config_of(root), session)
         assert (done.session, done.requests, done.differences) == ("S001", 13, ())
         assert done.files == ("agents/mail.py", "agents/orders.py", "agents/stock.py")
         assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
@@ -243,16 +243,16 @@ def test_a_replay_names_what_is_not_as_it_was(finished: Path, tmp_path: Path) ->
     shutil.copytree(finished, root)
     record = root / ".graphbus/sessions/S001/record.json"
     record.write_text(record.read_text(encoding="utf-8").replace('"convergence"', '"max_rounds"'), encoding="utf-8")
-    (difference,) = replay(config_of(root), "S001").differences
+    (difference,) = replay_session(config_of(root), "S001").differences
     assert 'which was "reason": "max_rounds"' in difference
     answers = root / ".graphbus/sessions/S001/answers.jsonl"
     answers.write_bytes(b"".join(answers.read_bytes().splitlines(keepends=True)[:-1]))
-    (difference,) = replay(config_of(root), "S001").differences
+    (difference,) = replay_session(config_of(root), "S001").differences
     assert "holds no answer of scripted:test" in difference
     assert not difference.endswith(".")
     (root / "agents/judge.py").write_bytes(b"# another\n" + (root / "agents/judge.py").read_bytes())
     with pytest.raises(NegotiationError, match=r"agents/judge\.py is not as it left them"):
-        replay(config_of(root), "S001")
+        replay_session(config_of(root), "S001")
 
 
 def test_a_build_in_which_nothing_has_changed_asks_no_model(finished: Path, tmp_path: Path) -> None:
@@ -316,13 +316,13 @@ def test_a_second_negotiation_is_refused_before_it_asks_anybody(tmp_path: Path) 
     first.communicate(timeout=PATIENCE_S)
 
 
-def run_openly(root: Path, model: GoodModel, bus: MessageBus | None = None) -> Outcome:
+def run_openly(root: Path, model: GoodModel, bus: MessageBus | None = None) -> SessionOutcome:
     """Negotiate without the gate's child processes."""
     config = config_of(root)
     project = Project.read(config, cache=False)
     with model.backend() as backend:
         agents = backend.activate(config, project.definitions, project.order.order)
-        negotiation = Negotiation(config, bus or MessageBus(), backend=backend)
+        negotiation = NegotiationSession(config, bus or MessageBus(), backend=backend)
         if bus:
             bus.subscribe("/Stop", lambda event: negotiation.stop())
         negotiation.analyze(agents, project)
@@ -334,7 +334,7 @@ def test_a_session_asks_in_as_few_waves_as_its_critical_path_has(tmp_path: Path)
     waves = [threading.Barrier(asking) for asking in (4, 3, 3, 3)]
     places = iter([wave for wave in waves for _ in range(wave.parties)])
 
-    def answer_together(_prompt: Prompt) -> None:
+    def answer_together(_prompt: ModelPrompt) -> None:
         next(places).wait(timeout=PATIENCE_S)
 
     model = GoodModel(answer_together)
@@ -371,7 +371,7 @@ def test_a_stop_does_not_wait_for_a_model(tmp_path: Path, width: int) -> None:
     release, bus = threading.Event(), MessageBus()
     answered = []
 
-    def answer_late(prompt: Prompt) -> None:
+    def answer_late(prompt: ModelPrompt) -> None:
         if "propose" in prompt.task[:30]:
             threading.Timer(0.2, lambda: bus.publish("/Stop", {})).start()
             answered.append(release.wait(PATIENCE_S))

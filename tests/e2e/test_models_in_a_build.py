@@ -9,7 +9,7 @@ import pytest
 
 from graphbus_core.build import run_build_pipeline
 from graphbus_core.compiler.memory import BuildResult
-from graphbus_core.llm.client import Prompt
+from graphbus_core.llm.client import ModelPrompt
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from graphbus_core.negotiation.backend import Backend
 from tests.fakes.model_texts import (
@@ -70,8 +70,8 @@ GOOD = "def total(self, prices: list) -> float:\n    return float(sum(prices))\n
 GREEDY = "def total(self, prices: list) -> float:\n    import subprocess\n\n    return float(sum(prices))\n"
 
 
-def _build(root: Path, speak: Callable[[AskedOf, Prompt], str | None]) -> tuple[BuildResult, Recorder]:
-    def answer(prompt: Prompt) -> str:
+def _build(root: Path, speak: Callable[[AskedOf, ModelPrompt], str | None]) -> tuple[BuildResult, Recorder]:
+    def answer(prompt: ModelPrompt) -> str:
         said = speak(asked_in(prompt), prompt)
         return agreeable(prompt) if said is None else said
 
@@ -95,7 +95,7 @@ def _total(code: str) -> str:
 
 
 def test_what_the_gate_refuses_goes_back_with_code_and_place_and_is_mended(root: Path) -> None:
-    def speak(asked: AskedOf, prompt: Prompt) -> str | None:
+    def speak(asked: AskedOf, prompt: ModelPrompt) -> str | None:
         if asked.task == "propose" and asked.agent == "Order" and "What was decided" not in prompt.task:
             return _total(GREEDY)
         return _total(GOOD) if asked.task == "repair" else None
@@ -111,7 +111,7 @@ def test_what_the_gate_refuses_goes_back_with_code_and_place_and_is_mended(root:
 
 @pytest.mark.parametrize(("word", "is_changed"), [("accept", True), ("reject", False)])
 def test_a_dispute_goes_to_the_arbiter_who_sees_everything(word: str, is_changed: bool, root: Path) -> None:
-    def speak(asked: AskedOf, prompt: Prompt) -> str | None:
+    def speak(asked: AskedOf, prompt: ModelPrompt) -> str | None:
         if asked.task == "propose" and asked.agent == "Order" and "What was decided" not in prompt.task:
             return _total(GOOD)
         if asked.task == "evaluate" and asked.agent == "Mail":

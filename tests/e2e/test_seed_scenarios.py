@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from graphbus_core.build import run_build_pipeline
-from graphbus_core.llm.client import Prompt
+from graphbus_core.llm.client import ModelPrompt
 from graphbus_core.model.config import BuildConfig, GateConfig, SafetyConfig, Settings
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.model.spending import Spend
@@ -94,7 +94,7 @@ def _negotiate(root: Path, model: Recorder, **safety: int) -> Session:
 # --- 5.1 Simple schema alignment -----------------------------------------------------------------
 
 
-def _speak_hello(prompt: Prompt) -> str:
+def _speak_hello(prompt: ModelPrompt) -> str:
     asked = asked_in(prompt)
     if asked.task == "analyze":
         return analysis(f"is {asked.agent}")
@@ -219,7 +219,7 @@ def _all_services(shape: tuple[str, str]) -> list[str]:
     ]
 
 
-def _speak_services(prompt: Prompt) -> str:
+def _speak_services(prompt: ModelPrompt) -> str:
     asked = asked_in(prompt)
     if asked.task == "analyze":
         return analysis()

@@ -11,7 +11,7 @@ from graphbus_core.build import run_build_pipeline
 from graphbus_core.bus import MessageBus
 from graphbus_core.cli import main
 from graphbus_core.cli.live import TOPICS, NegotiationLines
-from graphbus_core.llm.client import Prompt
+from graphbus_core.llm.client import ModelPrompt
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.backend import Backend
 from tests.fakes import model_texts as texts
@@ -65,7 +65,7 @@ def test_what_a_proposal_raises_reaches_the_person_alone(
     old, new, path = WAYS[rung]
     name = "One" if "one" in path else "Two"
 
-    def speak(prompt: Prompt) -> Any:
+    def speak(prompt: ModelPrompt) -> Any:
         asked = texts.asked_in(prompt)
         if asked.task in ("propose", "repair") and asked.agent == name:
             return texts.proposal("Count otherwise", texts.swap(path, old, new))

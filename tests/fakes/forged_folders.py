@@ -19,7 +19,7 @@ from graphbus_core.llm.recorded import Tape
 from graphbus_core.model.config import BuildConfig, ResolvedBuild
 from graphbus_core.model.proposals import FileChange
 from graphbus_core.negotiation.agents import ActiveAgents
-from graphbus_core.negotiation.sessions import Keeper, load_start
+from graphbus_core.negotiation.sessions import SessionFolder, load_start
 from graphbus_core.settings import resolve_build
 from graphbus_core.store.cache import seal_of
 from graphbus_core.store.stamps import look_at
@@ -305,7 +305,7 @@ def session_of_somebody(how: str, clone: Clone) -> None:
     config = resolve_build(BuildConfig(paths=(str(clone.root / "agents"),), enable_agents=True, model="rules"))
     project = Project.read(config, cache=False)
     with somebody_else(clone) if how == "theirs" else nullcontext():
-        Keeper(config).begin(ActiveAgents(), project, Tape(), {})
+        SessionFolder(config).begin(ActiveAgents(), project, Tape(), {})
     folder = clone.home / "sessions/S001"
     start = load_start(clone.home, "S001")
     gate = msgspec.structs.replace(

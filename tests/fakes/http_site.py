@@ -180,7 +180,7 @@ def served(root: Path, **asked: Any) -> Iterator[SiteClient]:
     wanted = Asked(**{"is_serving": True, "port": 0, "health": ("127.0.0.1", 0), **asked})
     servers = Servers(wanted, artifacts, lambda _line: None)
     request = RuntimeConfig(artifacts=artifacts, is_serving=True, instruments=(servers.meter,))
-    graph = PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
+    graph = PIPELINE.excluding("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
     with graph, servers.beside(graph):
         yield SiteClient(servers.ports.get("serve", 0), servers.ports.get("health", 0), graph)
 

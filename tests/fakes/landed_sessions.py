@@ -23,7 +23,7 @@ from graphbus_core.model.proposals import (
     ProposalRecord,
     RungResult,
 )
-from graphbus_core.negotiation.apply import land
+from graphbus_core.negotiation.apply import apply_session
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, claim_session, save_session
 
 ORDER = """from graphbus_core import GraphBusNode
@@ -81,7 +81,7 @@ class Agreed:
             for path, old, new in edits
         )
         fields = {"intent": "add_validation", "src": "Order", "reason": "A negative price would make the total wrong."}
-        proposal = Proposal(proposal_id=number, round=1, code_changes=changes, title=title, **{**fields, **more})
+        proposal = Proposal(proposal_id=number, round=1, title=title, **{**fields, **more}).with_changes(changes)
         before = {path: self.workspace.file_data(path) for path in proposal.files}
         self.workspace.commit(proposal)
         diffs = {path: unified_diff(path, data, self.workspace.file_data(path)) for path, data in before.items()}
@@ -140,4 +140,4 @@ class Agreed:
 
     def land(self) -> None:
         """Save the session, write the files, make the commits."""
-        land(self.config, self.save().negotiations, self.workspace, None)
+        apply_session(self.config, self.save().negotiations, self.workspace, None)

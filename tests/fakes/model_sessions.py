@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from graphbus_core.build import BuildResult, run_build_pipeline
-from graphbus_core.llm.client import Clients, Completion, Prompt, ScriptedClient
+from graphbus_core.llm.client import Clients, Completion, ModelPrompt, ScriptedClient
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.backend import Backend
@@ -29,7 +29,9 @@ class GoodModel:
         before: Called with each prompt before it is answered: to wait, to fail, to look.
     """
 
-    def __init__(self, before: Callable[[Prompt], object] = lambda _prompt: None, price: Price | None = PRICE) -> None:
+    def __init__(
+        self, before: Callable[[ModelPrompt], object] = lambda _prompt: None, price: Price | None = PRICE
+    ) -> None:
         self.asked: list[tuple[str, str]] = []
         self.closed = 0
         self._before = before
@@ -37,7 +39,7 @@ class GoodModel:
         self.client = ScriptedClient(self._speak, price=price)
         self.client.close = self._close  # type: ignore[method-assign]
 
-    def _speak(self, prompt: Prompt) -> str | Completion:
+    def _speak(self, prompt: ModelPrompt) -> str | Completion:
         asked = asked_in(prompt)
         with self._lock:
             self.asked.append((asked.task, asked.agent))

@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from graphbus_core.llm.client import Clients, Completion, LLMClient, Prompt, ScriptedClient
-from graphbus_core.negotiation.answer_format import block
+from graphbus_core.llm.client import Clients, Completion, LLMClient, ModelPrompt, ScriptedClient
+from graphbus_core.negotiation.answer_format import fence_code
 
-Speak = Callable[[Prompt], str | Completion]
+Speak = Callable[[ModelPrompt], str | Completion]
 
 
 class AskedOf(NamedTuple):
@@ -37,7 +37,7 @@ class AskedOf(NamedTuple):
     attempt: int
 
 
-def asked_in(prompt: Prompt) -> AskedOf:
+def asked_in(prompt: ModelPrompt) -> AskedOf:
     """Read from a prompt which agent is asked for what."""
     task = re.match(r"# Your task: (\w+) ?(.*)", prompt.task)
     agent = re.search(r"^You speak for the class (\w+)(?:\. Its file:\n\n<<data .*\n(.+)\n)?", prompt.own, re.MULTILINE)
@@ -47,7 +47,7 @@ def asked_in(prompt: Prompt) -> AskedOf:
     return AskedOf(task[1], agent[1], proposals, agent[2] or "", 1 + len(prompt.turns) // 2)
 
 
-def data_in(prompt: Prompt, what: str) -> str:
+def data_in(prompt: ModelPrompt, what: str) -> str:
     """Give the first piece of data of a kind in a prompt, e.g. `"source of your class"` or `"diff of P001"`."""
     whole = "\n".join([prompt.shared, prompt.own, prompt.task])
     found = re.search(rf"^<<data (\w+): {re.escape(what)}>>\n(.*?)^<<end \1>>$", whole, re.MULTILINE | re.DOTALL)
@@ -91,18 +91,18 @@ def proposal(
 def edit(operation: str, path: str, target: str = "", code: str = "") -> str:
     """Write `### edit` of a symbol or an import."""
     heading = f"### edit {operation} {path} {target}".rstrip()
-    return f"{heading}\n" + (block("python", code) if code else "")
+    return f"{heading}\n" + (fence_code("python", code) if code else "")
 
 
 def swap(path: str, old: str, new: str, target: str = "") -> str:
     """Write `### edit search_replace`."""
     heading = f"### edit search_replace {path} {target}".rstrip()
-    return f"{heading}\n{block('old', old)}{block('new', new)}"
+    return f"{heading}\n{fence_code('old', old)}{fence_code('new', new)}"
 
 
 def diff_edit(path: str, diff: str) -> str:
     """Write an edit as a diff, which models are told not to do."""
-    return f"### edit search_replace {path}\n{block('diff', diff)}"
+    return f"### edit search_replace {path}\n{fence_code('diff', diff)}"
 
 
 def nothing() -> str:
@@ -133,7 +133,7 @@ def evaluation(
 
 def evidence(kind: str, text: str) -> str:
     """Write `### evidence`."""
-    return f"### evidence {kind}\n{block('python', text)}"
+    return f"### evidence {kind}\n{fence_code('python', text)}"
 
 
 def decision(proposal_id: str, word: str = "accept", reasoning: str = "It is right.") -> str:
@@ -141,7 +141,7 @@ def decision(proposal_id: str, word: str = "accept", reasoning: str = "It is rig
     return f"## decision {proposal_id}\ndecision: {word}\nreasoning: {reasoning}\n"
 
 
-def agreeable(prompt: Prompt) -> str:
+def agreeable(prompt: ModelPrompt) -> str:
     """Answer every question with the least: proposes nothing and accepts everything."""
     asked = asked_in(prompt)
     if asked.task == "analyze":
@@ -161,16 +161,16 @@ class Recorder:
     """A model that keeps every prompt and answers with a function."""
 
     def __init__(self, speak: Speak = agreeable) -> None:
-        self.prompts: list[Prompt] = []
+        self.prompts: list[ModelPrompt] = []
         self.answers: list[str | Completion] = []
         self._speak = speak
 
-    def __call__(self, prompt: Prompt) -> str | Completion:
+    def __call__(self, prompt: ModelPrompt) -> str | Completion:
         self.prompts.append(prompt)
         self.answers.append(self._speak(prompt))
         return self.answers[-1]
 
-    def of(self, task: str, agent: str = "") -> list[Prompt]:
+    def of(self, task: str, agent: str = "") -> list[ModelPrompt]:
         """The prompts of one task, to one agent if it is named."""
         asked = [(asked_in(prompt), prompt) for prompt in self.prompts]
         return [prompt for one, prompt in asked if one.task == task and agent in {"", one.agent}]

@@ -13,11 +13,11 @@ from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal, ProposalEvaluation, RungResult
-from graphbus_core.negotiation.agents import ActiveAgents, Analysis, Trial, View
-from graphbus_core.negotiation.asking import Asked, answer
-from graphbus_core.negotiation.driver import Negotiation
+from graphbus_core.negotiation.agents import ActiveAgents, AgentView, Analysis, TriedProposal
+from graphbus_core.negotiation.asking import PreparedQuestion, answer_question
+from graphbus_core.negotiation.driver import NegotiationSession
 from graphbus_core.negotiation.protocol import Reply
-from graphbus_core.negotiation.session_workspace import Outcome
+from graphbus_core.negotiation.session_workspace import SessionOutcome
 
 
 class ScriptedAgent:
@@ -34,37 +34,37 @@ class ScriptedAgent:
         self.word: Any = "reject"
         self.mended: Any = None
         self.analysis: Any = Analysis(responsibilities=("something",))
-        self.views: list[View] = []
-        self.trials: list[Trial] = []
+        self.views: list[AgentView] = []
+        self.trials: list[TriedProposal] = []
 
-    def analyze(self, view: View) -> Any:
+    def analyze(self, view: AgentView) -> Any:
         return self._say(view, self.analysis)
 
-    def propose(self, view: View) -> Any:
+    def propose(self, view: AgentView) -> Any:
         return self._say(view, self.drafts.get(view.round, ()))
 
-    def repair(self, view: View, proposal: Proposal, report: GateReport) -> Any:
+    def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> Any:
         return self._say(view, self.mended)
 
-    def evaluate(self, view: View, trials: Sequence[Trial]) -> Any:
+    def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> Any:
         self.trials += trials
         if isinstance(self.vote, str):
             return self._say(view, tuple(self._evaluation(trial, self.vote) for trial in trials))
         return self._say(view, self.vote)
 
-    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> Any:
+    def arbitrate(self, view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]) -> Any:
         self.trials.append(trial)
         if isinstance(self.word, str):
             return self._say(view, self._evaluation(trial, self.word))
         return self._say(view, self.word)
 
-    def _say(self, view: View, what: Any) -> Any:
+    def _say(self, view: AgentView, what: Any) -> Any:
         self.views.append(view)
         if isinstance(what, BaseException):
             raise what
         return what(view) if callable(what) else what
 
-    def _evaluation(self, trial: Trial, decision: Any) -> ProposalEvaluation:
+    def _evaluation(self, trial: TriedProposal, decision: Any) -> ProposalEvaluation:
         return ProposalEvaluation(
             proposal_id=trial.proposal.proposal_id, evaluator=self.name, round=0, decision=decision, reasoning="as told"
         )
@@ -93,10 +93,10 @@ class BrokenGate:
         raise self.error
 
 
-def ask_backwards(batch: Sequence[Asked]) -> Iterator[Reply]:
+def ask_backwards(batch: Sequence[PreparedQuestion]) -> Iterator[Reply]:
     """Answer the last question first."""
     for asked in reversed(list(batch)):
-        yield answer(asked)
+        yield answer_question(asked)
 
 
 class Scene:
@@ -104,7 +104,7 @@ class Scene:
 
     Attributes:
         heard: Every event of the negotiation with its payload, in order.
-        options: For the `Negotiation`.
+        options: For the `NegotiationSession`.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class Scene:
         self.agents = {name: ScriptedAgent(name, is_arbiter=name == "Judge") for name in names}
         self.options: dict[str, Any] = {}
 
-    def run(self, reviewer: Any = None) -> Outcome:
+    def run(self, reviewer: Any = None) -> SessionOutcome:
         self.bus.subscribe(
             "/Negotiation/*", lambda topic, payload: self.heard.append((topic, payload)), shape="topic_payload"
         )
-        self.session = Negotiation(self.config, self.bus, reviewer=reviewer, **self.options)
+        self.session = NegotiationSession(self.config, self.bus, reviewer=reviewer, **self.options)
         agents = ActiveAgents(self.agents)
         self.session.analyze(agents, self.project)
         return self.session.run(self.project, agents, detect_conflicts(self.project), self.gate)
@@ -138,9 +138,9 @@ class Scene:
         return [topic.removeprefix("/Negotiation/") for topic, _ in self.heard]
 
 
-def negotiate(project: Project, agents: ActiveAgents) -> Outcome:
+def negotiate(project: Project, agents: ActiveAgents) -> SessionOutcome:
     """Run one session whole, with a gate that lets pass what applies."""
-    session = Negotiation(project.config, MessageBus())
+    session = NegotiationSession(project.config, MessageBus())
     session.analyze(agents, project)
     return session.run(project, agents, detect_conflicts(project), OpenGate())
 
@@ -151,5 +151,5 @@ def replace_text(path: str, old: str, new: str, **fields: Any) -> Proposal:
         file_path=path, target="", change_type="modify", operation="search_replace", old_code=old, new_code=new
     )
     return Proposal(
-        proposal_id="", round=0, src="", intent="test", title=f"replace {old}", code_changes=(change,), **fields
+        proposal_id="", round=0, src="", intent="test", title=f"replace {old}", code_change=change, **fields
     )

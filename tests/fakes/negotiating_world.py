@@ -15,7 +15,7 @@ from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import (
     CodeChange,
-    Evidence,
+    Counterexample,
     GateReport,
     Negotiations,
     Proposal,
@@ -24,10 +24,8 @@ from graphbus_core.model.proposals import (
     SchemaChange,
     VoteDecision,
 )
-from graphbus_core.negotiation.engine import begin, conclude, step
+from graphbus_core.negotiation.engine import begin, collect_records, step
 from graphbus_core.negotiation.protocol import (
-    Answered,
-    Applied,
     ApplyProposal,
     Arbitrated,
     AskArbitration,
@@ -35,16 +33,18 @@ from graphbus_core.negotiation.protocol import (
     AskPerson,
     AskProposals,
     AskRepair,
+    ChangeApplied,
     CheckProposal,
     Command,
     Evaluated,
     Gated,
+    NegotiationState,
+    NegotiationStopped,
     Participants,
+    PersonReply,
     Proposed,
     Repaired,
     Reply,
-    State,
-    Stopped,
 )
 from graphbus_core.schema.types import INT, STR, Field, Schema
 
@@ -76,9 +76,8 @@ def draft(title: str, *changes: CodeChange, **fields: Any) -> Proposal:
         src="",
         intent="test",
         title=title,
-        code_changes=changes or (change("a.py", "0", "1"),),
         **fields,
-    )
+    ).with_changes(changes or (change("a.py", "0", "1"),))
 
 
 def counter(title: str, **fields: object) -> ProposalEvaluation:
@@ -125,14 +124,14 @@ class World:
         self.repairs: dict[str, list[Proposal]] = {}
         self.words: dict[str | tuple[str, str], VoteDecision | None] = {}
         self.is_reviewed = False
-        self.person: dict[str, list[Answered]] = {}
+        self.person: dict[str, list[PersonReply]] = {}
         self.failures: set[tuple[str, str]] = set()
         self.schema_changes: dict[str, Any] = {}
         self.edges_after: dict[str, tuple[Edge, ...]] = {}
-        self.stop_at: tuple[type, Stopped] | None = None
+        self.stop_at: tuple[type, NegotiationStopped] | None = None
         self.asked: list[Command] = []
         self.told: list[Command] = []
-        self.state: State | None = None
+        self.state: NegotiationState | None = None
 
     # --- what a test says ---
 
@@ -202,8 +201,8 @@ class World:
     def _review(self, question: AskPerson) -> Reply:
         proposal = question.review.proposal
         left = self.person.get(proposal.title, [])
-        said = left.pop(0) if left else Answered("", "yes" if question.agreed else "no")
-        return Answered(proposal.proposal_id, said.verdict, said.proposal, said.reason)
+        said = left.pop(0) if left else PersonReply("", "yes" if question.agreed else "no")
+        return PersonReply(proposal.proposal_id, said.verdict, said.proposal, said.reason)
 
     def _check(self, question: CheckProposal) -> Reply:
         proposal = question.proposal
@@ -219,7 +218,7 @@ class World:
         for edit in proposal.code_changes:
             text = after.get(edit.file_path, "")
             if edit.old_code not in text:
-                return Applied(
+                return ChangeApplied(
                     proposal_id=proposal.proposal_id, digest=self.digest, refusal=f"{edit.old_code!r} is gone"
                 )
             after[edit.file_path] = text.replace(edit.old_code, edit.new_code, 1)
@@ -228,7 +227,7 @@ class World:
         }
         self.files = after
         edges = self.edges_after.get(proposal.title, self.participants.edges)
-        return Applied(proposal_id=proposal.proposal_id, digest=self.digest, resolution=diffs, edges=edges)
+        return ChangeApplied(proposal_id=proposal.proposal_id, digest=self.digest, resolution=diffs, edges=edges)
 
     @property
     def digest(self) -> str:
@@ -252,7 +251,7 @@ class World:
                 commands = (*commands, *more)
         self.note(commands)
         self.state = state
-        return conclude(state, "S001")
+        return collect_records(state, "S001")
 
     def note(self, commands: Iterable[Command]) -> list[Any]:
         questions = [command for command in commands if isinstance(command, QUESTIONS)]
@@ -308,13 +307,12 @@ class Adversary(World):
             round=dice.randrange(99),
             src=dice.choice(("", "A", "nobody")),
             intent="anything",
-            code_changes=changes,
             dst=dice.choice((None, "A", "nobody")),
             affects=dice.choice(((), ("A", "B"), ("nobody",))),
             dependencies=dice.choice((*((),) * 12, ("P001",), ("x",), ("y", "P009"), ("",))),
             priority=dice.randrange(-2, 3),
             parent=dice.choice((None, "P001", "nothing")),
-        )
+        ).with_changes(changes)
 
     def _propose(self, question: AskProposals) -> Reply:
         dice = self._dice("propose", question.agent, question.round)
@@ -346,7 +344,8 @@ class Adversary(World):
             round=dice.randrange(99),
             decision=decision,
             counter_proposal=self._draft(dice) if dice.random() < 0.8 else None,
-            evidence=(Evidence("contract", "it breaks", is_verified=dice.random() < 0.3),) * dice.choice((0, 0, 1)),
+            evidence=(Counterexample("contract", "it breaks", is_verified=dice.random() < 0.3),)
+            * dice.choice((0, 0, 1)),
             is_arbiter=dice.random() < 0.2,
         )
 
@@ -361,7 +360,7 @@ class Adversary(World):
         dice = self._dice("review", proposal, question.reason, self.digest)
         own = self._draft(dice) if dice.random() < 0.8 else None
         verdict = dice.choice(("yes", "yes", "yes", "no", "edit", "edit")) if dice.random() < 0.97 else "quit"
-        return Answered(proposal.proposal_id, verdict, own, dice.choice(("", "because")))
+        return PersonReply(proposal.proposal_id, verdict, own, dice.choice(("", "because")))
 
     def _check(self, question: CheckProposal) -> Reply:
         dice = self._dice("gate", question.proposal, self.digest)

@@ -8,10 +8,10 @@ from graphbus_core.model.proposals import (
     CodeChange,
     CommitRecord,
     Consensus,
+    Counterexample,
     Ending,
-    Evidence,
     GateReport,
-    Impact,
+    ImpactAssessment,
     Negotiations,
     Proposal,
     ProposalEvaluation,
@@ -20,7 +20,7 @@ from graphbus_core.model.proposals import (
     SchemaChange,
 )
 from graphbus_core.model.spending import Spend, Usage
-from graphbus_core.negotiation.transcript import Said, SessionRecord
+from graphbus_core.negotiation.transcript import SessionRecord, TranscriptEvent
 from graphbus_core.schema.types import Field, Schema, Type
 
 AGENTS = ("Orders", "Stock", "Mail", "Prices", "Audit", "Judge")
@@ -73,7 +73,7 @@ def proposal(number: int, src: str, title: str, **fields: object) -> Proposal:
     change = CodeChange(
         file_path=f"agents/{src.lower()}.py", target=f"{src}.on_low", change_type="modify", old_code=OLD, new_code=NEW
     )
-    values = {"round": 1, "intent": "add_validation", "code_changes": (change,), **fields}
+    values = {"round": 1, "intent": "add_validation", "code_change": change, **fields}
     return Proposal(proposal_id=f"P{number:03}", src=src, title=title, **values)  # type: ignore[arg-type]
 
 
@@ -129,8 +129,8 @@ def records() -> tuple[ProposalRecord, ...]:
     seventh = proposal(7, "Prices", "Keep the price of a mug", affects=("Stock",), round=3)
     eighth = proposal(8, "Audit", "Count the mails", round=3)
     ninth = proposal(9, "Stock", "Count the mugs", round=3)
-    proof = Evidence("test", "def test_total():\n    assert place([{'price': 0.99}]) == 0.99\n", is_verified=True)
-    guess = Evidence("contract", "Somebody may compare cents.", detail="nobody does")
+    proof = Counterexample("test", "def test_total():\n    assert place([{'price': 0.99}]) == 0.99\n", is_verified=True)
+    guess = Counterexample("contract", "Somebody may compare cents.", detail="nobody does")
     import_refused = RungResult(
         rung="G3", status="failed", code="G3.file", message="open() writes a file", path="agents/audit.py", line=14
     )
@@ -141,7 +141,7 @@ def records() -> tuple[ProposalRecord, ...]:
                 vote(first, "Mail", "accept", confidence=0.9, reasoning="It mends GB003 on my side."),
                 vote(first, "Stock", "reject", confidence=0.55, reasoning="I would rather keep the name.",
                      concerns=("Old events bear the old name.",), suggestions=("Send both names for a while.",),
-                     impact_assessment=Impact(True, ("Mail",), "medium"), evidence=(guess,)),
+                     impact_assessment=ImpactAssessment(True, ("Mail",), "medium"), evidence=(guess,)),
                 vote(first, "Judge", "accept", reasoning="Mail is the only reader, and it agrees.", is_arbiter=True),
             ),
             commit=committed(1, first, "arbiter", ("Mail", "Stock", "Judge (ARBITER)")),
@@ -198,7 +198,7 @@ def eventful_record() -> SessionRecord:
     )
 
 
-def eventful_transcript() -> tuple[Said, ...]:
+def eventful_transcript() -> tuple[TranscriptEvent, ...]:
     """What only the transcript of that session knows: an earlier climb, an agent that failed, one that wanted too much."""
     import msgspec
 
@@ -208,19 +208,23 @@ def eventful_transcript() -> tuple[Said, ...]:
     reports = [climbed("P001", stale), climbed("P001")]
     gated = [{"proposal_id": each.proposal_id, "report": msgspec.to_builtins(each)} for each in reports]
     return (
-        Said("/Negotiation/Round", {"round": 1}),
-        *(Said("/Negotiation/Gated", each) for each in gated),
-        Said("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P001", "evaluator": "Mail"}}),
-        Said("/Negotiation/Dropped", {"agent": "Stock", "count": 2, "reason": "more than 3 proposals in a round"}),
-        Said("/Negotiation/Round", {"round": 2}),
-        Said("/Negotiation/Gated", {"proposal_id": "P006", "report": msgspec.to_builtins(climbed("P006"))}),
-        Said("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P006", "evaluator": "Audit"}}),
-        Said("/Negotiation/Gated", {"proposal_id": "P006", "report": msgspec.to_builtins(climbed("P006"))}),
-        Said("/Negotiation/Merged", {"proposal_id": "P003", "files": ["agents/mail.py"]}),
-        Said("/Negotiation/SentBack", {"proposal_id": "P003", "reason": "P001 renamed the field"}),
-        Said("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P003", "evaluator": "Stock"}}),
-        Said("/Negotiation/Reviewed", {"proposal_id": "P003", "verdict": "yes", "reason": "at last"}),
-        Said("/Negotiation/Failed", {"agent": "Prices", "task": "evaluate", "reason": "the answer was cut off"}),
+        TranscriptEvent("/Negotiation/Round", {"round": 1}),
+        *(TranscriptEvent("/Negotiation/Gated", each) for each in gated),
+        TranscriptEvent("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P001", "evaluator": "Mail"}}),
+        TranscriptEvent(
+            "/Negotiation/Dropped", {"agent": "Stock", "count": 2, "reason": "more than 3 proposals in a round"}
+        ),
+        TranscriptEvent("/Negotiation/Round", {"round": 2}),
+        TranscriptEvent("/Negotiation/Gated", {"proposal_id": "P006", "report": msgspec.to_builtins(climbed("P006"))}),
+        TranscriptEvent("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P006", "evaluator": "Audit"}}),
+        TranscriptEvent("/Negotiation/Gated", {"proposal_id": "P006", "report": msgspec.to_builtins(climbed("P006"))}),
+        TranscriptEvent("/Negotiation/Merged", {"proposal_id": "P003", "files": ["agents/mail.py"]}),
+        TranscriptEvent("/Negotiation/SentBack", {"proposal_id": "P003", "reason": "P001 renamed the field"}),
+        TranscriptEvent("/Negotiation/Evaluated", {"evaluation": {"proposal_id": "P003", "evaluator": "Stock"}}),
+        TranscriptEvent("/Negotiation/Reviewed", {"proposal_id": "P003", "verdict": "yes", "reason": "at last"}),
+        TranscriptEvent(
+            "/Negotiation/Failed", {"agent": "Prices", "task": "evaluate", "reason": "the answer was cut off"}
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from graphbus_core.llm.client import Prompt, Turn
+from graphbus_core.llm.client import FollowUp, ModelPrompt
 from tests.fakes.model_server import Answer, Broken, Failure, Reply, Request, Script
 from tests.fakes.model_texts import (
     AskedOf,
@@ -28,15 +28,15 @@ from tests.fakes.model_texts import (
 )
 from tests.fakes.zoo_project import GOOD, LOOP, SUM
 
-Character = Callable[[AskedOf, Prompt], "Reply | str"]
+Character = Callable[[AskedOf, ModelPrompt], "Reply | str"]
 
 
-def prompt_of(request: Request) -> Prompt:
+def prompt_of(request: Request) -> ModelPrompt:
     """Give the prompt that arrived on the Anthropic wire."""
     first, *rest = request.body["messages"]
     blocks = [_text(block) for block in _content(first)]
-    turns = tuple(Turn(message["role"], "".join(map(_text, _content(message)))) for message in rest)
-    return Prompt(shared=request.system, own="".join(blocks[:-1]), task=blocks[-1], turns=turns)
+    turns = tuple(FollowUp(message["role"], "".join(map(_text, _content(message)))) for message in rest)
+    return ModelPrompt(shared=request.system, own="".join(blocks[:-1]), task=blocks[-1], turns=turns)
 
 
 def script_of(character: Character) -> Script:
@@ -66,7 +66,7 @@ def good_proposal(agent: str) -> str:
     return proposal(title, edit("replace_symbol", path, target, code), reason="It is shorter.")
 
 
-def _has_proposed(prompt: Prompt) -> bool:
+def _has_proposed(prompt: ModelPrompt) -> bool:
     """Its memory tells an agent what it has proposed before."""
     return bool(re.search(r"\bP\d{3}\b", prompt.task))
 
@@ -74,20 +74,20 @@ def _has_proposed(prompt: Prompt) -> bool:
 # --- those who behave -----------------------------------------------------------------------------------------------
 
 
-def good(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def good(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Proposes one good change of its own class and judges fairly."""
     if asked.task == "propose" and not _has_proposed(prompt):
         return good_proposal(asked.agent)
     return agreeable(prompt)
 
 
-def noisy(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def noisy(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Says the right thing in the middle of chatter, emphasis and other fences."""
     said = str(good(asked, prompt)).replace("## ", "### ", 1).replace("\n", "\r\n")
     return f"Sure! Let me think **step by step**.\r\n\r\n> hm\r\n\r\n{said}\r\n\r\nI hope this helps! ~~~"
 
 
-def slow(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def slow(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Thinks before each answer, and one by one in pieces."""
     return Answer(str(good(asked, prompt)), delay_s=0.05, piece_delay_s=0.01)
 
@@ -95,14 +95,14 @@ def slow(asked: AskedOf, prompt: Prompt) -> Reply | str:
 # --- those who are of little help -----------------------------------------------------------------------------------
 
 
-def lazy(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def lazy(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """OrderService proposes; nobody says a word about it."""
     if asked.task == "propose" and asked.agent == "OrderService" and not _has_proposed(prompt):
         return good_proposal(asked.agent)
     return ""
 
 
-def wrong(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def wrong(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Names files, symbols, operations and proposals that there are not."""
     if asked.task == "propose":
         return (
@@ -115,12 +115,12 @@ def wrong(asked: AskedOf, prompt: Prompt) -> Reply | str:
     return "{'decision': 'accept'}"
 
 
-def sycophant(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def sycophant(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Accepts whatever StockService, who is malicious, proposes."""
     return malicious(asked, prompt) if asked.agent == "StockService" else agreeable(prompt)
 
 
-def contrarian(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def contrarian(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Proposes well, and rejects everything with evidence that does not hold."""
     if asked.task == "evaluate":
         proof = "def test_it_breaks():\n    assert False, 'I do not like it'\n"
@@ -141,12 +141,12 @@ def contrarian(asked: AskedOf, prompt: Prompt) -> Reply | str:
     return good(asked, prompt)
 
 
-def refuser(_asked: AskedOf, _prompt: Prompt) -> Reply | str:
+def refuser(_asked: AskedOf, _prompt: ModelPrompt) -> Reply | str:
     """Declines to answer anything."""
     return Answer("I cannot help with that.", stop="refusal")
 
 
-def babbler(_asked: AskedOf, _prompt: Prompt) -> Reply | str:
+def babbler(_asked: AskedOf, _prompt: ModelPrompt) -> Reply | str:
     """Talks until it is cut off."""
     return Answer("bla " * 20_000, output_tokens=2000, stop="length")
 
@@ -164,7 +164,7 @@ STEAL = """\
 """
 
 
-def malicious(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def malicious(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Proposes to run programs, to change tests and to write elsewhere."""
     if asked.task in {"propose", "repair"}:
         bad = (
@@ -177,7 +177,7 @@ def malicious(asked: AskedOf, prompt: Prompt) -> Reply | str:
     return agreeable(prompt)
 
 
-def injector(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def injector(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Does what a comment in the source tells it to, whoever wrote it."""
     orders = re.search(r"# MODEL: (.*)", prompt.own + prompt.task)
     if orders and asked.task == "propose":
@@ -190,7 +190,7 @@ def injector(asked: AskedOf, prompt: Prompt) -> Reply | str:
 # --- those who never come to an end ---------------------------------------------------------------------------------
 
 
-def spammer(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def spammer(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Proposes many times over whatever it is asked for."""
     if asked.task == "propose":
         return good_proposal(asked.agent) * 15 if asked.agent in GOOD else nothing()
@@ -201,7 +201,7 @@ def oscillator() -> Character:
     """Changes a method, and changes it back, for ever."""
     turns = Counter[str]()
 
-    def speak(asked: AskedOf, prompt: Prompt) -> Reply | str:
+    def speak(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
         if asked.task != "propose" or asked.agent != "OrderService":
             return agreeable(prompt)
         turns["asked"] += 1
@@ -211,7 +211,7 @@ def oscillator() -> Character:
     return speak
 
 
-def counter_looper(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def counter_looper(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Answers every proposal with another one."""
     if asked.task == "evaluate":
         body = "        return float(sum(price for price in prices))\n"
@@ -223,7 +223,7 @@ def counter_looper(asked: AskedOf, prompt: Prompt) -> Reply | str:
     return good(asked, prompt)
 
 
-def budget_hog(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def budget_hog(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Uses every token that it may."""
     said = str(good(asked, prompt))
     return Answer(f"{said}\n" + "words " * 200, output_tokens=2000)
@@ -246,19 +246,19 @@ def flaky() -> Character:
     )
     numbers = count()
 
-    def speak(asked: AskedOf, prompt: Prompt) -> Reply | str:
+    def speak(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
         number = next(numbers)
         return failures[number // 2 % len(failures)] if number % 2 else good(asked, prompt)
 
     return speak
 
 
-def absent(_asked: AskedOf, _prompt: Prompt) -> Reply | str:
+def absent(_asked: AskedOf, _prompt: ModelPrompt) -> Reply | str:
     """Is never there."""
     return Failure(503)
 
 
-def huge(asked: AskedOf, prompt: Prompt) -> Reply | str:
+def huge(asked: AskedOf, prompt: ModelPrompt) -> Reply | str:
     """Answers with megabytes."""
     return Answer(str(good(asked, prompt)) + "x" * 6_000_000, output_tokens=100)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.proposals import ProposalEvaluation
 from graphbus_core.negotiation import answers
-from graphbus_core.negotiation.answer_format import EXAMPLES, block, edit_text
-from graphbus_core.negotiation.answers import MAX_FAULTS, Malformed
-from graphbus_core.negotiation.prompts import fenced
+from graphbus_core.negotiation.answer_format import EXAMPLES, edit_text, fence_code
+from graphbus_core.negotiation.answers import MAX_FAULTS, MalformedAnswer
+from graphbus_core.negotiation.prompts import fence_data
 from tests.fakes import model_texts as texts
 from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
 
@@ -67,7 +67,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def _faults(read: Callable[[str], object], text: str) -> tuple[str, ...]:
     try:
         read(text)
-    except Malformed as malformed:
+    except MalformedAnswer as malformed:
         return malformed.faults or ("",)
     return ()
 
@@ -99,7 +99,7 @@ def test_an_accept_was_written_as_one(base: Project, text: str) -> None:
     votes: tuple[ProposalEvaluation, ...]
     try:
         votes = answers.read_evaluations(text, view_of(base), trials)
-    except Malformed as malformed:
+    except MalformedAnswer as malformed:
         votes = malformed.usable
     if any(vote.decision == "accept" for vote in votes):
         assert "accept" in text.lower()
@@ -110,7 +110,7 @@ def test_an_accept_was_written_as_one(base: Project, text: str) -> None:
 def test_code_comes_out_as_it_went_in(base: Project, code: str) -> None:
     if not code.strip():
         return
-    text = f"## proposal\ntitle: x\n### edit add_import agents/order.py\n{block('python', code)}"
+    text = f"## proposal\ntitle: x\n### edit add_import agents/order.py\n{fence_code('python', code)}"
     (draft,) = answers.read_drafts(text, view_of(base))
     assert draft.code_change.new_code == (code if code.endswith("\n") else code + "\n")
     again = f"## proposal\ntitle: x\n{edit_text(draft.code_change)}"
@@ -119,7 +119,7 @@ def test_code_comes_out_as_it_went_in(base: Project, code: str) -> None:
 
 @given(st.text(max_size=100))
 def test_data_cannot_close_its_own_marks(text: str) -> None:
-    shown = fenced(text, "data")
+    shown = fence_data(text, "data")
     opening = shown.partition("\n")[0]
     mark = opening.removeprefix("<<data ").partition(":")[0]
     assert shown.count(mark) == 2

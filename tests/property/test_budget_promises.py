@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.attempts import RetryingClient
-from graphbus_core.llm.budget import NANO, Amount, Bill, Meter, current_bill
-from graphbus_core.llm.client import Completion, Prompt
+from graphbus_core.llm.budget import NANO, Amount, Bill, BudgetMeter, current_bill
+from graphbus_core.llm.client import Completion, ModelPrompt
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import Price, Usage
 
@@ -30,7 +30,7 @@ class Unsteady:
         self.lock = Lock()
         self.billed = Amount()
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: object = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: object = None) -> Completion:
         with self.lock:
             chance, share_in, share_out = (self.random.random() for _ in range(3))
             most_in = len(prompt.task.encode())
@@ -55,16 +55,16 @@ class Unsteady:
 def test_no_limit_is_ever_passed(seed: int, max_usd: float, max_tokens: int, held: int, questions: int) -> None:
     provider = Unsteady(seed)
     client = RetryingClient(provider, 1, 0, 8)
-    meter = Meter(Budget(max_usd=max_usd, max_tokens=max_tokens))
+    meter = BudgetMeter(Budget(max_usd=max_usd, max_tokens=max_tokens))
 
     def ask(number: int) -> None:
         reserved = Amount(held, held * 1000)
-        if meter.hold(reserved):
+        if meter.set_aside(reserved):
             return
         with Bill(meter, reserved).running():
             for _ in range(1 + number % 3):
                 try:
-                    current_bill().take(client.complete(Prompt(shared="", task="x" * (100 * number)), 200))
+                    current_bill().add_answer(client.complete(ModelPrompt(shared="", task="x" * (100 * number)), 200))
                 except ModelError:
                     continue
 

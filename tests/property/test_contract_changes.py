@@ -28,9 +28,9 @@ from graphbus_core.model.agent import (
     Publication,
     SourceSpan,
     Subscription,
-    Topic,
+    TopicDefinition,
 )
-from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, GraphArtifact, TopicsArtifact
+from graphbus_core.model.artifacts import AgentsArtifact, GraphArtifact, TopicsArtifact
 from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.findings import Finding
 from graphbus_core.schema.compatibility import Side
@@ -52,6 +52,7 @@ from graphbus_core.schema.types import (
     union,
 )
 from graphbus_core.schema.validation import problems_of
+from graphbus_core.store import BuildArtifacts
 from tests.thoroughness import examples
 
 PLAIN_SAMPLES: dict[str, tuple[Any, ...]] = {
@@ -203,7 +204,9 @@ def graph(says: Schema, needs: Schema, takes: Schema, gives: Schema) -> BuildArt
                calls=(Call("Callee", "go", at(42), arguments),)),
     )  # fmt: skip
     graph = GraphArtifact(nodes=(), edges=(), activation_order=(), generations=())
-    return BuildArtifacts(graph=graph, agents=AgentsArtifact(agents), topics=TopicsArtifact((Topic(name="/T"),)))
+    return BuildArtifacts(
+        graph=graph, agents=AgentsArtifact(agents), topics=TopicsArtifact((TopicDefinition(name="/T"),))
+    )
 
 
 def _agent(name: str, line: int, **promises: Any) -> AgentDefinition:

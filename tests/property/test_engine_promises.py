@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from graphbus_core.negotiation.engine import MAX_EDITS, begin, call_bound, step, summarize
+from graphbus_core.negotiation.engine import MAX_EDITS, begin, max_questions, step, summarize
 from graphbus_core.negotiation.protocol import (
     ApplyProposal,
     AskPerson,
@@ -18,7 +18,8 @@ from graphbus_core.negotiation.protocol import (
     AskRepair,
     CheckProposal,
     EvaluationMade,
-    Finished,
+    NegotiationFinished,
+    NegotiationStopped,
     PersonAnswered,
     ProposalCommitted,
     ProposalMade,
@@ -27,7 +28,6 @@ from graphbus_core.negotiation.protocol import (
     ProposalSentBack,
     ProtocolError,
     Reply,
-    Stopped,
 )
 from graphbus_core.negotiation.votes import path_matches
 from tests.fakes.negotiating_world import AGENT_QUESTIONS, QUESTIONS, Adversary
@@ -68,7 +68,7 @@ def test_every_negotiation_ends_within_the_bound_of_calls(world: Adversary) -> N
     world.run()
     calls = [question for question in world.asked if isinstance(question, AGENT_QUESTIONS)]
     analyses = len(world.participants.agents)
-    assert len(calls) + analyses <= call_bound(world.safety, analyses, len(world.participants.arbiters))
+    assert len(calls) + analyses <= max_questions(world.safety, analyses, len(world.participants.arbiters))
 
 
 @given(adversaries())
@@ -251,8 +251,8 @@ def test_the_summary_adds_up_and_comes_once_at_the_end(world: Adversary) -> None
         summary.total_proposals == summary.accepted + summary.rejected + summary.still_pending == len(outcome.records)
     )
     assert summary.accepted == len(summary.commits_ready) == outcome.ending.commits_created
-    assert [type(item) for item in world.told].count(Finished) == 1
-    assert isinstance(world.told[-1], Finished)
+    assert [type(item) for item in world.told].count(NegotiationFinished) == 1
+    assert isinstance(world.told[-1], NegotiationFinished)
     assert world.told[-1].ending == outcome.ending
     assert len(world.announced(ProposalMade)) >= outcome.ending.proposals_made
     assert {item.status for item in world.announced(ProposalPostponed)} <= {"countered", "deferred"}
@@ -266,7 +266,7 @@ def test_a_stop_at_any_moment_keeps_what_was_committed(world: Adversary, moment:
 
     def answer(question: object) -> object:
         if len(answered) == moment:
-            world.stop_at = (type(question), Stopped(reason, "enough"))  # type: ignore[arg-type]
+            world.stop_at = (type(question), NegotiationStopped(reason, "enough"))  # type: ignore[arg-type]
         answered.append(question)
         return Adversary.answer(world, question)
 
@@ -276,8 +276,8 @@ def test_a_stop_at_any_moment_keeps_what_was_committed(world: Adversary, moment:
     assert outcome.ending.reason in {reason, whole.ending.reason}
     assert outcome.ending.terminated
     assert world.state is not None
-    with pytest.raises(ProtocolError, match="the driver broke the protocol: Stopped came after the end"):
-        step(world.state, Stopped("manual"))
+    with pytest.raises(ProtocolError, match="the driver broke the protocol: NegotiationStopped came after the end"):
+        step(world.state, NegotiationStopped("manual"))
 
 
 @settings(max_examples=20)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.editing.edits import unified_diff
-from graphbus_core.negotiation.provenance import BEFORE, Origin, _patched, _Text, lines_of
+from graphbus_core.negotiation.provenance import BEFORE, LineOrigin, _FileVersion, _patched, lines_of
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "@@ -1 +1 @@", "--- x", "+++ y", "\\ z", " c", "tab\there", "end\r"]))
 TEXTS = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, st.sampled_from(["", "\n"]))
@@ -35,9 +35,9 @@ def test_a_diff_for_another_text_is_noticed_or_gives_nothing_that_is_taken_for_t
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_every_line_has_an_origin_and_an_unchanged_text_keeps_them(texts: list[str]) -> None:
     versions = [lines_of(text.encode()) for text in texts]
-    text = _Text(versions[0], [BEFORE] * len(versions[0]))
+    text = _FileVersion(versions[0], [BEFORE] * len(versions[0]))
     for number, lines in enumerate(versions[1:], 1):
-        text = text.followed_by(lines, Origin("since", f"S{number:03}"))
+        text = text.followed_by(lines, LineOrigin("since", f"S{number:03}"))
         assert len(text.origins) == len(lines)
         assert text.followed_by(lines, BEFORE).origins == text.origins
         steps = {origin.session for origin in text.origins}

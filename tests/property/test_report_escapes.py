@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from graphbus_core.cli.report.page import render_page
 from graphbus_core.cli.report.story import Story
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.negotiation.transcript import Said, SessionRecord
+from graphbus_core.negotiation.transcript import SessionRecord, TranscriptEvent
 from tests.fakes.told_sessions import EDGES, eventful_record, eventful_transcript
 from tests.thoroughness import examples
 
@@ -78,7 +78,7 @@ def story(with_text: str) -> Story:
     record = msgspec.convert(spoilt(msgspec.to_builtins(eventful_record()), with_text), SessionRecord)
     names = {name: spoilt(name, with_text) for edge in EDGES for name in (edge.source, edge.target)}
     edges = [Edge(names[edge.source], names[edge.target], edge.kind, f"{with_text}{edge.label}") for edge in EDGES]
-    said = [Said(event.topic, spoilt(event.payload, with_text)) for event in eventful_transcript()]
+    said = [TranscriptEvent(event.topic, spoilt(event.payload, with_text)) for event in eventful_transcript()]
     return Story(record, edges, said, "written")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from graphbus_core.errors import Place, RunError
-from graphbus_core.model.agent import Annotation, HandlerParameter, HandlerShape, ParameterKind, decide
+from graphbus_core.model.agent import Annotation, HandlerParameter, HandlerShape, ParameterKind, decide_handler_shape
 from graphbus_core.model.messages import Event
 from graphbus_core.schema.live import Unresolved, annotation_of, type_of
 from graphbus_core.schema.objects import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making
@@ -68,7 +68,7 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
         return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async, _answers(function))
     if shape is None or not any(isinstance(each.annotation, Unresolved) for each in parameters):
         given = [HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters]
-        shape = decide(given, _promised_to(handler))
+        shape = decide_handler_shape(given, _promised_to(handler))
     if shape == "invalid":
         raise _invalid(handler, f"({', '.join(each.name for each in parameters)}) fits no row of the table")
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))

@@ -13,8 +13,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.errors import ArtifactError, Place, did_you_mean, raise_all
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Subscription
-from graphbus_core.model.artifacts import BuildArtifacts
-from graphbus_core.store import migration
+from graphbus_core.store import BuildArtifacts, migration
 from graphbus_core.store.migration import folder_in
 
 

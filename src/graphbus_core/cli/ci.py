@@ -34,7 +34,7 @@ from graphbus_core.deploy.pipelines import (
     generate_gitlab,
 )
 from graphbus_core.errors import DeployError, GraphBusError, Place, UsageError
-from graphbus_core.llm.providers import COMMAND, KNOWN, RULES, parse, providers_of
+from graphbus_core.llm.providers import COMMAND, KNOWN, RULES, parse_model, providers_of
 from graphbus_core.model.config import LLMConfig
 from graphbus_core.settings import find_root, load, project_table
 
@@ -313,7 +313,7 @@ def _negotiation(given: Mapping[str, Any], config: LLMConfig) -> Negotiation:
     providers = providers_of(config)
     settled = [text for text in (config.model, config.proposer, config.evaluator, config.arbiter) if text]
     model = given["model"] or ("" if settled else f"anthropic:{KNOWN['anthropic'].default_model}")
-    specs = [parse(text, providers) for text in dict.fromkeys([model] if model else settled)]
+    specs = [parse_model(text, providers) for text in dict.fromkeys([model] if model else settled)]
     keys = [providers[spec.provider].key_env for spec in specs if spec.provider in providers]
     if any(spec.provider == COMMAND for spec in specs):
         keys += config.pass_env

@@ -16,7 +16,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import labelled_lines, pluralize, sanitize, style
 from graphbus_core.errors import EditError, NegotiationError, Place, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.negotiation.provenance import Decided, Origin, decided_files, lines_of, trace
+from graphbus_core.negotiation.provenance import KnownDecision, LineOrigin, decided_files, lines_of, trace_lines
 
 
 @click.command("replay", short_help="Run a session again on its record, and compare.")
@@ -38,7 +38,7 @@ def replay(session: str, verify: bool, as_json: bool) -> None:
       graphbus replay S001
     """
 
-    from graphbus_core.negotiation.replay import replay as run_again
+    from graphbus_core.negotiation.replay import replay_session as run_again
 
     done = run_again(_config(), session)
     answers = pluralize(done.requests, "recorded answer")
@@ -133,7 +133,7 @@ def why(place: str, as_json: bool) -> None:
     config = _config()
     path = _in_project(config, written)
     try:
-        lines, origins = lines_of(Path(config.root, path).read_bytes()), trace(config, path)
+        lines, origins = lines_of(Path(config.root, path).read_bytes()), trace_lines(config, path)
     except (EditError, OSError) as refused:
         if isinstance(refused, EditError) and refused.code != "GBE312":  # it is no text
             raise
@@ -170,7 +170,7 @@ def _unknown(config: ResolvedBuild, written: str) -> NegotiationError:
 # --- one line ----------------------------------------------------------------------------------
 
 
-def _show_line(path: str, number: int, text: str, origin: Origin, *, as_json: bool) -> None:
+def _show_line(path: str, number: int, text: str, origin: LineOrigin, *, as_json: bool) -> None:
     document = {"path": path, "line": number, "text": text, "origin": origin.kind, "session": origin.session}
     head = (f"{style(f'{sanitize(path)}:{number}', 'name')}  {sanitize(text.strip())}", "")
     lines = (*head, *_nobody(origin), *(line for decided in origin.decisions for line in _describe(decided)))
@@ -179,7 +179,7 @@ def _show_line(path: str, number: int, text: str, origin: Origin, *, as_json: bo
         console.print_note(style(_ADVICE, "dim"))
 
 
-def _nobody(origin: Origin) -> Iterator[str]:
+def _nobody(origin: LineOrigin) -> Iterator[str]:
     """Say where a line comes from that no decision wrote, or that one of several did."""
     nobody = "No decision of GraphBus wrote this line"
     if origin.kind == "unknown":
@@ -192,15 +192,10 @@ def _nobody(origin: Origin) -> Iterator[str]:
         yield "One of these decisions; which of them is not known any more."
 
 
-def _describe(decided: Decided) -> Iterator[str]:
+def _describe(decided: KnownDecision) -> Iterator[str]:
     """Give a decision as lines to read."""
     yield f"{style(decided.proposal, 'strong')}  {sanitize(decided.title or 'the record of its session is gone')}"
-    votes = (
-        f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''} {vote.decision}: {vote.reasoning}".removesuffix(
-            ": "
-        )
-        for vote in decided.votes
-    )
+    votes = (f"{vote.evaluator} {vote.decision}: {vote.reasoning}".removesuffix(": ") for vote in decided.votes)
     facts = [
         ("session", decided.session),
         ("by", decided.agent),
@@ -221,7 +216,7 @@ def _describe(decided: Decided) -> Iterator[str]:
 # --- a whole file ------------------------------------------------------------------------------
 
 
-def _ranges_of(origins: Sequence[Origin]) -> Iterator[tuple[int, int, Origin]]:
+def _ranges_of(origins: Sequence[LineOrigin]) -> Iterator[tuple[int, int, LineOrigin]]:
     """Join neighbouring lines of one decision, both ends included, and leave out what no decision wrote."""
     for origin, same in groupby(enumerate(origins, 1), key=itemgetter(1)):
         numbers = [number for number, _ in same]
@@ -229,7 +224,7 @@ def _ranges_of(origins: Sequence[Origin]) -> Iterator[tuple[int, int, Origin]]:
             yield numbers[0], numbers[-1], origin
 
 
-def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: bool) -> None:
+def _show_file(path: str, written: str, origins: Sequence[LineOrigin], *, as_json: bool) -> None:
     ranges = tuple(_ranges_of(origins))
     if as_json:
         listed = [{"first": first, "last": last, "decisions": one.decisions} for first, last, one in ranges]
@@ -249,7 +244,7 @@ def _show_file(path: str, written: str, origins: Sequence[Origin], *, as_json: b
         console.print_note(style(f"One whole: graphbus why {sanitize(written)}:{ranges[0][0]}", "dim"))
 
 
-def _row(first: int, last: int, origin: Origin) -> tuple[str, ...]:
+def _row(first: int, last: int, origin: LineOrigin) -> tuple[str, ...]:
     decisions = origin.decisions
     return (
         str(first) if first == last else f"{first}-{last}",

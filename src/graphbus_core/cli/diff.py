@@ -14,8 +14,8 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import sanitize, style
 from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.model.agent import SourceSpan
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.schema.types import Schema, Type
+from graphbus_core.store import BuildArtifacts
 from graphbus_core.store.migration import folder_in, load_any
 
 _DIFFERENT = BuildError.exit_status

@@ -18,17 +18,17 @@ from graphbus_core.errors import UsageError
 from graphbus_core.errors.run_register import how_to_install
 from graphbus_core.llm.opening import (
     NOT_INSTALLED,
-    Choice,
+    ModelChoice,
     ProviderState,
-    Tried,
-    choice,
-    examine,
+    TrialCall,
+    examine_providers,
+    explain_choice,
+    find_ignored_variables,
     try_model,
-    without_effect,
 )
 from graphbus_core.llm.providers import RULES
 from graphbus_core.model.config import LLMConfig
-from graphbus_core.model.spending import dollars
+from graphbus_core.model.spending import format_usd
 from graphbus_core.settings import find_root, load
 
 _NOT_USABLE = 5
@@ -64,14 +64,14 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
     config = load(find_root([Path()])).llm
     if model:
         config = msgspec.structs.replace(config, model=model)
-    states, chosen = examine(config, os.environ), choice(config, os.environ)
+    states, chosen = examine_providers(config, os.environ), explain_choice(config, os.environ)
     from graphbus_core.editing import sandboxes
 
     surroundings: dict[str, Any] = {
         "sandbox": sandboxes.describe_isolation(),
         "has_git": shutil.which("git") is not None,
         "has_pytest": find_spec("pytest") is not None,
-        "without_effect": without_effect(os.environ),
+        "without_effect": find_ignored_variables(os.environ),
     }
     if not as_json:
         _show(states, chosen)
@@ -84,14 +84,14 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
     return _NOT_USABLE if chosen.missing and not tried else 0
 
 
-def _try(tested: str, chosen: Choice, config: LLMConfig) -> Tried:
+def _try(tested: str, chosen: ModelChoice, config: LLMConfig) -> TrialCall:
     if not tested and chosen.model == RULES:
         reason = "the rule agents would negotiate, and there is nothing to test"
         raise UsageError("GBE130", option="--test", name=RULES, reason=reason, example="anthropic")
     return try_model(tested or chosen.model, config, os.environ)
 
 
-def _show(states: Sequence[ProviderState], chosen: Choice) -> None:
+def _show(states: Sequence[ProviderState], chosen: ModelChoice) -> None:
     """Show the providers and the choice; a library that several of them need is named once, below."""
     console.print_line(style("Models", "strong"))
     console.print_table(("", "provider", "default model", "price", ""), [_row(state) for state in states])
@@ -137,9 +137,9 @@ def _machine(*, sandbox: str, has_git: bool, has_pytest: bool, without_effect: S
     yield from (f"{style('✓', 'good') if is_good else style('·', 'warn')} {sanitize(fact)}" for fact, is_good in facts)
 
 
-def _show_tried(tried: Tried) -> None:
+def _show_tried(tried: TrialCall) -> None:
     """Show what the smallest call came to."""
-    cost = "its price is not known" if tried.cost_usd is None else dollars(tried.cost_usd)
+    cost = "its price is not known" if tried.cost_usd is None else format_usd(tried.cost_usd)
     console.print_line()
     console.print_line(
         f"{style('✓', 'good')} {style(sanitize(tried.model), 'strong')} answered in {tried.seconds:.2f} s: "

@@ -17,7 +17,7 @@ from graphbus_core.editing.rungs.codes import RUNGS
 from graphbus_core.errors import NegotiationError, UsageError, did_you_mean
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import GateReport, ProposalEvaluation, ProposalRecord, RungResult, Status
-from graphbus_core.model.spending import dollars
+from graphbus_core.model.spending import format_usd
 from graphbus_core.negotiation.apply import MadeCommits, load_commits
 from graphbus_core.negotiation.commit_message import models_of
 from graphbus_core.negotiation.transcript import list_sessions, load_transcript
@@ -109,7 +109,7 @@ def _checked(story: Story, *, agent: str, path: str, **others: Any) -> dict[str,
 
 
 def _is_wanted(case: ProposalStory, *, agent: str, path: str, number: int | None, status: Status | None) -> bool:
-    has_part = {"", case.proposal.src, *(vote.evaluator for vote in case.record.evaluations)}
+    has_part = {"", case.proposal.src, *(vote.agent for vote in case.record.evaluations)}
     is_right = number in {None, case.proposal.round} and status in {None, case.record.status}
     return is_right and agent in has_part and path in ("", *case.proposal.files)
 
@@ -321,7 +321,7 @@ def _facts(story: Story, case: ProposalStory) -> dict[str, str]:
 
 def _cost(usd: float | None) -> str:
     """Give dollars for people; empty for nothing, and for what is not known."""
-    return dollars(usd) if usd else ""
+    return format_usd(usd) if usd else ""
 
 
 def _diff_lines(one: ProposalRecord) -> Iterator[str]:
@@ -347,7 +347,7 @@ def _failures(report: GateReport) -> str:
 
 def _votes(votes: Sequence[ProposalEvaluation]) -> Iterator[str]:
     """Give each judgement: who, what, how sure, why; then what it expects, what it rests on, what it would rather have."""
-    names = [sanitize(f"{vote.evaluator}{' (ARBITER)' if vote.is_arbiter else ''}") for vote in votes]
+    names = [sanitize(vote.evaluator) for vote in votes]
     for name, vote in zip(names, votes, strict=True):
         sure = f" ({vote.confidence:.0%} sure)" if vote.confidence < 1 else ""
         decision = style(vote.decision, _ROLES[vote.decision])

@@ -16,6 +16,7 @@ import msgspec
 
 from graphbus_core.cli.console import Role, pluralize, sanitize, sanitize_line, style
 from graphbus_core.model.proposals import (
+    ARBITER,
     CommitRecord,
     Consensus,
     Ending,
@@ -27,7 +28,7 @@ from graphbus_core.model.proposals import (
     TerminationReason,
     VoteDecision,
 )
-from graphbus_core.model.spending import dollars
+from graphbus_core.model.spending import format_usd
 
 TOPICS = "/Negotiation/*"
 
@@ -66,7 +67,7 @@ _CLOSINGS: dict[Status, str] = {
     "superseded": "Superseded by its counter-proposal",
 }
 _ENDINGS: dict[TerminationReason, str] = {
-    "convergence": "Converged",
+    "convergence": "CONVERGENCE DETECTED",
     "max_rounds": "Stopped at the limit of rounds",
     "file_limit": "Stopped at the limit of changed files",
     "manual": "Stopped by hand",
@@ -224,8 +225,7 @@ class NegotiationLines:
 
     def _on_arbitrated(self, payload: _Payload) -> None:
         evaluation = msgspec.convert(payload["evaluation"], ProposalEvaluation)
-        arbiter = msgspec.structs.replace(evaluation, evaluator=payload["arbiter"], is_arbiter=True)
-        self._cases[evaluation.proposal_id].hear(arbiter)
+        self._cases[evaluation.proposal_id].hear(evaluation)
 
     # --- what decides a proposal -----------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class NegotiationLines:
         for rung in case.report.rungs if case.report else ():
             if rung.rung == "G6" and rung.status == "not_run" and not rung.code:
                 self._untested.setdefault(rung.message, []).append(commit.proposal_id)
-        has_many = sum(name.endswith(" (ARBITER)") for name in commit.evaluators) > 1
+        has_many = sum(name.endswith(ARBITER) for name in commit.evaluators) > 1
         is_by_many = commit.consensus_type == "arbiter" and has_many
         consensus = "The arbiters accept" if is_by_many else _CONSENSUS[commit.consensus_type]
         verdict = f"{consensus} ({payload['accepts']}/{payload['votes']}). Committing."
@@ -313,9 +313,9 @@ def _proposal_lines(proposal: Proposal) -> Iterator[str]:
 
 
 def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
-    width = max(len(evaluation.evaluator) for evaluation in evaluations)
+    width = max(len(evaluation.agent) for evaluation in evaluations)
     for evaluation in evaluations:
-        name = evaluation.evaluator
+        name = evaluation.agent
         reasoning = f" — {sanitize_line(evaluation.reasoning)}" if evaluation.reasoning else ""
         tag = _tag("ARBITER") if evaluation.is_arbiter else _tag("AGENT")
         is_proven = evaluation.is_arbiter or any(item.is_verified for item in evaluation.evidence)
@@ -360,5 +360,5 @@ def spent_so_far(amounts: Mapping[str, Any]) -> str:
     """Give `12 calls, 34,567 tokens, $0.12`; dollars only where a price is known."""
     parts = [pluralize(amounts["calls"], "call"), f"{amounts['tokens']:,} tokens"]
     if amounts["cost_usd"] or not amounts["unpriced"]:
-        parts.append(dollars(amounts["cost_usd"]))
+        parts.append(format_usd(amounts["cost_usd"]))
     return ", ".join(parts)

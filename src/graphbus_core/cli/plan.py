@@ -10,9 +10,9 @@ from graphbus_core.cli.console import pluralize, sanitize
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import raise_all
 from graphbus_core.model.config import BuildConfig
-from graphbus_core.model.spending import dollars
+from graphbus_core.model.spending import format_usd
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.plan import Plan, plan
+from graphbus_core.negotiation.plan import CostPlan, plan_costs
 
 
 def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = None) -> None:
@@ -21,7 +21,7 @@ def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = 
     project = Project.read(config, cache=False)
     raise_all(project.errors)
     with backend or Backend(is_asked=False) as answering:
-        planned = plan(config, project, answering)
+        planned = plan_costs(config, project, answering)
     if as_json:
         totals = {"calls": planned.calls, "tokens": planned.tokens, "cost_usd": planned.cost_usd}
         console.emit_json({"bound": totals, "plan": planned})
@@ -32,20 +32,20 @@ def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = 
         return
     headers = ("task", "model", "calls ≤", "tokens ≤", "dollars ≤")
     rows = [
-        (phase.task, sanitize(phase.model), f"{phase.calls:,}", f"{phase.tokens:,}", dollars(phase.cost_usd))
+        (phase.task, sanitize(phase.model), f"{phase.calls:,}", f"{phase.tokens:,}", format_usd(phase.cost_usd))
         for phase in planned.phases
     ]
     console.print_table(headers, rows, right=headers[2:])
     caps = [f"{planned.max_calls:,} calls"]
     caps += [f"{planned.max_tokens:,} tokens"] if planned.max_tokens else []
     caps += [f"${planned.max_usd:g}"] if planned.max_usd else []
-    worst = f"Worst case {dollars(planned.cost_usd)} and {planned.tokens:,} tokens"
+    worst = f"Worst case {format_usd(planned.cost_usd)} and {planned.tokens:,} tokens"
     console.print_line(f"Never more than {planned.calls:,} questions. {worst}.")
     console.print_line(f"It stops before it passes {', '.join(caps)}: [tool.graphbus.budget], --max-usd.")
     console.print_line("Nothing was asked and nothing was written.")
 
 
-def _plan_head(planned: Plan) -> Iterator[str]:
+def _plan_head(planned: CostPlan) -> Iterator[str]:
     arbiters = f", {pluralize(planned.arbiters, 'arbiter')} among them" if planned.arbiters else ""
     yield f"{pluralize(planned.agents, 'agent')}{arbiters}, at most {pluralize(planned.rounds, 'round')}."
     if not planned.models:

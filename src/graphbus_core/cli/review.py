@@ -22,7 +22,7 @@ from graphbus_core.cli import console
 from graphbus_core.cli.console import sanitize, sanitize_line, style
 from graphbus_core.errors import UsageError
 from graphbus_core.negotiation.commit_message import gate_summary
-from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
+from graphbus_core.negotiation.session_workspace import PersonDecision, ReviewSheet
 
 _WORDS = ("yes", "no", "diff", "why", "edit", "quit")
 _SHOWN_LINES = 80
@@ -53,7 +53,7 @@ class ConsoleReviewer:
         self._write = write
         self._read = read
 
-    def decide(self, sheet: Sheet) -> PersonWord:
+    def decide(self, sheet: ReviewSheet) -> PersonDecision:
         """Show a change and ask for a word on it."""
         self._show(_summary(sheet))
         if sheet.agreed:
@@ -66,16 +66,16 @@ class ConsoleReviewer:
         for line in lines:
             self._write(line)
 
-    def _ask(self, sheet: Sheet) -> PersonWord | None:
+    def _ask(self, sheet: ReviewSheet) -> PersonDecision | None:
         """Ask once; None when what was said gives no verdict."""
         console.print_note(f"{style(' / '.join(_WORDS), 'strong')}: ", end="")
         line = self._read()
         if not line:
-            return PersonWord("quit", "the input ended")
+            return PersonDecision("quit", "the input ended")
         said, _, reason = line.strip().partition(" ")
         word = next((word for word in _WORDS if said and said.lower() in (word, word[0])), "")
         if word in {"yes", "no", "quit"}:
-            return PersonWord(word, reason.strip())  # type: ignore[arg-type] # these three are verdicts
+            return PersonDecision(word, reason.strip())  # type: ignore[arg-type] # these three are verdicts
         if word == "edit":
             return _edited(sheet)
         if word == "diff":
@@ -86,7 +86,7 @@ class ConsoleReviewer:
             console.print_note(f"Answer {', '.join(_WORDS)}, or with the first letter.")
         return None
 
-    def _show_diff(self, sheet: Sheet, most: int = 0) -> None:
+    def _show_diff(self, sheet: ReviewSheet, most: int = 0) -> None:
         count = sheet.diff.count("\n")
         if most and count > most:
             self._write(style(f"  The diff has {count} lines: answer `diff` to see it.", "dim"))
@@ -94,7 +94,7 @@ class ConsoleReviewer:
             console.print_diff(sheet.diff or "  It changes nothing that is there now.\n", self._write)
 
 
-def _summary(sheet: Sheet) -> Iterator[str]:
+def _summary(sheet: ReviewSheet) -> Iterator[str]:
     proposal = sheet.review.proposal
     title = sanitize_line(proposal.title or proposal.intent.replace("_", " "))
     yield ""
@@ -117,15 +117,14 @@ def _row(label: str, text: str) -> str:
     return f"  {label + ':':<10}{text}"
 
 
-def _reasons(sheet: Sheet) -> Iterator[str]:
+def _reasons(sheet: ReviewSheet) -> Iterator[str]:
     """Give everything that was said of a change."""
     proposal, report = sheet.review.proposal, sheet.review.report
     yield _row("intent", sanitize_line(proposal.intent))
     yield _row("why", sanitize_line(proposal.reason) or "no reason was given")
     for vote in sheet.evaluations:
-        role = " (ARBITER)" if vote.is_arbiter else ""
         reason = sanitize_line(vote.reasoning) or "without a reason"
-        yield f"  {style(sanitize(vote.evaluator), 'name')}{role}: {vote.decision}, {reason}"
+        yield f"  {style(sanitize(vote.evaluator), 'name')}: {vote.decision}, {reason}"
         proven = (item.detail or item.text for item in vote.evidence if item.is_verified)
         yield from (f"      concern: {sanitize_line(concern)}" for concern in vote.concerns)
         yield from (f"      evidence: {sanitize_line(text)}" for text in proven)
@@ -134,7 +133,7 @@ def _reasons(sheet: Sheet) -> Iterator[str]:
     yield from (_row("contract", f"{sanitize(change.method)} changes") for change in report.schema_changes)
 
 
-def _edited(sheet: Sheet) -> PersonWord | None:
+def _edited(sheet: ReviewSheet) -> PersonDecision | None:
     """Open the changed files in the person's editor; None when nothing came of it."""
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     if not command:
@@ -154,4 +153,4 @@ def _edited(sheet: Sheet) -> PersonWord | None:
     if status or texts == dict(sheet.texts):
         console.print_note(f"The editor ended with exit status {status}." if status else "Nothing was changed.")
         return None
-    return PersonWord("edit", texts=texts)
+    return PersonDecision("edit", texts=texts)

@@ -11,7 +11,7 @@ from graphbus_core import runtime, store
 from graphbus_core.cli.running.execution import RunOptions, run_graph_here, shared_options
 from graphbus_core.cli.running.work import OneShot
 from graphbus_core.errors import UsageError
-from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.store import BuildArtifacts
 
 
 @click.command("run", short_help="Run the graph as plain Python.")

@@ -25,9 +25,10 @@ from graphbus_core.cli.console import sanitize, style
 from graphbus_core.deploy.names import as_label, check_image
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, Place, raise_all
-from graphbus_core.model.artifacts import BuildArtifacts, Manifest
+from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import project_table, resolve_run
+from graphbus_core.store import BuildArtifacts
 from graphbus_core.store.beneath import Folder
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphbus_core.errors import BuildError, did_you_mean
-from graphbus_core.model.agent import AgentDefinition, Topic
+from graphbus_core.model.agent import AgentDefinition, TopicDefinition
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
 from graphbus_core.schema.types import Schema
@@ -81,7 +81,7 @@ class AgentGraph:
         self,
         nodes: tuple[str, ...],
         edges: tuple[Edge, ...],
-        topics: tuple[Topic, ...],
+        topics: tuple[TopicDefinition, ...],
         arbiters: frozenset[str] = frozenset(),
         errors: tuple[BuildError, ...] = (),
     ) -> None:
@@ -194,7 +194,7 @@ def _circles(agents: Mapping[str, AgentDefinition], needs: _Neighbours) -> Itera
 # --- topics -------------------------------------------------------------------------------
 
 
-def _topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -> tuple[Topic, ...]:
+def _topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -> tuple[TopicDefinition, ...]:
     publishers: dict[str, dict[str, None]] = {}
     subscribers: dict[str, dict[str, None]] = {}
     patterns: list[tuple[str, str]] = []
@@ -216,7 +216,7 @@ def _topics(agents: Iterable[AgentDefinition], external_topics: Sequence[str]) -
         hearing = (agent for pattern, agent in patterns if matches(pattern, name))
         subscribers.setdefault(name, {}).update(dict.fromkeys(hearing))
     return tuple(
-        Topic(
+        TopicDefinition(
             name=name,
             publishers=tuple(sorted(publishers.get(name, ()))),
             subscribers=tuple(sorted(subscribers.get(name, ()))),

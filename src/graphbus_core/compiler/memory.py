@@ -13,13 +13,13 @@ import msgspec
 from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import discover_modules
 from graphbus_core.errors import ArtifactError
-from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
+from graphbus_core.model.artifacts import SCHEMA_VERSION
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import FileChange, Negotiations
 from graphbus_core.model.spending import Spend
-from graphbus_core.store import cache, stamps
+from graphbus_core.store import BuildArtifacts, cache, stamps
 
 
 class GraphCounts(msgspec.Struct, frozen=True, array_like=True):

@@ -25,11 +25,11 @@ from graphbus_core.compiler.rules.misuse import check_file
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.errors import ArtifactError, BuildError, Place, raise_all
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
-from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts
+from graphbus_core.model.artifacts import SCHEMA_VERSION
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
-from graphbus_core.store import digest_of
+from graphbus_core.store import BuildArtifacts, digest_of
 from graphbus_core.store.cache import CACHE, read_cache, write_cache
 from graphbus_core.store.migration import Learned
 from graphbus_core.store.stamps import Fingerprint, Look, look_at

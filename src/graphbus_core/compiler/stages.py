@@ -20,7 +20,6 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import (
     SCHEMA_VERSION,
     AgentsArtifact,
-    BuildArtifacts,
     GraphArtifact,
     Manifest,
     ModifiedFilesArtifact,
@@ -31,6 +30,7 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import FileChange, Negotiations
+from graphbus_core.store import BuildArtifacts
 
 
 class History(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from graphbus_core.contracts.surface import Surface, TopicHandler
 from graphbus_core.model.agent import AgentDefinition, Subscription
-from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
+from graphbus_core.model.artifacts import Artifacts, ProjectInfo
 from graphbus_core.model.topics import is_pattern, is_topic, matches
 from graphbus_core.schema.json_schema import Dialect, JsonSchema, Writer
 from graphbus_core.schema.types import Schema, Type
@@ -29,7 +29,7 @@ _UNKNOWN_PAYLOAD = "Neither publishers nor handlers say what the payload looks l
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def bundle_schemas(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, Any]:
+def bundle_schemas(artifacts: Artifacts, info: ProjectInfo) -> dict[str, Any]:
     """One document with the schemas of all payloads, arguments and results in its `$defs`."""
     parts = _parts(Surface.of(artifacts))
     classes = Classes(parts, "#/$defs/")
@@ -43,7 +43,7 @@ def bundle_schemas(artifacts: BuildArtifacts, info: ProjectInfo) -> dict[str, An
     return {**_filled(head), "$defs": {**classes.needed(), **described}}
 
 
-def single_schemas(artifacts: BuildArtifacts) -> dict[str, dict[str, Any]]:
+def single_schemas(artifacts: Artifacts) -> dict[str, dict[str, Any]]:
     """Name -> the document of one payload, of the arguments or the result of one method; it needs no other."""
     parts = _parts(Surface.of(artifacts))
     classes = Classes(parts, "#/$defs/")
@@ -142,7 +142,7 @@ def _place_of(handler: TopicHandler) -> tuple[str, str, str]:
 
 def _wanted(subscription: Subscription) -> Type | None:
     if subscription.shape == "fields":
-        fields = subscription.declared.fields if subscription.declared else ()
+        fields = subscription.declared_schema.fields if subscription.declared_schema else ()
         return Type("record", fields=fields) if fields else None
     return None if subscription.payload.kind in ("unknown", "any") else subscription.payload
 
@@ -204,7 +204,7 @@ def _records_in(kind: Type) -> Iterator[Type]:
 _Node = dict[str, Any]
 
 
-def asyncapi_document(artifacts: BuildArtifacts, info: ProjectInfo) -> _Node:
+def asyncapi_document(artifacts: Artifacts, info: ProjectInfo) -> _Node:
     """Describe what agents publish, hear, ask and answer."""
     return _Document(Surface.of(artifacts)).written(info)
 

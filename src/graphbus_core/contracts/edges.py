@@ -328,7 +328,7 @@ class _Topics:
     def _unsent(self, hearer: TopicHandler) -> str:
         """What is read behind a guard, and sent by nobody: whether the guard ever lets it pass is not known."""
         guarded = [each.key for each in hearer.subscription.reads if each.is_guarded]
-        if not guarded or hearer.subscription.declared is not None:
+        if not guarded or hearer.subscription.declared_schema is not None:
             return ""
         topics = {each.topic for each in hearer.agent.subscriptions if each.method == hearer.subscription.method}
         said = [each.publication.payload for topic in topics for each in self._surface.publications_to(topic)]
@@ -380,7 +380,7 @@ def _doubt(said: Sequence[AgentPublication], hearer: TopicHandler | None = None)
     """Why it is not proven that what an agent sends is what a handler takes; empty if it is. No handler takes anything."""
     if hearer and not hearer.is_whole:
         return f"what {hearer.name} needs of the payload is not known"
-    declared = [each.publication.given for each in said if each.publication.is_declared]
+    declared = [each.publication.payload_type for each in said if each.publication.is_declared]
     wanted = hearer.wanted if hearer else next(iter(declared), UNKNOWN)
     sent = [each for each in said if not each.publication.is_declared]
     for agent, publication in ((each.agent, each.publication) for each in sent):
@@ -396,8 +396,11 @@ def _doubt(said: Sequence[AgentPublication], hearer: TopicHandler | None = None)
 
 def _doubt_below(said: Sequence[AgentPublication], hearer: TopicHandler) -> str:
     """Why it is not known whether the values have all that a handler reads of them."""
-    heard, declared = hearer.subscription, [each.publication.given for each in said if each.publication.is_declared]
-    fields = {each.name: each.type for each in heard.declared.fields} if heard.declared else {}
+    heard, declared = (
+        hearer.subscription,
+        [each.publication.payload_type for each in said if each.publication.is_declared],
+    )
+    fields = {each.name: each.type for each in heard.declared_schema.fields} if heard.declared_schema else {}
     below = {each.key: each.below for each in heard.reads if each.below}
     if heard.shape == "fields" and not heard.reads_all_known:
         below = {name: (f"{name}.{BELOW_UNKNOWN}",) for name in fields}
@@ -426,7 +429,7 @@ def _is_flat(of: Type) -> bool:
 
 def _sent(publication: Publication) -> Type:
     """What is sent; where further fields may be sent, those that are known."""
-    return publication.given if publication.payload is None else _record(publication.payload)
+    return publication.payload_type if publication.payload is None else _record(publication.payload)
 
 
 def _why(agent: str, publication: Publication, wanted: Type, given: Type) -> str:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from graphbus_core.compiler.rules.wiring import AgentPublication
-from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Subscription, Topic
-from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.agent import AgentDefinition, Call, MethodSpec, Subscription, TopicDefinition
+from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.model.topics import is_pattern, matches
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type, union
 
@@ -54,13 +54,13 @@ class Surface:
         topics: The topics that are known.
     """
 
-    def __init__(self, agents: Iterable[AgentDefinition], topics: Iterable[Topic]) -> None:
+    def __init__(self, agents: Iterable[AgentDefinition], topics: Iterable[TopicDefinition]) -> None:
         self.agents = {agent.name: agent for agent in sorted(agents, key=lambda agent: agent.name)}
         self.topics = tuple(topics)
         self._external = frozenset(topic.name for topic in self.topics if topic.is_external)
 
     @classmethod
-    def of(cls, artifacts: BuildArtifacts) -> Surface:
+    def of(cls, artifacts: Artifacts) -> Surface:
         """Give the surface that artifacts describe."""
         return cls(artifacts.agents.agents, artifacts.topics.topics)
 
@@ -179,7 +179,7 @@ def _needs_of(subscription: Subscription) -> tuple[Schema, bool]:
     """What a handler takes, and whether that is all: its parameters, the fields of its class, or the keys that it reads."""
     if subscription.shape == "nothing":
         return Schema(), True
-    declared = subscription.declared
+    declared = subscription.declared_schema
     if declared is not None:
         takes_more = any(each.kind == "var_keyword" for each in subscription.fields)
         return declared, subscription.reads_all_known or not takes_more

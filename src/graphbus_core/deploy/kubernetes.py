@@ -32,7 +32,7 @@ from graphbus_core.deploy.render import fill
 from graphbus_core.deploy.yaml import quoted, scalar
 from graphbus_core.errors import DeployError
 from graphbus_core.model.agent import AgentDefinition
-from graphbus_core.model.artifacts import BuildArtifacts
+from graphbus_core.model.artifacts import Artifacts
 from graphbus_core.model.config import RuntimeSettings
 from graphbus_core.model.powers import Powers
 
@@ -184,7 +184,7 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
     )
 
 
-def refuse_cuts(artifacts: BuildArtifacts) -> None:
+def refuse_cuts(artifacts: Artifacts) -> None:
     """Make sure that no agent needs another one in its process: a bus ends where its process ends.
 
     Raises:
@@ -198,7 +198,7 @@ def refuse_cuts(artifacts: BuildArtifacts) -> None:
         raise DeployError("GBE722", count=count, edges="; ".join(cuts))
 
 
-def _certain_cuts(artifacts: BuildArtifacts) -> Iterator[str]:
+def _certain_cuts(artifacts: Artifacts) -> Iterator[str]:
     for edge in artifacts.graph.edges:
         if edge.source != edge.target:
             label = f"call of {edge.label}" if edge.kind == "call" else edge.label or edge.kind

@@ -35,7 +35,7 @@ from graphbus_core.editing.text.source_text import (
     with_lf,
 )
 from graphbus_core.errors import EditError
-from graphbus_core.model.proposals import CodeChange
+from graphbus_core.model.proposals import CodeChange, diff_of_texts
 
 _Mask = Callable[[SourceText], None]
 
@@ -83,18 +83,14 @@ def apply_change(data: bytes, change: CodeChange) -> bytes:
 
 def unified_diff(path: str, before: bytes, after: bytes) -> str:
     """Give the difference in the form that `git apply` reads; empty when there is none."""
-    import difflib
-
-    lines = difflib.unified_diff(_diff_lines(before), _diff_lines(after), f"a/{path}", f"b/{path}")
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    return diff_of_texts(path, _text_for_people(before), _text_for_people(after))
 
 
-def _diff_lines(data: bytes) -> list[str]:
+def _text_for_people(data: bytes) -> str:
     try:
-        text = SourceText(data).text
+        return SourceText(data).text
     except EditError:
-        text = data.decode(errors="replace")
-    return [f"{line}\n" for line in text.split("\n")[:-1]] + [last for last in [text.rpartition("\n")[2]] if last]
+        return data.decode(errors="replace")
 
 
 # --- the operations ----------------------------------------------------------------------------

@@ -76,7 +76,7 @@ REGISTER: dict[str, ErrorText] = {
     ),
     "GBE148": ErrorText(
         "--review asks a person before each change, and there is nobody to ask.",
-        "Run it in a terminal, or leave --review out. From Python, give the `Negotiation` a reviewer.",
+        "Run it in a terminal, or leave --review out. From Python, give the `NegotiationSession` a reviewer.",
     ),
     "GBE149": ErrorText(
         "The report cannot be written: {reason}.", "Give another place with `-o`, or `-o -` for stdout."
@@ -90,6 +90,11 @@ REGISTER: dict[str, ErrorText] = {
     "GBE153": ErrorText(
         "Dropping dead letters asks a person, and there is nobody to ask.",
         "Say `--yes` to drop them without a question.",
+    ),
+    "GBE154": Entry(
+        "LLMConfig takes no key in `api_key`: settings are recorded, and a key must not be.",
+        "Set the environment variable of the provider, such as ANTHROPIC_API_KEY, and leave `api_key` out."
+        " For a server of your own, name the variable as `key_env` in [tool.graphbus.llm.providers.NAME].",
     ),
     "GBE155": ErrorText(
         "Whoever reaches {host} could use this graph: it needs a token.",

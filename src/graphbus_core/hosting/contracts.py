@@ -16,7 +16,6 @@ from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.log import Log
 from graphbus_core.middleware import Handling, surround
 from graphbus_core.model.agent import MethodSpec
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Validation
 from graphbus_core.model.topics import Topic, matches
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
@@ -25,6 +24,7 @@ from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, maker
 from graphbus_core.schema.types import STR, Field, Schema, Type
 from graphbus_core.schema.validation import Gate, Problem, call_for, gate_for, payload_gate_for, problems_of, refusal
 from graphbus_core.schema.values import clipped
+from graphbus_core.store import BuildArtifacts
 
 _log = Log("graphbus.contracts")
 

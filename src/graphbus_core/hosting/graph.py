@@ -20,13 +20,13 @@ from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.hosting.state import States
 from graphbus_core.isolation import attempt
 from graphbus_core.model.agent import HandlerShape
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun
 from graphbus_core.model.deliveries import DeadLetter, DeliveryPolicy
-from graphbus_core.model.state import State
+from graphbus_core.model.state import AgentState
 from graphbus_core.model.topics import Publishable, Requestable, name_of
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
+from graphbus_core.store import BuildArtifacts
 
 _Given = ParamSpec("_Given")
 
@@ -197,7 +197,7 @@ class LiveGraph:
         self._methods_of(name)
         return self.nodes[name]
 
-    def state_of(self, agent: str) -> State:
+    def state_of(self, agent: str) -> AgentState:
         """Give what an agent keeps: `self.state` of its object."""
         return self._states.of(agent)
 

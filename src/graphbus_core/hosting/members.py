@@ -14,7 +14,6 @@ from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.hosting.imports import Factory, NodeModules
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.topics import name_of
@@ -22,6 +21,7 @@ from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.live import arguments_of, result_of, schema_of, with_defaults
 from graphbus_core.schema.types import Schema
 from graphbus_core.schema.values import shown
+from graphbus_core.store import BuildArtifacts
 
 if TYPE_CHECKING:
     from pathlib import Path

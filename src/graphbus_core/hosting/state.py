@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from graphbus_core.errors import Place, RunError
-from graphbus_core.model.state import State
+from graphbus_core.model.state import AgentState
 from graphbus_core.schema.json import Json, freeze
 from graphbus_core.schema.values import clipped, shown
 
@@ -89,15 +89,15 @@ class States:
     def __init__(self, path: str = "") -> None:
         self._path = path
         self._database: Any = None
-        self._by_agent: dict[str, _AgentState] = {}
+        self._by_agent: dict[str, _StoredState] = {}
         self._opening = Lock()
         self._is_closed = False
 
-    def of(self, agent: str) -> State:
+    def of(self, agent: str) -> AgentState:
         """Give the state of an agent; nothing is opened yet."""
         state = self._by_agent.get(agent)
         if state is None:
-            state = self._by_agent.setdefault(agent, _AgentState(self, agent))
+            state = self._by_agent.setdefault(agent, _StoredState(self, agent))
         return state
 
     def close(self) -> None:
@@ -235,8 +235,8 @@ def _write(connection: Any, changes: Iterable[tuple[str, str, str | None]], afte
             connection.execute(_SET, (agent, key, text, version))
 
 
-class _AgentState(State):
-    """The state of one agent; see `State`."""
+class _StoredState(AgentState):
+    """The state of one agent; see `AgentState`."""
 
     def __init__(self, states: States, agent: str) -> None:
         self._states = states
@@ -248,7 +248,7 @@ class _AgentState(State):
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        return self is other if isinstance(other, _AgentState) else dict(self) == other
+        return self is other if isinstance(other, _StoredState) else dict(self) == other
 
     def __getitem__(self, key: str) -> Json:
         text, _ = self._find(key)
@@ -414,7 +414,7 @@ class _Transaction:
         self.is_over = False
 
 
-_transactions: ContextVar[Mapping[_AgentState, _Transaction]] = ContextVar(
+_transactions: ContextVar[Mapping[_StoredState, _Transaction]] = ContextVar(
     "graphbus_transactions", default=MappingProxyType({})
 )
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.budget import Amount, current_bill, priced, worst_request
-from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, Progress, Prompt
+from graphbus_core.llm.budget import Amount, current_bill, price_worst_case, worst_case_of_request
+from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, ModelPrompt, Progress
 
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
@@ -26,7 +26,7 @@ _MINUTE_S = 60.0
 _LATE = "GBE447"
 
 
-class Clock(NamedTuple):
+class RetryTiming(NamedTuple):
     """Time and chance, so that tests can have their own.
 
     Attributes:
@@ -55,17 +55,17 @@ class RetryingClient(ClientWrapper):
         max_attempts: int = 5,
         requests_per_minute: int = 0,
         concurrency: int = 16,
-        clock: Clock | None = None,
+        clock: RetryTiming | None = None,
     ) -> None:
         super().__init__(client)
         self._max_attempts = max(1, max_attempts)
         self._places = threading.BoundedSemaphore(max(1, concurrency))
         self._is_closed = threading.Event()
-        self._clock = clock or Clock()
+        self._clock = clock or RetryTiming()
         self._sleep = self._clock.sleep or self._is_closed.wait
         self._rate = _Rate(requests_per_minute, self._clock.now_s, self._sleep)
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Ask until there is an answer, a failure that no repetition mends, or no attempt left.
 
         Raises:
@@ -78,7 +78,7 @@ class RetryingClient(ClientWrapper):
                 try:
                     return self._attempt(prompt, max_output_tokens, progress)
                 except ModelError as error:
-                    if not self._is_worth_another(error, number):
+                    if not self._may_try_again(error, number):
                         error.is_final = error.is_final or error.code == _LATE
                         raise
                     self._sleep(self._wait_s(error, number))
@@ -86,7 +86,7 @@ class RetryingClient(ClientWrapper):
                         raise
                 number += 1
 
-    def _is_worth_another(self, error: ModelError, number: int) -> bool:
+    def _may_try_again(self, error: ModelError, number: int) -> bool:
         is_soon = (error.retry_after_s or 0.0) <= _LONGEST_RETRY_AFTER_S
         return error.is_transient and is_soon and number < self._max_attempts and not self._is_closed.is_set()
 
@@ -95,14 +95,14 @@ class RetryingClient(ClientWrapper):
         self._is_closed.set()
         super().close()
 
-    def _attempt(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Completion:
+    def _attempt(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None) -> Completion:
         self._rate.wait()
-        bill, worst = current_bill(), priced(worst_request(prompt, max_output_tokens), self.price)
-        bill.permit(worst)
+        bill, worst = current_bill(), price_worst_case(worst_case_of_request(prompt, max_output_tokens), self.price)
+        bill.allow_attempt(worst)
         try:
             return self._inner.complete(prompt, max_output_tokens, progress)
         except ModelError as error:
-            bill.lose(worst if error.may_be_billed else Amount())
+            bill.add_loss(worst if error.may_be_billed else Amount())
             raise
 
     def _wait_s(self, error: ModelError, number: int) -> float:

@@ -17,9 +17,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, Completion, Prompt
+from graphbus_core.llm.client import Completion, ModelPrompt, WorstCase
 from graphbus_core.model.config import Budget
-from graphbus_core.model.spending import Price, Spend, Usage, dollars
+from graphbus_core.model.spending import Price, Spend, Usage, format_usd
 
 NANO = 1_000_000_000
 """Billionths of a dollar in a dollar."""
@@ -42,18 +42,18 @@ class Amount(NamedTuple):
         return Amount(max(self.tokens - other.tokens, 0), max(self.nano_usd - other.nano_usd, 0))
 
 
-def priced(bound: Bound, price: Price | None) -> Amount:
+def price_worst_case(bound: WorstCase, price: Price | None) -> Amount:
     """Give what a bound amounts to, rounded up; without a known price only tokens count."""
     usd = (bound.input_tokens * price.input_usd + bound.output_tokens * price.output_usd) / 1e6 if price else 0.0
     return Amount(bound.input_tokens + bound.output_tokens, -int(-usd * NANO // 1))
 
 
-def worst_request(prompt: Prompt, max_output_tokens: int) -> Bound:
+def worst_case_of_request(prompt: ModelPrompt, max_output_tokens: int) -> WorstCase:
     """Give the most that one request can need: no tokenizer makes more tokens than a text has bytes."""
-    return Bound(1, sum(len(text.encode()) for text in prompt.texts) + _FRAME_TOKENS, max_output_tokens)
+    return WorstCase(1, sum(len(text.encode()) for text in prompt.texts) + _FRAME_TOKENS, max_output_tokens)
 
 
-class Meter:
+class BudgetMeter:
     """Counts the questions, the tokens, the dollars and the time of one session. Money is counted from any thread.
 
     Attributes:
@@ -77,13 +77,13 @@ class Meter:
         self._start_s = self._clock()
 
     @property
-    def lateness(self) -> str:
+    def time_refusal(self) -> str:
         """Why there is no time left, naming the setting; empty while there is."""
         limit_s = self._budget.max_seconds
         is_late = limit_s > 0 and self._clock() - self._start_s >= limit_s
         return f"max_seconds is {limit_s:g}" if is_late else ""
 
-    def reserve(self, calls: int) -> str:
+    def reserve_calls(self, calls: int) -> str:
         """Set calls aside, all of them or none.
 
         Returns:
@@ -91,18 +91,18 @@ class Meter:
         """
         if self.calls + calls > self._budget.max_calls:
             return f"{calls} more calls after {self.calls}, and max_calls is {self._budget.max_calls}"
-        if self.lateness:
-            return self.lateness
+        if self.time_refusal:
+            return self.time_refusal
         self.calls += calls
         return ""
 
     @property
-    def taken(self) -> Amount:
+    def committed(self) -> Amount:
         """What is spent or set aside."""
         with self._lock:
             return self.spent.plus(self.held)
 
-    def hold(self, amount: Amount, taken: Amount | None = None) -> str:
+    def set_aside(self, amount: Amount, taken: Amount | None = None) -> str:
         """Set tokens and dollars aside, both or neither.
 
         Args:
@@ -121,7 +121,7 @@ class Meter:
     @property
     def overdraft(self) -> str:
         """Why nothing more may be spent though every question fitted, naming the setting: a server claims more than can be."""
-        return self._overdraft(self.taken)
+        return self._overdraft(self.committed)
 
     def _overdraft(self, taken: Amount) -> str:
         budget = self._budget
@@ -129,7 +129,7 @@ class Meter:
         if budget.max_tokens and taken.tokens > budget.max_tokens:
             return f"{cause}: {taken.tokens} tokens so far, and max_tokens is {budget.max_tokens}"
         if budget.max_usd and taken.nano_usd > budget.max_usd * NANO:
-            return f"{cause}: {dollars(taken.nano_usd / NANO)} so far, and max_usd is {budget.max_usd:g}"
+            return f"{cause}: {format_usd(taken.nano_usd / NANO)} so far, and max_usd is {budget.max_usd:g}"
         return ""
 
     def _refuse(self, amount: Amount, taken: Amount) -> str:
@@ -138,10 +138,10 @@ class Meter:
             return f"up to {amount.tokens} more tokens after {taken.tokens}, and max_tokens is {budget.max_tokens}"
         if budget.max_usd and then.nano_usd > budget.max_usd * NANO:
             now, more = taken.nano_usd / NANO, amount.nano_usd / NANO
-            return f"up to {dollars(more)} more after {dollars(now)}, and max_usd is {budget.max_usd:g}"
+            return f"up to {format_usd(more)} more after {format_usd(now)}, and max_usd is {budget.max_usd:g}"
         return ""
 
-    def exceed(self, amount: Amount) -> None:
+    def set_aside_beyond(self, amount: Amount) -> None:
         """Set aside what an answer has cost beyond its worst case: it is spent, whether it fits or not."""
         with self._lock:
             self.held = self.held.plus(amount)
@@ -172,17 +172,17 @@ class Bill:
         lost: What attempts that failed may have been charged for.
         refusal: Why an attempt was not made, naming the setting; empty when all were.
         final_error: After it no further question has a chance.
-        heard: Characters of the answer that is coming just now.
+        characters_received: Characters of the answer that is coming just now.
         is_settled: It counts as a question that was put.
     """
 
-    def __init__(self, meter: Meter | None = None, held: Amount = Amount()) -> None:  # noqa: B008 - immutable
-        self._meter = meter or Meter(Budget(max_usd=0, max_tokens=0))
+    def __init__(self, meter: BudgetMeter | None = None, held: Amount = Amount()) -> None:  # noqa: B008 - immutable
+        self._meter = meter or BudgetMeter(Budget(max_usd=0, max_tokens=0))
         self._held = held
         self.spent = self.lost = self._under_way = Amount()
         self.refusal = ""
         self.final_error: ModelError | None = None
-        self.heard = 0
+        self.characters_received = 0
         self.is_settled = self._is_closed = False
         self._usage = Usage()
         self._requests = self._cached = self._unpriced = 0
@@ -200,32 +200,36 @@ class Bill:
             unpriced=self._unpriced,
         )
 
-    def permit(self, worst: Amount) -> None:
+    def allow_attempt(self, worst: Amount) -> None:
         """Let an attempt go out that costs so much at most.
 
         Raises:
             ModelError: GBE470, the budget does not allow it.
         """
         with self._lock:
-            refusal = "nobody waits for the answer any more" if self._is_closed else self._hold(self.spent.plus(worst))
+            refusal = (
+                "nobody waits for the answer any more"
+                if self._is_closed
+                else self._set_more_aside(self.spent.plus(worst))
+            )
             if not refusal:
                 self._under_way = worst
                 return
         self.refusal = refusal
         raise ModelError("GBE470", reason=refusal)
 
-    def _hold(self, needed: Amount) -> str:
+    def _set_more_aside(self, needed: Amount) -> str:
         """Set more aside when repairs or retries need more than was foreseen."""
         beyond = self.spent.minus(self._held)
-        self._meter.exceed(beyond)
+        self._meter.set_aside_beyond(beyond)
         self._held = self._held.plus(beyond)
         more = needed.minus(self._held)
-        refusal = self._meter.hold(more)
+        refusal = self._meter.set_aside(more)
         if not refusal:
             self._held = self._held.plus(more)
         return refusal
 
-    def take(self, completion: Completion) -> None:
+    def add_answer(self, completion: Completion) -> None:
         """Write an answer down; one from our own cache costs nothing."""
         usage = Usage() if completion.is_cached else completion.usage
         nano_usd = 0 if completion.is_cached else round((completion.cost_usd or 0.0) * NANO)
@@ -239,11 +243,11 @@ class Bill:
             self._usage += usage
             self.spent = self.spent.plus(Amount(usage.total_tokens, nano_usd))
 
-    def hear(self, characters: int) -> None:
+    def note_progress(self, characters: int) -> None:
         """Note how much of an answer has come."""
-        self.heard = characters
+        self.characters_received = characters
 
-    def lose(self, amount: Amount) -> None:
+    def add_loss(self, amount: Amount) -> None:
         """Write down what a failed attempt may have been charged for."""
         with self._lock:
             self.lost = self.lost.plus(amount)

@@ -5,8 +5,9 @@ Nothing of a provider's library shows here. A client may be called from several 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -19,14 +20,14 @@ Progress = Callable[[int], object]
 _BYTES_PER_TOKEN = 4
 
 
-class Turn(NamedTuple):
+class FollowUp(NamedTuple):
     """What was said after the task: the model's own answer, and what we replied to it."""
 
     role: Literal["assistant", "user"]
     text: str
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+class ModelPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A request in the order in which providers cache it.
 
     Attributes:
@@ -41,7 +42,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     shared: str
     own: str = ""
     task: str = ""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[FollowUp, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     is_cached: bool = False
 
 
-class Bound(NamedTuple):
+class WorstCase(NamedTuple):
     """What a question to an agent can need at most: requests, repairs of malformed answers included, and their tokens."""
 
     requests: int = 0
@@ -74,73 +75,66 @@ class Bound(NamedTuple):
     output_tokens: int = 0
 
 
-class LLMClient(Protocol):
-    """Answers prompts with one model."""
+class LLMClient(ABC):
+    """Answers prompts with one model. A client of your own derives from it, sets both attributes and has `complete`.
 
-    @property
-    def model(self) -> str:
-        """`"provider:name"`."""
-        ...
+    Attributes:
+        model: `"provider:name"`.
+        price: What a call costs at most; None when it is not known. A local model and a program cost nothing: `Price(0, 0)`.
+    """
 
-    @property
-    def price(self) -> Price | None:
-        """What a call costs at most; None when it is not known. A local model and a program cost nothing: `Price(0, 0)`."""
-        ...
+    model: str
+    price: Price | None
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    @abstractmethod
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Give the answer to a prompt.
 
         Raises:
             ModelError: There is none; `is_transient`, `is_final` and `may_be_billed` say of what kind the failure is.
         """
-        ...
 
-    def close(self) -> None:
+    def generate(self, prompt: str, *, max_output_tokens: int = 8192) -> str:
+        """Give the text of the answer to one text. Source: seed 002, 4.2.
+
+        Raises:
+            ModelError: As `complete`.
+        """
+        return self.complete(ModelPrompt(shared="", task=prompt), max_output_tokens).text
+
+    def close(self) -> None:  # noqa: B027 - most clients hold nothing
         """Give back connections; no call may follow."""
-        ...
 
 
-class ClientWrapper:
+class ClientWrapper(LLMClient):
     """Base of a client that stands before another one: it has its model and price, and closing it closes the other."""
 
     def __init__(self, inner: LLMClient) -> None:
         self._inner = inner
+        self.model, self.price = inner.model, inner.price
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._inner!r})"
-
-    @property
-    def model(self) -> str:
-        """`"provider:name"`."""
-        return self._inner.model
-
-    @property
-    def price(self) -> Price | None:
-        """What a call costs at most; None when it is not known."""
-        return self._inner.price
 
     def close(self) -> None:
         """Close the client behind this one."""
         self._inner.close()
 
 
-class RecordedClient:
+class RecordedClient(LLMClient):
     """A model of which only the name and the price are known: it stands behind a record or a plan and answers nothing itself."""
 
     def __init__(self, model: str, price: Price | None = None) -> None:
         self.model = model
         self.price = price
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Refuse.
 
         Raises:
             ModelError: GBE471, always.
         """
         raise ModelError("GBE471", is_final=True, model=self.model)
-
-    def close(self) -> None:
-        """There is nothing to give back."""
 
 
 class Clients(NamedTuple):
@@ -156,30 +150,29 @@ class Clients(NamedTuple):
         return {"proposer": self.proposer.model, "evaluator": self.evaluator.model, "arbiter": self.arbiter.model}
 
 
-class ScriptedClient:
+class ScriptedClient(LLMClient):
     """Answers with what `speak` gives: the text, or a whole `Completion`; what it raises is raised."""
 
     def __init__(
-        self, speak: Callable[[Prompt], str | Completion], model: str = "scripted:test", price: Price | None = None
+        self, speak: Callable[[ModelPrompt], str | Completion], model: str = "scripted:test", price: Price | None = None
     ) -> None:
         self._speak = speak
         self.model = model
         self.price = price or Price(0.0, 0.0)
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Give the scripted answer, with tokens estimated by its length."""
         said = self._speak(prompt)
         if isinstance(said, Completion):
             return said
         if progress:
             progress(len(said))
-        usage = Usage(input_tokens=estimated(*prompt.texts), output_tokens=estimated(said))
-        return Completion(text=said, model=self.model, usage=usage, cost_usd=self.price.of(usage))
+        usage = Usage(input_tokens=estimate_tokens(*prompt.texts), output_tokens=estimate_tokens(said))
+        return Completion(
+            text=said, model=self.model, usage=usage, cost_usd=self.price.of(usage) if self.price else None
+        )
 
-    def close(self) -> None:
-        """There is nothing to give back."""
 
-
-def estimated(*texts: str) -> int:
+def estimate_tokens(*texts: str) -> int:
     """Give about how many tokens texts have, at four bytes a token."""
     return -(-sum(len(text.encode(errors="replace")) for text in texts) // _BYTES_PER_TOKEN)

@@ -22,8 +22,8 @@ from typing import IO
 
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import end_marked
-from graphbus_core.llm.client import Completion, Progress, Prompt, estimated
-from graphbus_core.llm.providers import MAX_ANSWER_BYTES, scrub, without
+from graphbus_core.llm.client import Completion, LLMClient, ModelPrompt, Progress, estimate_tokens
+from graphbus_core.llm.providers import MAX_ANSWER_BYTES, remove_key, remove_secrets
 from graphbus_core.model.spending import Price, Usage
 
 _MOST_MESSAGES_BYTES = 16 * MAX_ANSWER_BYTES
@@ -36,7 +36,7 @@ _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\
 """Colours, movements and titles for a terminal: some programs print them into a pipe as well."""
 
 
-class _Said:
+class _ProgramOutput:
     """What a program has printed so far."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -66,7 +66,7 @@ def _outputs(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
     return streams
 
 
-class CommandClient:
+class CommandClient(LLMClient):
     """Runs a program for each prompt, in a process group of its own, and takes what it prints as the answer.
 
     Args:
@@ -79,7 +79,7 @@ class CommandClient:
         self, argv: Iterable[str], timeout_s: float, environ: Mapping[str, str], pass_env: Iterable[str] = ()
     ) -> None:
         self._argv = tuple(argv)
-        self.model = "command:" + scrub(shlex.join([os.path.basename(self._argv[0]), *self._argv[1:]]), "")
+        self.model = "command:" + remove_secrets(shlex.join([os.path.basename(self._argv[0]), *self._argv[1:]]), "")
         self.price: Price | None = Price(0.0, 0.0)
         self._timeout_s = timeout_s
         self._secrets = tuple(environ[name] for name in pass_env if environ.get(name))
@@ -91,19 +91,19 @@ class CommandClient:
     def __repr__(self) -> str:
         return f"CommandClient({self.model!r})"
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Run the program once. It is not told of `max_output_tokens`.
 
         Raises:
             ModelError: GBE447, GBE448, GBE450, GBE452, GBE453.
         """
-        asked = as_text(prompt)
+        asked = prompt_as_text(prompt)
         try:
             said = self._run(asked, progress or _ignore)
         except OSError as error:  # of the temporary files
             reason = (error.strerror or str(error)).lower()
             raise ModelError("GBE448", is_final=True, provider=self.model, reason=reason) from error
-        usage = Usage(input_tokens=estimated(asked), output_tokens=estimated(said))
+        usage = Usage(input_tokens=estimate_tokens(asked), output_tokens=estimate_tokens(said))
         return Completion(text=said, model=self.model, usage=usage, cost_usd=0.0)
 
     def _run(self, asked: str, progress: Progress) -> str:
@@ -111,7 +111,7 @@ class CommandClient:
             given.write(asked.encode("utf-8", "replace"))
             given.seek(0)
             process = self._start(given)
-        said, has_ended = _Said(process), False
+        said, has_ended = _ProgramOutput(process), False
         try:
             self._wait(process, said, progress)
             has_ended = not self._is_closed
@@ -149,7 +149,7 @@ class CommandClient:
             self._running[process] = mark
             return process
 
-    def _wait(self, process: subprocess.Popen[bytes], said: _Said, progress: Progress) -> None:
+    def _wait(self, process: subprocess.Popen[bytes], said: _ProgramOutput, progress: Progress) -> None:
         """Wait for the end of the program, within a time and a size."""
         end_s = time.monotonic() + self._timeout_s
         has_ended = False
@@ -183,18 +183,18 @@ class CommandClient:
             raise ModelError("GBE453", may_be_billed=True, program=self._argv[0], status=status, reason=reason)
         said = _TERMINAL.sub("", answer.decode("utf-8", "replace"))
         for secret in self._secrets:
-            said = without(said, secret)
+            said = remove_key(said, secret)
         return said
 
     def _last_line(self, data: bytes) -> str:
         lines = [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()]
         text = lines[-1] if lines else ""
         for secret in self._secrets:
-            text = scrub(text, secret)
-        return scrub(text, "")
+            text = remove_secrets(text, secret)
+        return remove_secrets(text, "")
 
 
-def as_text(prompt: Prompt) -> str:
+def prompt_as_text(prompt: ModelPrompt) -> str:
     """Give a prompt as one text, in its order; what followed is marked by who said it."""
     parts = [part for part in (prompt.shared, prompt.own, prompt.task) if part]
     for turn in prompt.turns:

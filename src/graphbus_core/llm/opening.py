@@ -16,16 +16,16 @@ import msgspec
 from graphbus_core.errors import ModelError, UsageError
 from graphbus_core.llm import sdk
 from graphbus_core.llm.attempts import RetryingClient
-from graphbus_core.llm.client import Clients, LLMClient, Prompt, RecordedClient
+from graphbus_core.llm.client import Clients, LLMClient, ModelPrompt, RecordedClient
 from graphbus_core.llm.providers import (
     COMMAND,
     RULES,
+    ModelSpec,
     Provider,
-    Spec,
     choose_model,
     host_of,
     is_loopback,
-    parse,
+    parse_model,
     providers_of,
     split_command,
 )
@@ -33,7 +33,7 @@ from graphbus_core.model.config import LLMConfig
 from graphbus_core.model.spending import Price
 
 _FREE = Price(0.0, 0.0)
-Open = Callable[[str, LLMConfig, Mapping[str, str]], LLMClient]
+OpenClient = Callable[[str, LLMConfig, Mapping[str, str]], LLMClient]
 
 
 def open_client(spec: str, config: LLMConfig, environ: Mapping[str, str]) -> RetryingClient:
@@ -43,7 +43,7 @@ def open_client(spec: str, config: LLMConfig, environ: Mapping[str, str]) -> Ret
         UsageError: GBE140 to GBE143: there is no such model, or its provider may not be like this.
         ModelError: GBE440 when its key is missing, GBE441 when its library is, GBE454 when the key is none.
     """
-    meant, provider = _meant(spec, config)
+    meant, provider = _parse_spec(spec, config)
     if provider:
         client: LLMClient = _open_remote(meant, provider, config, environ)
     else:
@@ -59,20 +59,20 @@ def price_client(spec: str, config: LLMConfig, _environ: Mapping[str, str]) -> R
     Raises:
         UsageError: As `open_client`.
     """
-    meant, provider = _meant(spec, config)
+    meant, provider = _parse_spec(spec, config)
     return RecordedClient(str(meant), price_of(provider, meant.model) if provider else _FREE)
 
 
-def _meant(spec: str, config: LLMConfig) -> tuple[Spec, Provider | None]:
+def _parse_spec(spec: str, config: LLMConfig) -> tuple[ModelSpec, Provider | None]:
     """Give the model that is meant and its provider; None for a program."""
     providers = providers_of(config)
-    meant = parse(spec, providers)
+    meant = parse_model(spec, providers)
     if meant.provider == RULES:
         raise UsageError("GBE141", spec=spec, reason="the rules are no model and give no answers")
     return meant, None if meant.provider == COMMAND else providers[meant.provider]
 
 
-def _open_remote(meant: Spec, provider: Provider, config: LLMConfig, environ: Mapping[str, str]) -> LLMClient:
+def _open_remote(meant: ModelSpec, provider: Provider, config: LLMConfig, environ: Mapping[str, str]) -> LLMClient:
     key = _key_of(provider, environ)
     if provider.key_env and not key:
         raise ModelError("GBE440", is_final=True, provider=provider.name, variable=provider.key_env)
@@ -91,7 +91,9 @@ def _key_of(provider: Provider, environ: Mapping[str, str]) -> str:
     return environ.get(provider.key_env, "").strip() if provider.key_env else ""
 
 
-def open_clients(model: str, config: LLMConfig, environ: Mapping[str, str], open_one: Open = open_client) -> Clients:
+def open_clients(
+    model: str, config: LLMConfig, environ: Mapping[str, str], open_one: OpenClient = open_client
+) -> Clients:
     """Open the clients of all roles: those that the settings name for a role, else `model`. One client for each distinct model.
 
     Args:
@@ -102,7 +104,7 @@ def open_clients(model: str, config: LLMConfig, environ: Mapping[str, str], open
         ModelError: As `open_client`.
     """
     providers = providers_of(config)
-    specs = [str(parse(role or model, providers)) for role in (config.proposer, config.evaluator, config.arbiter)]
+    specs = [str(parse_model(role or model, providers)) for role in (config.proposer, config.evaluator, config.arbiter)]
     opened: dict[str, LLMClient] = {}
     try:
         for spec in dict.fromkeys(specs):
@@ -130,7 +132,7 @@ def price_of(provider: Provider, model: str) -> Price | None:
 # --- what `graphbus doctor` tells --------------------------------------------------------------
 
 PriceSource = Literal["settings", "this machine", "table", "unknown"]
-_SMALLEST = Prompt(shared="", task="Answer with the one word: ok")
+_SMALLEST = ModelPrompt(shared="", task="Answer with the one word: ok")
 _TEST_TOKENS = 64
 _TEST_TIMEOUT_S = 60.0
 _KNOCK_S = 0.3
@@ -158,7 +160,7 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...]
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What would negotiate now.
 
     Attributes:
@@ -172,7 +174,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...]
 
 
-class Tried(msgspec.Struct, frozen=True, kw_only=True):
+class TrialCall(msgspec.Struct, frozen=True, kw_only=True):
     """What the smallest call came to.
 
     Attributes:
@@ -188,7 +190,7 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     output_usd: float | None
 
 
-def examine(config: LLMConfig, environ: Mapping[str, str]) -> tuple[ProviderState, ...]:
+def examine_providers(config: LLMConfig, environ: Mapping[str, str]) -> tuple[ProviderState, ...]:
     """Look at every provider, the well-known ones first.
 
     Raises:
@@ -238,12 +240,12 @@ def _price_source(provider: Provider) -> PriceSource:
     return "table" if provider.prices else "unknown"
 
 
-def without_effect(environ: Mapping[str, str]) -> tuple[str, ...]:
+def find_ignored_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Give the variables that are set and would turn the libraries elsewhere, if GraphBus let them."""
     return tuple(name for name in _WITHOUT_EFFECT if environ.get(name))
 
 
-def choice(config: LLMConfig, environ: Mapping[str, str]) -> Choice:
+def explain_choice(config: LLMConfig, environ: Mapping[str, str]) -> ModelChoice:
     """Say what `graphbus build --enable-agents` would use now, and why.
 
     Raises:
@@ -252,7 +254,7 @@ def choice(config: LLMConfig, environ: Mapping[str, str]) -> Choice:
     providers = providers_of(config)
     model = choose_model(config, environ)
     named = {"proposer": config.proposer, "evaluator": config.evaluator, "arbiter": config.arbiter}
-    roles = {role: str(parse(text, providers)) for role, text in named.items() if text}
+    roles = {role: str(parse_model(text, providers)) for role, text in named.items() if text}
     if config.model.strip():
         because = "the settings or the command line say so"
     elif model == RULES:
@@ -260,11 +262,11 @@ def choice(config: LLMConfig, environ: Mapping[str, str]) -> Choice:
     else:
         because = f"{providers[model.partition(':')[0]].key_env} is set"
     missing = (reason for spec in (model, *roles.values()) for reason in _missing_for(spec, providers, environ))
-    return Choice(model=model, because=because, roles=roles, missing=tuple(dict.fromkeys(missing)))
+    return ModelChoice(model=model, because=because, roles=roles, missing=tuple(dict.fromkeys(missing)))
 
 
 def _missing_for(spec: str, providers: Mapping[str, Provider], environ: Mapping[str, str]) -> list[str]:
-    meant = parse(spec, providers)
+    meant = parse_model(spec, providers)
     if meant.provider == RULES:
         return []
     if meant.provider == COMMAND:
@@ -273,7 +275,7 @@ def _missing_for(spec: str, providers: Mapping[str, Provider], environ: Mapping[
     return [f"{meant.provider}: {reason}" for reason in _missing(providers[meant.provider], environ)]
 
 
-def try_model(text: str, config: LLMConfig, environ: Mapping[str, str]) -> Tried:
+def try_model(text: str, config: LLMConfig, environ: Mapping[str, str]) -> TrialCall:
     """Make the smallest call to a model: it costs a fraction of a cent, if anything.
 
     Raises:
@@ -281,16 +283,16 @@ def try_model(text: str, config: LLMConfig, environ: Mapping[str, str]) -> Tried
         ModelError: It cannot be asked, or does not answer.
     """
     limits = msgspec.structs.replace(config, max_attempts=1, timeout_s=min(config.timeout_s, _TEST_TIMEOUT_S))
-    client, (_, provider) = open_client(text, limits, environ), _meant(text, config)
+    client, (_, provider) = open_client(text, limits, environ), _parse_spec(text, config)
     try:
         if provider:
-            sdk.load(provider)  # before the clock starts
+            sdk.load_libraries(provider)  # before the clock starts
         start_s = time.perf_counter()
         completion = client.complete(_SMALLEST, _TEST_TOKENS)
         seconds = round(time.perf_counter() - start_s, 3)
     finally:
         client.close()
-    return Tried(
+    return TrialCall(
         model=completion.model,
         seconds=seconds,
         input_tokens=completion.usage.input_tokens,

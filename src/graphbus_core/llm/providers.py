@@ -40,7 +40,7 @@ class Provider(NamedTuple):
     is_configured: bool = False
 
 
-class Spec(NamedTuple):
+class ModelSpec(NamedTuple):
     """Which model is meant.
 
     Attributes:
@@ -134,14 +134,14 @@ def check_provider(provider: Provider) -> None:
         raise UsageError("GBE141", spec=provider.name, reason="a provider cannot have this name")
     host = host_of(provider)
     owners = KEY_OWNERS.get(provider.key_env.upper())
-    if owners is not None and not (is_https(provider) and _belongs(provider, host, owners)):
+    if owners is not None and not (is_https(provider) and _is_host_of(provider, host, owners)):
         owner = " or ".join(name.removeprefix(".") for name in owners) or "the programs of its maker"
         raise UsageError("GBE142", name=provider.name, variable=provider.key_env, owner=owner)
     if provider.key_env and not is_https(provider) and not is_loopback(host):
         raise _bad_address(provider, "a key may not go over plain http to another machine")
 
 
-def _belongs(provider: Provider, host: str, owners: tuple[str, ...]) -> bool:
+def _is_host_of(provider: Provider, host: str, owners: tuple[str, ...]) -> bool:
     from urllib.parse import urlsplit
 
     has_usual_port = urlsplit(provider.base_url).port in (None, 443)
@@ -187,7 +187,7 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.endswith(".localhost") or is_127
 
 
-def parse(text: str, providers: Mapping[str, Provider]) -> Spec:
+def parse_model(text: str, providers: Mapping[str, Provider]) -> ModelSpec:
     """Read `provider:name`, `provider` alone for its default model, `command:PROGRAM ARGUMENTS` or `rules`.
 
     `claude-…` alone is Anthropic's, as in seed 001; names that several providers serve need theirs.
@@ -199,10 +199,10 @@ def parse(text: str, providers: Mapping[str, Provider]) -> Spec:
     if name in _FROM_PYTHON:
         raise UsageError("GBE141", spec=text, reason=f"{_FROM_PYTHON[name]} can only be given from Python")
     if name == RULES and not colon:
-        return Spec(RULES)
+        return ModelSpec(RULES)
     if name == COMMAND:
-        split_command(Spec(COMMAND, model))
-        return Spec(COMMAND, model)
+        split_command(ModelSpec(COMMAND, model))
+        return ModelSpec(COMMAND, model)
     if name not in providers and name.startswith(_CLAUDE) and not colon:
         name, model = "anthropic", name
     if name not in providers:
@@ -212,7 +212,7 @@ def parse(text: str, providers: Mapping[str, Provider]) -> Spec:
         raise UsageError("GBE141", spec=text, reason=f"{name} has no default model, so the model must be given")
     if not model.isprintable() or " " in model:
         raise UsageError("GBE141", spec=text, reason="a model's name has no blanks or invisible characters")
-    return Spec(name, model)
+    return ModelSpec(name, model)
 
 
 def _unknown(name: str, text: str, providers: Mapping[str, Provider]) -> UsageError:
@@ -223,7 +223,7 @@ def _unknown(name: str, text: str, providers: Mapping[str, Provider]) -> UsageEr
     return UsageError("GBE140", name=name, suggestion=suggestion, known=", ".join(known))
 
 
-def split_command(spec: Spec) -> tuple[str, ...]:
+def split_command(spec: ModelSpec) -> tuple[str, ...]:
     """Give the words of a `command:`, split as a shell would, but never given to one.
 
     Raises:
@@ -240,21 +240,6 @@ def split_command(spec: Spec) -> tuple[str, ...]:
     return words
 
 
-def with_key(environ: Mapping[str, str], config: LLMConfig, key: str) -> Mapping[str, str]:
-    """Give an environment in which a key that was given from Python is that of the model's provider, and of nobody else.
-
-    Raises:
-        UsageError: GBE141 when no model is named, or one that takes no key; else as `parse`.
-    """
-    if not key:
-        return environ
-    providers = providers_of(config)
-    provider = providers.get(parse(config.model, providers).provider) if config.model.strip() else None
-    if provider is None or not provider.key_env:
-        raise UsageError("GBE141", spec=config.model, reason="an `api_key` is given, and this takes none")
-    return {**environ, provider.key_env: key}
-
-
 def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:
     """Give what negotiates: the model of the settings; without one, the default model of the provider whose key is in the
     environment; else `"rules"`. Always as `"provider:name"`.
@@ -264,10 +249,10 @@ def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:
     """
     providers = providers_of(config)
     if config.model.strip():
-        return str(parse(config.model, providers))
+        return str(parse_model(config.model, providers))
     for provider in (providers[name] for name in _BY_KEY):
         if provider.key_env and provider.default_model and environ.get(provider.key_env, "").strip():
-            return str(Spec(provider.name, provider.default_model))
+            return str(ModelSpec(provider.name, provider.default_model))
     return RULES
 
 
@@ -280,7 +265,7 @@ _LIKE_A_KEY = 12
 _SECRETS = re.compile(r"\b(?:(?:sk|pk|gsk|xai|hf|ghp)[-_]|AIza)[\w*.…-]{6,}|(?i:bearer)\s+\S+")
 
 
-def scrub(text: str, key: str) -> str:
+def remove_secrets(text: str, key: str) -> str:
     """Remove the key and what looks like one, line breaks and invisible characters, and cut what is too long."""
     if len(key) >= 4:
         text = text.replace(key, "***")
@@ -289,6 +274,6 @@ def scrub(text: str, key: str) -> str:
     return text if len(text) <= _MAX_REASON else text[:_MAX_REASON] + "…"
 
 
-def without(answer: str, key: str) -> str:
+def remove_key(answer: str, key: str) -> str:
     """Remove the key from an answer that repeats it; a short word such as `ollama` is not treated as a key."""
     return answer.replace(key, "***") if len(key) >= _LIKE_A_KEY else answer

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.budget import Amount, current_bill
-from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, Progress, Prompt
+from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, ModelPrompt, Progress
 from graphbus_core.store import cache
 from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
@@ -39,7 +39,7 @@ _LAYOUT = msgspec.msgpack.Decoder(Completion)
 """Made here, in one thread: two threads that read the layout of a type for the first time at once can crash the process."""
 
 
-def request_key(model: str, max_output_tokens: int, prompt: Prompt) -> str:
+def request_key(model: str, max_output_tokens: int, prompt: ModelPrompt) -> str:
     """Give the sha256 of all that decides about an answer: protocol version, model, limit, messages."""
     turns = [list(turn) for turn in prompt.turns]
     parameters = [["max_output_tokens", max_output_tokens]]
@@ -54,7 +54,7 @@ class AnswerCache:
     not written, counts as none.
 
     Args:
-        is_read_only: `keep` writes nothing: for dry runs.
+        is_read_only: `store` writes nothing: for dry runs.
     """
 
     def __init__(self, folder: Path, *, is_read_only: bool = False) -> None:
@@ -66,7 +66,7 @@ class AnswerCache:
         kept = cache.read_cache(self._path(key), Completion, _place(key))
         return replace(kept, cost_usd=0.0, is_cached=True) if kept else None
 
-    def keep(self, key: str, completion: Completion) -> None:
+    def store(self, key: str, completion: Completion) -> None:
         """Keep a new answer, if it is a whole one."""
         is_whole = completion.stop == "end" and completion.text.strip() and not completion.is_cached
         if is_whole and not self._is_read_only:
@@ -99,7 +99,7 @@ class WarmingClient(ClientWrapper):
         self._lock = Lock()
         self._warm: dict[str, Event] = {}
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Ask, after the first of this prefix has been answered.
 
         Raises:
@@ -128,7 +128,7 @@ class WarmingClient(ClientWrapper):
 # --- the tape of a session ---------------------------------------------------------------------
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why there was no answer; one that ends a session is not kept, for it may be mended before the session goes on."""
 
     code: str
@@ -140,7 +140,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ModelError(self.code, is_transient=self.is_transient, **self.data)  # type: ignore[arg-type] # the sentence's
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one request.
 
     Attributes:
@@ -151,25 +151,25 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     key: str
     completion: Completion | None = None
-    failure: Failure | None = None
+    failure: RecordedFailure | None = None
     lost: Amount = Amount()
     seal: str = ""
 
-    def plain(self) -> Answer:
+    def without_seal(self) -> RecordedAnswer:
         """Give the same without its seal."""
         return replace(self, seal="") if self.seal else self
 
-    def sealed(self, place: str) -> Answer:
+    def with_seal(self, place: str) -> RecordedAnswer:
         """Give the same with the seal for a place."""
-        return replace(self, seal=seal_of("answer", place, msgspec.json.encode(self.plain(), order="sorted")))
+        return replace(self, seal=seal_of("answer", place, msgspec.json.encode(self.without_seal(), order="sorted")))
 
 
-def encode_answers(answers: Iterable[Answer]) -> bytes:
+def encode_answers(answers: Iterable[RecordedAnswer]) -> bytes:
     """Give the lines of answers.jsonl."""
     return b"".join(msgspec.json.encode(answer, order="sorted") + b"\n" for answer in answers)
 
 
-def decode_answers(data: bytes) -> tuple[Answer, ...]:
+def decode_answers(data: bytes) -> tuple[RecordedAnswer, ...]:
     """Read the lines of answers.jsonl; a last one that was cut off when the process was killed is left out.
 
     Raises:
@@ -177,7 +177,7 @@ def decode_answers(data: bytes) -> tuple[Answer, ...]:
     """
     *whole, _torn = data.split(b"\n")
     try:
-        return tuple(msgspec.json.decode(line, type=Answer) for line in whole)
+        return tuple(msgspec.json.decode(line, type=RecordedAnswer) for line in whole)
     except (UnicodeDecodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from None
 
@@ -189,12 +189,12 @@ class Tape:
     """
 
     def __init__(self) -> None:
-        self._known: defaultdict[str, deque[Answer]] = defaultdict(deque)
+        self._known: defaultdict[str, deque[RecordedAnswer]] = defaultdict(deque)
         self._file: IO[bytes] | None = None
         self._place = ""
         self._lock = Lock()
 
-    def rewind(self, answers: Iterable[Answer]) -> None:
+    def load(self, answers: Iterable[RecordedAnswer]) -> None:
         """Know these answers from before."""
         for answer in answers:
             self._known[answer.key].append(answer)
@@ -214,13 +214,13 @@ class Tape:
             self._place = place
             file.truncate(file.read().rfind(b"\n") + 1)
 
-    def recall(self, key: str) -> Answer | None:
+    def next_answer(self, key: str) -> RecordedAnswer | None:
         """Give the next answer to a request that was asked before; None when it is new."""
         with self._lock:
             answers = self._known.get(key)
             return answers.popleft() if answers else None
 
-    def keep(self, answer: Answer) -> None:
+    def record(self, answer: RecordedAnswer) -> None:
         """Write down a new answer at once, so that nothing that was paid for is lost.
 
         Raises:
@@ -229,7 +229,7 @@ class Tape:
         with self._lock:
             if self._file is None:
                 return
-            line, end = encode_answers([answer.sealed(self._place)]), self._file.seek(0, SEEK_END)
+            line, end = encode_answers([answer.with_seal(self._place)]), self._file.seek(0, SEEK_END)
             try:
                 _write_whole(self._file, line)
             except OSError as error:
@@ -265,29 +265,29 @@ class TapedClient(ClientWrapper):
         self._tape = tape
         self._cache = cache
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Give the answer from before, or ask.
 
         Raises:
             ModelError: There was none before either, or there is none now.
         """
         key, bill = request_key(self.model, max_output_tokens, prompt), current_bill()
-        answer = self._tape.recall(key)
+        answer = self._tape.next_answer(key)
         if answer:
-            bill.lose(answer.lost)
+            bill.add_loss(answer.lost)
         else:
             answer = self._ask(key, prompt, max_output_tokens, progress)
         if answer.completion is None:
             raise answer.failure.to_error() if answer.failure else ModelError("GBE471", model=self.model)
-        bill.take(answer.completion)
+        bill.add_answer(answer.completion)
         return answer.completion
 
-    def _ask(self, key: str, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Answer:
+    def _ask(self, key: str, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None) -> RecordedAnswer:
         bill, cache = current_bill(), self._cache
         lost, completion, failure = bill.lost, None, None
         try:
             completion = (cache.lookup(key) if cache else None) or self._inner.complete(
-                prompt, max_output_tokens, progress or bill.hear
+                prompt, max_output_tokens, progress or bill.note_progress
             )
         except ModelError as error:
             if error.is_final or bill.refusal:
@@ -296,9 +296,9 @@ class TapedClient(ClientWrapper):
                 name: value if isinstance(value, str | int | float) else str(value)
                 for name, value in error.data.items()
             }
-            failure = Failure(code=error.code, data=data, is_transient=error.is_transient)
-        answer = Answer(key=key, completion=completion, failure=failure, lost=bill.lost.minus(lost))
-        self._tape.keep(answer)
+            failure = RecordedFailure(code=error.code, data=data, is_transient=error.is_transient)
+        answer = RecordedAnswer(key=key, completion=completion, failure=failure, lost=bill.lost.minus(lost))
+        self._tape.record(answer)
         if cache and completion:
-            cache.keep(key, completion)
+            cache.store(key, completion)
         return answer

@@ -19,8 +19,16 @@ import msgspec
 
 from graphbus_core.errors import ModelError
 from graphbus_core.isolation import attempt
-from graphbus_core.llm.client import Completion, Progress, Prompt, StopReason, estimated
-from graphbus_core.llm.providers import MAX_ANSWER_BYTES, Provider, host_of, is_https, is_loopback, scrub, without
+from graphbus_core.llm.client import Completion, LLMClient, ModelPrompt, Progress, StopReason, estimate_tokens
+from graphbus_core.llm.providers import (
+    MAX_ANSWER_BYTES,
+    Provider,
+    host_of,
+    is_https,
+    is_loopback,
+    remove_key,
+    remove_secrets,
+)
 from graphbus_core.model.spending import Price, Usage
 
 MAX_WIRE_BYTES = 64_000_000
@@ -31,7 +39,7 @@ _MOST_TOKENS = 10**12
 """More than any call can have; a larger count is no number to reckon with."""
 _SIZES = (1_000, 1_000_000)
 """Prices may rise with the size of a prompt."""
-_TELL_EVERY_S = 0.05
+_PROGRESS_EVERY_S = 0.05
 """How often the progress of an answer is told at most."""
 _PASSED_ON = frozenset(
     {
@@ -50,7 +58,7 @@ def missing_package(provider: Provider) -> str:
     return ""
 
 
-def load(provider: Provider) -> None:
+def load_libraries(provider: Provider) -> None:
     """Import the libraries for this provider, which takes one to two seconds the first time."""
     import pydantic_ai.direct
 
@@ -64,7 +72,7 @@ _FINAL, _AGAIN, _BILLED = "is_final", "is_transient", "may_be_billed"
 """What a failure means: give up, try again, it may have been paid for."""
 
 
-class Asked(NamedTuple):
+class ModelEndpoint(NamedTuple):
     """Whom to ask, and how long."""
 
     provider: Provider
@@ -72,7 +80,7 @@ class Asked(NamedTuple):
     key: str
     timeout_s: float
 
-    def refuse(self, code: str, reason: str, *meaning: str, retry_after_s: float | None = None) -> ModelError:
+    def error(self, code: str, reason: str, *meaning: str, retry_after_s: float | None = None) -> ModelError:
         """Give the error for a failure, without the key in its reason."""
         provider, flags = self.provider, cast("dict[str, Any]", dict.fromkeys(meaning, True))
         return ModelError(
@@ -83,18 +91,18 @@ class Asked(NamedTuple):
             address=provider.base_url,
             timeout_s=self.timeout_s,
             limit_bytes=MAX_ANSWER_BYTES,
-            reason=scrub(reason, self.key),
+            reason=remove_secrets(reason, self.key),
             retry_after_s=retry_after_s,
             **flags,
         )
 
     @property
-    def dropped(self) -> ModelError:
+    def closed_error(self) -> ModelError:
         """The refusal of a call on a client that was closed, before or meanwhile."""
-        return self.refuse("GBE448", "the client was closed", _FINAL, _BILLED)
+        return self.error("GBE448", "the client was closed", _FINAL, _BILLED)
 
 
-class Said(NamedTuple):
+class ModelAnswer(NamedTuple):
     """An answer that came to its end."""
 
     text: str
@@ -102,15 +110,15 @@ class Said(NamedTuple):
     stop: StopReason
 
 
-class _Stopped(Exception):  # noqa: N818 - it is no error of ours
+class _Blocked(Exception):  # noqa: N818 - it is no error of ours
     """The guard has stopped a request or an answer."""
 
 
-class _TooMuch(_Stopped):
+class _AnswerTooLong(_Blocked):
     """An answer has more bytes than one may have."""
 
 
-def _bounded(stream: Any, limit_bytes: int) -> Any:
+def _limit_bytes(stream: Any, limit_bytes: int) -> Any:
     """Give the bytes of an answer as they come, up to a size."""
     import httpx2
 
@@ -120,7 +128,7 @@ def _bounded(stream: Any, limit_bytes: int) -> Any:
             async for data in stream:
                 left_bytes -= len(data)
                 if left_bytes < 0:
-                    raise _TooMuch("its answer is too long")
+                    raise _AnswerTooLong("its answer is too long")
                 yield data
 
         async def aclose(self) -> None:
@@ -129,28 +137,28 @@ def _bounded(stream: Any, limit_bytes: int) -> Any:
     return Bounded()
 
 
-class _Guard:
+class _RequestGuard:
     """Looks at each request before it leaves: only to the provider's own address, only with its own key."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, endpoint: ModelEndpoint) -> None:
         import httpx2
 
-        self._origin = _origin(httpx2.URL(asked.provider.base_url))
-        self._key = asked.key
-        self._header = "x-api-key" if asked.provider.wire == "anthropic" else "authorization"
+        self._origin = _origin(httpx2.URL(endpoint.provider.base_url))
+        self._key = endpoint.key
+        self._header = "x-api-key" if endpoint.provider.wire == "anthropic" else "authorization"
 
-    async def look_at_answer(self, response: Any) -> None:
+    async def check_answer(self, response: Any) -> None:
         """Follow no redirect, unpack nothing, and let no answer fill the memory."""
         if 300 <= response.status_code < 400:
-            raise _Stopped(f"it answers with a redirect ({response.status_code}), which is not followed")
+            raise _Blocked(f"it answers with a redirect ({response.status_code}), which is not followed")
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-            raise _Stopped("its answer is compressed, which was not asked for")
-        response.stream = _bounded(response.stream, MAX_WIRE_BYTES if response.is_success else _MAX_ERROR_BYTES)
+            raise _Blocked("its answer is compressed, which was not asked for")
+        response.stream = _limit_bytes(response.stream, MAX_WIRE_BYTES if response.is_success else _MAX_ERROR_BYTES)
 
-    async def look_at_request(self, request: Any) -> None:
+    async def check_request(self, request: Any) -> None:
         """Let only headers pass that are known, and the key of the provider only to the provider."""
         if _origin(request.url) != self._origin:
-            raise _Stopped("a request to another address was stopped")
+            raise _Blocked("a request to another address was stopped")
         for name in list(request.headers.keys()):
             if name.lower() not in _PASSED_ON and not name.lower().startswith("x-stainless-"):
                 del request.headers[name]
@@ -163,35 +171,35 @@ def _origin(url: Any) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or {"https": 443}.get(url.scheme, 80)
 
 
-class Calls:
+class ProviderCalls:
     """The libraries, set up for one model. Lives in the thread of its event loop."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, endpoint: ModelEndpoint) -> None:
         import ssl
 
         import httpx2
 
-        self._asked = asked
-        is_here = is_loopback(host_of(asked.provider))
-        guard = _Guard(asked)
+        self._endpoint = endpoint
+        is_here = is_loopback(host_of(endpoint.provider))
+        guard = _RequestGuard(endpoint)
         self._http = httpx2.AsyncClient(
             follow_redirects=False,
             trust_env=not is_here,
             verify=True
-            if is_https(asked.provider)
+            if is_https(endpoint.provider)
             else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # loads no certificates
-            timeout=httpx2.Timeout(asked.timeout_s),
+            timeout=httpx2.Timeout(endpoint.timeout_s),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-            event_hooks={"request": [guard.look_at_request], "response": [guard.look_at_answer]},
+            event_hooks={"request": [guard.check_request], "response": [guard.check_answer]},
         )
-        make = _anthropic_model if asked.provider.wire == "anthropic" else _openai_model
-        self._model = make(asked, self._http)
+        make = _anthropic_model if endpoint.provider.wire == "anthropic" else _openai_model
+        self._model = make(endpoint, self._http)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
-    async def ask(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Said:
+    async def ask(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None) -> ModelAnswer:
         """Ask once; what the libraries raise, `_refusal` understands."""
         import asyncio
 
@@ -200,11 +208,11 @@ class Calls:
         from pydantic_ai.models import ModelRequestParameters
 
         shared = [InstructionPart(content=prompt.shared)] if prompt.shared else []
-        characters, told_s = 0, 0.0
-        async with asyncio.timeout(self._asked.timeout_s):
+        characters, reported_s = 0, 0.0
+        async with asyncio.timeout(self._endpoint.timeout_s):
             async with model_request_stream(
                 self._model,
-                _messages(prompt, is_cached=self._asked.provider.wire == "anthropic"),
+                _messages(prompt, is_cached=self._endpoint.provider.wire == "anthropic"),
                 model_settings=self._settings(max_output_tokens),
                 model_request_parameters=ModelRequestParameters(instruction_parts=shared),
             ) as stream:
@@ -212,16 +220,16 @@ class Calls:
                     text = _new_text(event)
                     characters += len(text)
                     if characters > MAX_ANSWER_BYTES:
-                        raise self._asked.refuse("GBE450", "", _BILLED)
-                    if progress and text and time.monotonic() - told_s >= _TELL_EVERY_S:
-                        told_s = time.monotonic()
+                        raise self._endpoint.error("GBE450", "", _BILLED)
+                    if progress and text and time.monotonic() - reported_s >= _PROGRESS_EVERY_S:
+                        reported_s = time.monotonic()
                         progress(characters)
                 response = stream.get()
-        return _said(response, prompt, self._asked)
+        return _answer_of(response, prompt, self._endpoint)
 
     def _settings(self, max_output_tokens: int) -> Any:
-        settings = {"max_tokens": max_output_tokens, "timeout": self._asked.timeout_s, "max_retries": 0}
-        if self._asked.provider.wire == "anthropic":
+        settings = {"max_tokens": max_output_tokens, "timeout": self._endpoint.timeout_s, "max_retries": 0}
+        if self._endpoint.provider.wire == "anthropic":
             return {**settings, "anthropic_cache_instructions": True}
         return settings
 
@@ -236,38 +244,38 @@ def _new_text(event: Any) -> str:
     return ""
 
 
-def _anthropic_model(asked: Asked, http: Any) -> Any:
+def _anthropic_model(endpoint: ModelEndpoint, http: Any) -> Any:
     from anthropic import AsyncAnthropic
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     client = AsyncAnthropic(
-        api_key=asked.key or _NO_KEY, base_url=asked.provider.base_url, http_client=http, max_retries=0
+        api_key=endpoint.key or _NO_KEY, base_url=endpoint.provider.base_url, http_client=http, max_retries=0
     )
-    return AnthropicModel(asked.model, provider=AnthropicProvider(anthropic_client=client))
+    return AnthropicModel(endpoint.model, provider=AnthropicProvider(anthropic_client=client))
 
 
-def _openai_model(asked: Asked, http: Any) -> Any:
+def _openai_model(endpoint: ModelEndpoint, http: Any) -> Any:
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
 
     client = AsyncOpenAI(
-        api_key=asked.key or _NO_KEY, base_url=asked.provider.base_url, http_client=http, max_retries=0
+        api_key=endpoint.key or _NO_KEY, base_url=endpoint.provider.base_url, http_client=http, max_retries=0
     )
     provider = OpenAIProvider(openai_client=client)
-    if asked.provider.name == "openai" and not asked.provider.is_configured:
-        return OpenAIChatModel(asked.model, provider=provider)
+    if endpoint.provider.name == "openai" and not endpoint.provider.is_configured:
+        return OpenAIChatModel(endpoint.model, provider=provider)
     profile = OpenAIModelProfile(
         openai_chat_supports_max_completion_tokens=False,
         openai_supports_prompt_cache_breakpoints=False,
         openai_system_prompt_role="system",
     )
-    return OpenAIChatModel(asked.model, provider=provider, profile=profile)
+    return OpenAIChatModel(endpoint.model, provider=provider, profile=profile)
 
 
-def _messages(prompt: Prompt, *, is_cached: bool) -> list[Any]:
+def _messages(prompt: ModelPrompt, *, is_cached: bool) -> list[Any]:
     """The prompt in the order in which it is cached: own source, breakpoint, task, then what was said after it."""
     from pydantic_ai.messages import CachePoint, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
@@ -284,34 +292,34 @@ def _messages(prompt: Prompt, *, is_cached: bool) -> list[Any]:
     return [ModelRequest(parts=[first]), *turns]
 
 
-def _said(response: Any, prompt: Prompt, asked: Asked) -> Said:
+def _answer_of(response: Any, prompt: ModelPrompt, endpoint: ModelEndpoint) -> ModelAnswer:
     stops: dict[str | None, StopReason] = {"stop": "end", "length": "length", "content_filter": "refusal"}
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
     if response.finish_reason not in stops:
-        raise asked.refuse("GBE448", "it came to no end", _AGAIN, _BILLED)
-    return Said(text, _usage_of(response.usage, prompt, text), stops[response.finish_reason])
+        raise endpoint.error("GBE448", "it came to no end", _AGAIN, _BILLED)
+    return ModelAnswer(text, _usage_of(response.usage, prompt, text), stops[response.finish_reason])
 
 
-def _usage_of(told: Any, prompt: Prompt, answer: str) -> Usage:
+def _usage_of(counted: Any, prompt: ModelPrompt, answer: str) -> Usage:
     """Give the usage of a call. What was not counted is estimated by length: nothing that is used is free of tokens."""
-    given = _possible(told.input_tokens) or estimated(*prompt.texts)
-    read = min(_possible(told.cache_read_tokens), given)
+    given = _plausible(counted.input_tokens) or estimate_tokens(*prompt.texts)
+    read = min(_plausible(counted.cache_read_tokens), given)
     return Usage(
         input_tokens=given,
         cache_read_tokens=read,
-        cache_write_tokens=min(_possible(told.cache_write_tokens), given - read),
-        output_tokens=_possible(told.output_tokens) or estimated(answer),
+        cache_write_tokens=min(_plausible(counted.cache_write_tokens), given - read),
+        output_tokens=_plausible(counted.output_tokens) or estimate_tokens(answer),
     )
 
 
-def _possible(count: int) -> int:
+def _plausible(count: int) -> int:
     return max(0, min(count, _MOST_TOKENS))
 
 
 # --- one model of one provider ------------------------------------------------------------
 
 
-class RemoteClient:
+class RemoteClient(LLMClient):
     """Asks one model of one provider through the provider's own asynchronous library. May be called from several threads.
 
     thread of the caller                     thread of the client: one event loop, one HTTP client
@@ -324,7 +332,7 @@ class RemoteClient:
     ) -> None:
         self.model = f"{provider.name}:{model}"
         self.price = price
-        self._asked = Asked(provider, model, key, timeout_s)
+        self._endpoint = ModelEndpoint(provider, model, key, timeout_s)
         self._has_known_price = has_known_price
         self._lock = threading.Lock()
         self._thread = ExitStack()
@@ -335,7 +343,7 @@ class RemoteClient:
     def __repr__(self) -> str:
         return f"RemoteClient({self.model!r})"
 
-    def complete(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
+    def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
         """Ask once.
 
         Raises:
@@ -343,8 +351,8 @@ class RemoteClient:
         """
         said, failure = attempt(lambda: self._ask(prompt, max_output_tokens, progress))
         if said is None:  # raised here and not where it was caught, so that nothing of the failure hangs on to ours
-            raise self._explained(failure or RuntimeError("no answer"))
-        text = without(said.text, self._asked.key)
+            raise self._as_model_error(failure or RuntimeError("no answer"))
+        text = remove_key(said.text, self._endpoint.key)
         return Completion(
             text=text, model=self.model, usage=said.usage, cost_usd=self._cost(said.usage), stop=said.stop
         )
@@ -358,15 +366,15 @@ class RemoteClient:
             self._portal.call(self._portal.stop, True)
             self._thread.close()
 
-    def _ask(self, prompt: Prompt, max_output_tokens: int, progress: Progress | None) -> Said:
+    def _ask(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None) -> ModelAnswer:
         with self._lock:
             if self._is_closed:
-                raise self._asked.dropped
+                raise self._endpoint.closed_error
             if self._portal is None:
                 self._start()
         future = self._portal.start_task_soon(self._calls.ask, prompt, max_output_tokens, progress)
         try:
-            said: Said = future.result()
+            said: ModelAnswer = future.result()
         except KeyboardInterrupt:
             future.cancel()
             raise
@@ -376,20 +384,20 @@ class RemoteClient:
         from anyio.from_thread import start_blocking_portal
 
         with ExitStack() as thread:
-            portal = thread.enter_context(start_blocking_portal(name=f"model-{self._asked.provider.name}"))
-            self._calls = portal.call(Calls, self._asked)
+            portal = thread.enter_context(start_blocking_portal(name=f"model-{self._endpoint.provider.name}"))
+            self._calls = portal.call(ProviderCalls, self._endpoint)
             self._thread, self._portal = thread.pop_all(), portal
 
-    def _explained(self, failure: Exception) -> Exception:
+    def _as_model_error(self, failure: Exception) -> Exception:
         if isinstance(failure, ModelError):
             return failure
         if isinstance(failure, ImportError):
             package = failure.name or "a library"
-            return ModelError("GBE441", provider=self._asked.provider.name, package=package, is_final=True)
-        return self._asked.dropped if self._is_closed else _refusal(failure, self._asked)
+            return ModelError("GBE441", provider=self._endpoint.provider.name, package=package, is_final=True)
+        return self._endpoint.closed_error if self._is_closed else _error_for(failure, self._endpoint)
 
     def _cost(self, usage: Usage) -> float | None:
-        known = cost_of(self._asked.provider.prices, self._asked.model, usage) if self._has_known_price else None
+        known = cost_of(self._endpoint.provider.prices, self._endpoint.model, usage) if self._has_known_price else None
         return known if known is not None or self.price is None else self.price.of(usage)
 
 
@@ -406,19 +414,21 @@ _LATE = frozenset({504, 524})
 """Somebody in between has lost patience: the model may have answered, and may have been paid for it."""
 
 
-def _refusal(failure: Exception, asked: Asked) -> ModelError:
+def _error_for(failure: Exception, endpoint: ModelEndpoint) -> ModelError:
     """Give the error for what the libraries raise."""
     from pydantic_ai import exceptions as said
 
     stopped, reason = _stopped_by_us(failure), _message(failure)
     if stopped:
-        is_long = isinstance(stopped, _TooMuch)
-        return asked.refuse("GBE450", "", _BILLED) if is_long else asked.refuse("GBE444", str(stopped), _FINAL)
+        is_long = isinstance(stopped, _AnswerTooLong)
+        return endpoint.error("GBE450", "", _BILLED) if is_long else endpoint.error("GBE444", str(stopped), _FINAL)
     if isinstance(failure, said.ModelRequestTimeout | said.ModelTimeoutError | TimeoutError):
-        return asked.refuse("GBE447", reason, _AGAIN, _BILLED)
+        return endpoint.error("GBE447", reason, _AGAIN, _BILLED)
     if isinstance(failure, said.ModelConnectionError):
         is_unsent = failure.phase in ("pool", "connect")
-        return asked.refuse("GBE446", reason, _AGAIN) if is_unsent else asked.refuse("GBE448", reason, _AGAIN, _BILLED)
+        return (
+            endpoint.error("GBE446", reason, _AGAIN) if is_unsent else endpoint.error("GBE448", reason, _AGAIN, _BILLED)
+        )
     hopeless = {
         said.ModelQuotaExceededError: "GBE451",
         said.ModelAuthenticationError: "GBE442",
@@ -426,25 +436,25 @@ def _refusal(failure: Exception, asked: Asked) -> ModelError:
     }
     for kind, code in hopeless.items():
         if isinstance(failure, kind):
-            return asked.refuse(code, reason, _FINAL)
+            return endpoint.error(code, reason, _FINAL)
     is_in_stream = bool(getattr(failure, "in_stream", False))
     if isinstance(failure, said.ModelAPIError) and (is_in_stream or getattr(failure, "status_code", None)):
-        return _by_status(failure, asked, reason, is_in_stream=is_in_stream)
-    return asked.refuse("GBE449", reason, _AGAIN, _BILLED)  # it could not even be read
+        return _by_status(failure, endpoint, reason, is_in_stream=is_in_stream)
+    return endpoint.error("GBE449", reason, _AGAIN, _BILLED)  # it could not even be read
 
 
-def _by_status(failure: Any, asked: Asked, reason: str, *, is_in_stream: bool) -> ModelError:
+def _by_status(failure: Any, endpoint: ModelEndpoint, reason: str, *, is_in_stream: bool) -> ModelError:
     status = getattr(failure, "status_code", 0) or 0
     reason = reason or f"status {status}"
     is_hopeless = _TOO_LARGE.search(reason) is not None and status not in _BUSY
     if is_hopeless or not (status in _BUSY or status >= 500 or is_in_stream):
-        return asked.refuse("GBE444", reason, *([_BILLED] if is_in_stream else []))
+        return endpoint.error("GBE444", reason, *([_BILLED] if is_in_stream else []))
     meaning = (_AGAIN, _BILLED) if is_in_stream or status in _LATE else (_AGAIN,)
-    return asked.refuse("GBE445", reason, *meaning, retry_after_s=getattr(failure, "retry_after", None))
+    return endpoint.error("GBE445", reason, *meaning, retry_after_s=getattr(failure, "retry_after", None))
 
 
-def _stopped_by_us(failure: BaseException | None) -> _Stopped | None:
-    while failure is not None and not isinstance(failure, _Stopped):
+def _stopped_by_us(failure: BaseException | None) -> _Blocked | None:
+    while failure is not None and not isinstance(failure, _Blocked):
         failure = failure.__cause__ or failure.__context__
     return failure
 

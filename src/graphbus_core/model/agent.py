@@ -139,7 +139,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     promised: Type = UNKNOWN
 
     @property
-    def declared(self) -> Schema | None:
+    def declared_schema(self) -> Schema | None:
         """What the handler says that it takes of a payload: its parameters, or the fields of its class; None: nothing is said.
 
         A field that the class may lack, and that is read without a guard, is required.
@@ -155,9 +155,13 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
         )
 
     @property
-    def wanted(self) -> Type:
+    def declared_type(self) -> Type:
         """The same as a type, also of a payload that is no mapping of known fields; unknown where nothing is said."""
-        return Type("record", fields=self.declared.fields) if self.shape == "fields" and self.declared else self.payload
+        return (
+            Type("record", fields=self.declared_schema.fields)
+            if self.shape == "fields" and self.declared_schema
+            else self.payload
+        )
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -190,7 +194,7 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
     promised: Type = UNKNOWN
 
     @property
-    def given(self) -> Type:
+    def payload_type(self) -> Type:
         """The payload as a type: a record of the fields that are known, `dict` where there may be others."""
         if self.payload is None:
             return self.type
@@ -253,7 +257,7 @@ class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
         return next((method for method in self.methods if method.name == name), None)
 
 
-class Topic(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class TopicDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
     """A topic with the names of the agents at its ends; `schema` if publishers declare or agree on one."""
 
     name: str
@@ -281,7 +285,7 @@ class HandlerParameter(msgspec.Struct, frozen=True):
 _WITH_FIELDS = frozenset({"record", "dict", "any", "unknown", "result"})
 
 
-def decide(parameters: Sequence[HandlerParameter], promised: Sequence[Type] = ()) -> HandlerShape:
+def decide_handler_shape(parameters: Sequence[HandlerParameter], promised: Sequence[Type] = ()) -> HandlerShape:
     """Say what a handler with these parameters is called with.
 
     An annotation counts more than a name; defaults do not count. Fields are passed by keyword, all else by position.

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from graphbus_core.model.agent import AgentDefinition, Topic
+from graphbus_core.model.agent import AgentDefinition, TopicDefinition
 from graphbus_core.model.proposals import Ending, FileChange, Negotiations
 
 
@@ -55,7 +55,7 @@ class AgentsArtifact(msgspec.Struct, frozen=True):
 class TopicsArtifact(msgspec.Struct, frozen=True):
     """topics.json: every topic with its ends, by name."""
 
-    topics: tuple[Topic, ...]
+    topics: tuple[TopicDefinition, ...]
 
 
 class NegotiationsArtifact(msgspec.Struct, frozen=True):
@@ -98,8 +98,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     settings_digest: str = ""
 
 
-class BuildArtifacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All artifacts of one build."""
+class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of all artifacts of one build; `store.BuildArtifacts` reads them from a folder."""
 
     graph: GraphArtifact
     agents: AgentsArtifact

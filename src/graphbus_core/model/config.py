@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from graphbus_core.errors import UsageError
 from graphbus_core.model.powers import Powers
 
 Instrument = Callable[[Any], Iterator[None]]  # what `middleware.Middleware` is, as far as this floor can say it
@@ -90,7 +91,7 @@ class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         model: `"provider:name"`, or `"claude-…"` alone; `"rules"`: no model is asked; empty: the default model of the provider
             whose key is in the environment, else the rules.
-        api_key: The key of that model's provider, for callers from Python (seed 001); refused in files. Empty: the environment's.
+        api_key: Seed 001 prints this field. It is always empty: the key belongs in the environment variable of the provider.
         proposer: Another model for analyses, proposals and repairs; empty: `model`.
         evaluator: Another model for votes; empty: `model`.
         arbiter: Another model for arbitration; empty: `model`.
@@ -121,9 +122,9 @@ class LLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     requests_per_minute: int = 0
     use_cache: bool = True
 
-    def __repr__(self) -> str:
-        shown = (name for name in self.__struct_fields__ if name != "api_key")
-        return f"LLMConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+    def __post_init__(self) -> None:
+        if self.api_key:
+            raise UsageError("GBE154")
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -270,16 +271,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     runtime: RuntimeSettings = RuntimeSettings()
 
 
-class Secret:
-    """A text that shows in no log, record or message."""
-
-    def __init__(self, text: str = "") -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return "Secret()"
-
-
 class ResolvedBuild(msgspec.Struct, frozen=True, kw_only=True):
     """What a build works with: `BuildConfig` and the settings of the project, resolved. Source: seed 001, LOAD_BUILD_CONFIG.
 
@@ -288,7 +279,6 @@ class ResolvedBuild(msgspec.Struct, frozen=True, kw_only=True):
         paths: What is built, absolute.
         session: The name of the negotiation session, `"S001"`; empty without one.
         locked: In a frozen build, how many agents the lock covers.
-        api_key: That of `LLMConfig`, which holds none from here on: settings are recorded.
     """
 
     root: str
@@ -304,7 +294,6 @@ class ResolvedBuild(msgspec.Struct, frozen=True, kw_only=True):
     is_resumed: bool = False
     makes_commits: bool = False
     locked: int = 0
-    api_key: Secret = Secret()
 
     @property
     def named_modules(self) -> tuple[str, ...]:

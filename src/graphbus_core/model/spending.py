@@ -20,7 +20,7 @@ class Price(NamedTuple):
         return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / 1e6
 
 
-def dollars(usd: float | None) -> str:
+def format_usd(usd: float | None) -> str:
     """Give an amount as people read it: `$0`, `$0.0042`, `$0.31`, `$1,234.50`, `unknown`; a little is never shown as nothing."""
     if usd is None:
         return "unknown"

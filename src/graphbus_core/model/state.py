@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from graphbus_core.schema.json import Json
 
 
-class State(MutableMapping[str, Json]):
+class AgentState(MutableMapping[str, Json]):
     """The state of one agent: a mapping of text to JSON values that outlives the process.
 
     What is read is a copy: to change a value, set it again. Every change is written at once, or with the others of its

@@ -42,7 +42,7 @@ class Analyses(dict[str, Analysis]):
     """Name -> what the agent makes of itself, in the order of activation."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     """The world of one agent at one moment.
 
     Attributes:
@@ -86,7 +86,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(definition for definition in found if definition)
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class TriedProposal(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal with everything that is known of its consequences.
 
     Attributes:
@@ -106,7 +106,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     dispute: str = ""
 
 
-def concerns(finding: Finding, agent: str) -> bool:
+def has_part_in(finding: Finding, agent: str) -> bool:
     """Tell whether an agent stands at one of the ends of a finding."""
     return agent == finding.agent or any(agent == related.agent for related in finding.related)
 
@@ -125,19 +125,21 @@ class ActiveAgent(Protocol):
     def is_arbiter(self) -> bool:
         """True for those who settle disputes."""
 
-    def analyze(self, view: View) -> Analysis:
+    def analyze(self, view: AgentView) -> Analysis:
         """Say what its class is there for, what it relies on and what is wrong with it."""
 
-    def propose(self, view: View) -> Sequence[Proposal]:
+    def propose(self, view: AgentView) -> Sequence[Proposal]:
         """Give drafts, the most important first; the engine numbers them and takes `view.limit` of them."""
 
-    def repair(self, view: View, proposal: Proposal, report: GateReport) -> Proposal | None:
+    def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> Proposal | None:
         """Mend its own proposal that the gate refused, or give up."""
 
-    def evaluate(self, view: View, trials: Sequence[Trial]) -> Sequence[ProposalEvaluation]:
+    def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> Sequence[ProposalEvaluation]:
         """Judge proposals of others: one evaluation for each."""
 
-    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
+    def arbitrate(
+        self, view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]
+    ) -> ProposalEvaluation:
         """Settle a dispute; only arbiters are asked."""
 
 

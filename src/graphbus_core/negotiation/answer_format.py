@@ -159,11 +159,11 @@ def edit_text(change: CodeChange) -> str:
     """Give a change as it is written in an answer."""
     heading = " ".join(filter(None, ("### edit", change.operation, change.file_path, change.target)))
     if change.operation == "search_replace":
-        return f"{heading}\n{block('old', change.old_code)}{block('new', change.new_code)}"
-    return f"{heading}\n" + (block("python", change.new_code) if change.new_code else "")
+        return f"{heading}\n{fence_code('old', change.old_code)}{fence_code('new', change.new_code)}"
+    return f"{heading}\n" + (fence_code("python", change.new_code) if change.new_code else "")
 
 
-def block(label: str, code: str) -> str:
+def fence_code(label: str, code: str) -> str:
     """Give a fenced block whose fence is longer than any in the code."""
     fence = "```"
     while fence in code:
@@ -210,59 +210,59 @@ _LINE = re.compile(
 )
 
 
-class Block(NamedTuple):
+class AnswerBlock(NamedTuple):
     """A fenced block: the words behind its fence in lower case, and its text with a line end after each line."""
 
     label: tuple[str, ...]
     text: str
 
 
-class Part(msgspec.Struct, kw_only=True):
+class AnswerPart(msgspec.Struct, kw_only=True):
     """`### edit ...` or `### evidence ...`: the rest of its heading, its blocks, and the text outside of them."""
 
     word: str
     rest: str
-    blocks: list[Block] = []
+    blocks: list[AnswerBlock] = []
     text: list[str] = []
 
 
-class Section(msgspec.Struct, kw_only=True):
+class AnswerSection(msgspec.Struct, kw_only=True):
     """`## word rest` with its lines in their order."""
 
     word: str
     rest: str
     level: int = 2
     lines: list[tuple[str, str]] = []
-    parts: list[Part] = []
+    parts: list[AnswerPart] = []
 
-    def all(self, *keys: str) -> tuple[str, ...]:
+    def values(self, *keys: str) -> tuple[str, ...]:
         """Give the values of some keys, in order, without empty ones."""
         return tuple(value for key, value in self.lines if key in keys and value)
 
-    def first(self, key: str) -> str:
+    def first_value(self, key: str) -> str:
         """Give the first value of a key, or the empty string."""
-        return next(iter(self.all(key)), "")
+        return next(iter(self.values(key)), "")
 
 
-class FormError(ValueError):
+class AnswerFormError(ValueError):
     """The text cannot be taken apart; the sentence says why."""
 
 
-def read_sections(text: str) -> tuple[Section, ...]:
+def read_sections(text: str) -> tuple[AnswerSection, ...]:
     """Take an answer apart; text outside of sections is left out.
 
     Raises:
-        FormError: A fence or a thought is not closed, or the answer is too large.
+        AnswerFormError: A fence or a thought is not closed, or the answer is too large.
     """
     if len(text) > MAX_ANSWER_BYTES:
-        raise FormError(f"Your answer has more than {MAX_ANSWER_BYTES} characters.")
+        raise AnswerFormError(f"Your answer has more than {MAX_ANSWER_BYTES} characters.")
     lines = _THOUGHTS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"), count=1).split("\n")
     if _OPEN_THOUGHT.match("\n".join(lines[:20])):
-        raise FormError("Your answer ends while you are still thinking: there is no closing tag.")
+        raise AnswerFormError("Your answer ends while you are still thinking: there is no closing tag.")
     inner = _without_wrapping(lines)
     try:
         return _read(lines) or _read(inner) or _read(_with_headings(inner or lines))
-    except FormError:
+    except AnswerFormError:
         if not inner:
             raise
     return _read(inner) or _read(_with_headings(inner))
@@ -273,7 +273,7 @@ def _with_headings(lines: list[str]) -> list[str]:
     return [f"## {line}" if _BARE_HEADING.fullmatch(line) else line for line in lines]
 
 
-def clean(text: str, limit: int = MAX_TEXT) -> str:
+def clean_text(text: str, limit: int = MAX_TEXT) -> str:
     """Give a text for people on one line, without characters that are not seen or that steer a terminal."""
     if not (text.isascii() and text.isprintable()):  # few texts need a look at each character
         text = "".join(" " if char.isspace() else char for char in text if _is_shown(char))
@@ -298,10 +298,10 @@ def _without_wrapping(lines: list[str]) -> list[str]:
     return lines[filled[0] + 1 : filled[-1]]
 
 
-def _read(lines: list[str]) -> tuple[Section, ...]:
-    reader = _Reader()
+def _read(lines: list[str]) -> tuple[AnswerSection, ...]:
+    reader = _AnswerReader()
     for kind, value in _pieces(lines):
-        if isinstance(value, Block):
+        if isinstance(value, AnswerBlock):
             reader.take_block(value)
         elif kind:
             reader.take_heading(kind, value)
@@ -310,7 +310,7 @@ def _read(lines: list[str]) -> tuple[Section, ...]:
     return tuple(reader.sections)
 
 
-def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str | Block]]:
+def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str | AnswerBlock]]:
     """Give headings with their level, blocks, and other lines with level 0."""
     waiting = iter(lines)
     for line in waiting:
@@ -333,7 +333,7 @@ def _bold_heading(line: str) -> bool:
     return bare.startswith("**") and bare.endswith("**") and word in SECTIONS | PARTS
 
 
-def _block(opening: re.Match[str], lines: Iterator[str]) -> Block:
+def _block(opening: re.Match[str], lines: Iterator[str]) -> AnswerBlock:
     fence, lead = opening["fence"], opening["lead"]
     body: list[str] = []
     for line in lines:
@@ -341,35 +341,35 @@ def _block(opening: re.Match[str], lines: Iterator[str]) -> Block:
         if len(bare) >= len(fence) and not bare.strip(fence[0]):
             is_shifted = all(one.startswith(lead) for one in body if one.strip())
             text = "".join(f"{one.removeprefix(lead) if is_shifted else one}\n" for one in body)
-            return Block(tuple(re.split(r"[\s,]+", opening["label"].strip().lower())), text)
+            return AnswerBlock(tuple(re.split(r"[\s,]+", opening["label"].strip().lower())), text)
         body.append(line)
-    raise FormError(f"A block that begins with {fence} is not closed.")
+    raise AnswerFormError(f"A block that begins with {fence} is not closed.")
 
 
-class _Reader:
+class _AnswerReader:
     """Puts the pieces together."""
 
     def __init__(self) -> None:
-        self.sections: list[Section] = []
-        self._section: Section | None = None
-        self._part: Part | None = None
+        self.sections: list[AnswerSection] = []
+        self._section: AnswerSection | None = None
+        self._part: AnswerPart | None = None
         self._is_going_on = False
 
     def take_heading(self, level: int, text: str) -> None:
         word, rest = _words(text)
         self._is_going_on = False
         if word in SECTIONS:
-            self._section, self._part = Section(word=word, rest=rest, level=level, lines=[], parts=[]), None
+            self._section, self._part = AnswerSection(word=word, rest=rest, level=level, lines=[], parts=[]), None
             self.sections.append(self._section)
         elif word in PARTS and self._section:
-            self._part = Part(word=word, rest=rest, blocks=[], text=[])
+            self._part = AnswerPart(word=word, rest=rest, blocks=[], text=[])
             self._section.parts.append(self._part)
         else:
             self._part = None
             if self._section and level <= self._section.level:
                 self._section = None
 
-    def take_block(self, block: Block) -> None:
+    def take_block(self, block: AnswerBlock) -> None:
         self._is_going_on = False
         if self._part:
             self._part.blocks.append(block)

@@ -1,4 +1,4 @@
-"""A model's answer -> typed data. Tolerant in form, strict in meaning: whatever is wrong with an answer raises `Malformed`.
+"""A model's answer -> typed data. Tolerant in form, strict in meaning: whatever is wrong with an answer raises `MalformedAnswer`.
 
 The format is described in docs/answer-format.md.
 """
@@ -11,10 +11,24 @@ from typing import NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from graphbus_core.model.proposals import Decision, Evidence, Impact, Proposal, ProposalEvaluation, Risk, SchemaChange
-from graphbus_core.negotiation.agents import Analysis, Trial, View
-from graphbus_core.negotiation.answer_format import FormError, Part, Section, clean, read_sections
-from graphbus_core.negotiation.edit_blocks import UnusableError, read_edits
+from graphbus_core.model.proposals import (
+    Counterexample,
+    Decision,
+    ImpactAssessment,
+    Proposal,
+    ProposalEvaluation,
+    Risk,
+    SchemaChange,
+)
+from graphbus_core.negotiation.agents import AgentView, Analysis, TriedProposal
+from graphbus_core.negotiation.answer_format import (
+    AnswerFormError,
+    AnswerPart,
+    AnswerSection,
+    clean_text,
+    read_sections,
+)
+from graphbus_core.negotiation.edit_blocks import UnusableEditError, read_edits
 
 MAX_PROPOSALS = 20
 MAX_ITEMS = 50
@@ -29,7 +43,7 @@ _CONFIDENCE = re.compile(
 _DECISIONS: tuple[str, ...] = get_args(Decision)
 
 
-class Malformed(ValueError):  # noqa: N818 - it says what the answer is
+class MalformedAnswer(ValueError):  # noqa: N818 - it says what the answer is
     """An answer that means nothing.
 
     Attributes:
@@ -43,127 +57,131 @@ class Malformed(ValueError):  # noqa: N818 - it says what the answer is
         super().__init__(" ".join(self.faults))
 
 
-class _Heard(NamedTuple):
+class _Sections(NamedTuple):
     """The sections of one answer, by their word."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[AnswerSection, ...]
 
-    def of(self, word: str) -> list[Section]:
+    def of(self, word: str) -> list[AnswerSection]:
         return [section for section in self.sections if section.word == word]
 
 
-def _hear(text: str) -> _Heard:
+def _split(text: str) -> _Sections:
     try:
-        return _Heard(read_sections(text))
-    except FormError as error:
-        raise Malformed([str(error)]) from None
+        return _Sections(read_sections(text))
+    except AnswerFormError as error:
+        raise MalformedAnswer([str(error)]) from None
 
 
 def read_analysis(text: str) -> Analysis:
     """Read `## analysis`.
 
     Raises:
-        Malformed: There is none, or it says nothing.
+        MalformedAnswer: There is none, or it says nothing.
     """
-    found = _hear(text).of("analysis")
+    found = _split(text).of("analysis")
     if not found:
-        raise Malformed(["There is no section `## analysis`."])
+        raise MalformedAnswer(["There is no section `## analysis`."])
     lines = [line for section in found for line in section.lines]
-    whole = Section(word="analysis", rest="", lines=lines)
+    whole = AnswerSection(word="analysis", rest="", lines=lines)
     expects: dict[str, str] = {}
-    for value in whole.all("expects")[:MAX_ITEMS]:
-        subject, _, fields = clean(value).strip("`").partition(":")
+    for value in whole.values("expects")[:MAX_ITEMS]:
+        subject, _, fields = clean_text(value).strip("`").partition(":")
         expects[subject.strip(" `")] = fields.strip(" `")
     analysis = Analysis(
         responsibilities=_texts(whole, "responsibility"),
-        dependencies=_names(whole.all("dependency")),
+        dependencies=_names(whole.values("dependency")),
         schema_expectations=expects,
         potential_issues=_texts(whole, "issue"),
     )
     if analysis == Analysis():
-        raise Malformed(["The section `## analysis` has no line that begins with `responsibility:`."])
+        raise MalformedAnswer(["The section `## analysis` has no line that begins with `responsibility:`."])
     return analysis
 
 
-def read_drafts(text: str, view: View) -> tuple[Proposal, ...]:
+def read_drafts(text: str, view: AgentView) -> tuple[Proposal, ...]:
     """Read the sections `## proposal`, in their order; none for `## nothing`.
 
     Raises:
-        Malformed: There is neither, or both, or one of them is not usable.
+        MalformedAnswer: There is neither, or both, or one of them is not usable.
     """
-    heard = _hear(text)
+    heard = _split(text)
     sections = heard.of("proposal")
     if not sections:
         if heard.of("nothing"):
             return ()
-        raise Malformed(["There is neither a section `## proposal` nor `## nothing`."])
+        raise MalformedAnswer(["There is neither a section `## proposal` nor `## nothing`."])
     if heard.of("nothing"):
-        raise Malformed(["There are both `## proposal` and `## nothing`."])
+        raise MalformedAnswer(["There are both `## proposal` and `## nothing`."])
     if len(sections) > MAX_PROPOSALS:
-        raise Malformed([f"There are {len(sections)} proposals; give the {max(view.limit, 1)} most important ones."])
+        raise MalformedAnswer(
+            [f"There are {len(sections)} proposals; give the {max(view.limit, 1)} most important ones."]
+        )
     drafts: list[Proposal] = []
     faults: list[str] = []
     for ordinal, section in enumerate(sections, 1):
         try:
             drafts.append(_draft(section, ordinal, view))
-        except UnusableError as fault:
+        except UnusableEditError as fault:
             faults.append(f"Proposal {ordinal}: {fault}")
     if faults:
-        raise Malformed(faults)
+        raise MalformedAnswer(faults)
     return tuple(drafts)
 
 
-def read_repair(text: str, view: View, refused: Proposal) -> Proposal | None:
+def read_repair(text: str, view: AgentView, refused: Proposal) -> Proposal | None:
     """Read the repaired proposal, or None for `## nothing`; fields that it leaves out keep their old values.
 
     Raises:
-        Malformed: As `read_drafts`, or there is more than one.
+        MalformedAnswer: As `read_drafts`, or there is more than one.
     """
     drafts = read_drafts(text, view)
     if len(drafts) > 1:
-        raise Malformed([f"There are {len(drafts)} proposals; mend the one that was refused, and only that."])
+        raise MalformedAnswer([f"There are {len(drafts)} proposals; mend the one that was refused, and only that."])
     return _filled(drafts[0], refused) if drafts else None
 
 
-def read_evaluations(text: str, view: View, trials: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
+def read_evaluations(text: str, view: AgentView, trials: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
     """Read one `## evaluation P001` for each proposal that was asked about, in the order of the question.
 
     Raises:
-        Malformed: One is missing, ambiguous, there twice, or about another proposal.
+        MalformedAnswer: One is missing, ambiguous, there twice, or about another proposal.
     """
     asked = {trial.proposal.proposal_id: trial.proposal for trial in trials}
-    given, faults = _assigned(_hear(text).of("evaluation"), tuple(asked), "evaluation")
+    given, faults = _assigned(_split(text).of("evaluation"), tuple(asked), "evaluation")
     found: list[ProposalEvaluation] = []
     for name, section in given.items():
         try:
             found.append(_evaluation(section, asked[name], view))
-        except UnusableError as fault:
+        except UnusableEditError as fault:
             faults.append(f"Evaluation {name}: {fault}")
     if faults:
-        raise Malformed(faults, tuple(found))
+        raise MalformedAnswer(faults, tuple(found))
     return tuple(found)
 
 
-def read_decision(text: str, view: View, trial: Trial) -> ProposalEvaluation:
+def read_decision(text: str, view: AgentView, trial: TriedProposal) -> ProposalEvaluation:
     """Read the arbiter's `## decision P001`: accept or reject.
 
     Raises:
-        Malformed: There is none, more than one, or it is neither.
+        MalformedAnswer: There is none, more than one, or it is neither.
     """
     proposal = trial.proposal
-    given, faults = _assigned(_hear(text).of("decision"), (proposal.proposal_id,), "decision")
+    given, faults = _assigned(_split(text).of("decision"), (proposal.proposal_id,), "decision")
     if faults:
-        raise Malformed(faults)
+        raise MalformedAnswer(faults)
     try:
         return _judgement(given[proposal.proposal_id], proposal, view, ("accept", "reject"))
-    except UnusableError as fault:
-        raise Malformed([f"Decision {proposal.proposal_id}: {fault}"]) from None
+    except UnusableEditError as fault:
+        raise MalformedAnswer([f"Decision {proposal.proposal_id}: {fault}"]) from None
 
 
-def _assigned(sections: Sequence[Section], asked: tuple[str, ...], word: str) -> tuple[dict[str, Section], list[str]]:
+def _assigned(
+    sections: Sequence[AnswerSection], asked: tuple[str, ...], word: str
+) -> tuple[dict[str, AnswerSection], list[str]]:
     """Assign each proposal that was asked about its one section, and list what is wrong."""
     numbers = {int(name[1:]): name for name in asked if _NUMBER.fullmatch(name)}
-    found: dict[str, list[Section]] = {name: [] for name in asked}
+    found: dict[str, list[AnswerSection]] = {name: [] for name in asked}
     faults: list[str] = []
     for section in sections[: len(asked) + MAX_FAULTS]:
         named = _NUMBER.findall(section.rest)
@@ -171,7 +189,7 @@ def _assigned(sections: Sequence[Section], asked: tuple[str, ...], word: str) ->
         if not named and len(asked) == len(sections) == 1:
             name = asked[0]
         if name is None:
-            faults.append(f"`## {word} {clean(section.rest, 40)}` is about no proposal that you were asked about.")
+            faults.append(f"`## {word} {clean_text(section.rest, 40)}` is about no proposal that you were asked about.")
         else:
             found[name].append(section)
     for name, given in found.items():
@@ -183,41 +201,39 @@ def _assigned(sections: Sequence[Section], asked: tuple[str, ...], word: str) ->
 # --- proposals -------------------------------------------------------------------------------
 
 
-def _draft(section: Section, ordinal: int, view: View) -> Proposal:
+def _draft(section: AnswerSection, ordinal: int, view: AgentView) -> Proposal:
     edits = [part for part in section.parts if part.word == "edit"]
     if not edits:
-        raise UnusableError("it has no section `### edit`.")
+        raise UnusableEditError("it has no section `### edit`.")
     changes = read_edits(edits, view.project)
-    dst = next(iter(_names([section.first("dst")])), None)
+    dst = next(iter(_names([section.first_value("dst")])), None)
     owners = {owner for change in changes for owner in view.project.owners(change.file_path)}
     meant = {change.target.partition(".")[0] for change in changes}
-    affects = dict.fromkeys([*_names(section.all("affects")), *sorted(meant & owners)])
+    affects = dict.fromkeys([*_names(section.values("affects")), *sorted(meant & owners)])
     return Proposal(
         proposal_id=str(ordinal),
         round=view.round,
         src=view.name,
         dst=None if dst in {view.name, "all", "none"} else dst,
         affects=tuple(name for name in affects if name not in {view.name, dst, "none"}),
-        intent=clean(section.first("intent"), _SHORT) or "refactor",
-        title=clean(section.first("title"), _SHORT),
-        reason=clean(section.first("reason")),
-        priority=_whole_number(section.first("priority")),
+        intent=clean_text(section.first_value("intent"), _SHORT) or "refactor",
+        title=clean_text(section.first_value("title"), _SHORT),
+        reason=clean_text(section.first_value("reason")),
+        priority=_whole_number(section.first_value("priority")),
         dependencies=_dependencies(section, ordinal),
-        schema_changes=tuple(SchemaChange(method=name) for name in _names(section.all("contract"))),
-        code_changes=changes,
-    )
+    ).with_changes(changes, [SchemaChange(method=name) for name in _names(section.values("contract"))])
 
 
-def _dependencies(section: Section, ordinal: int) -> tuple[str, ...]:
+def _dependencies(section: AnswerSection, ordinal: int) -> tuple[str, ...]:
     found: dict[str, None] = {}
-    for value in section.all("depends on"):
+    for value in section.values("depends on"):
         for word in re.split(r"[\s,;]+", value.strip(" `.*")):
             if word.lower() in {"", "none", "and", "nothing", "-"}:
                 continue
             number = _NUMBER.fullmatch(word)
             is_earlier = word.isascii() and word.isdigit() and 0 < int(word[:9]) < ordinal
             if not number and not is_earlier:
-                raise UnusableError(f"{clean(word, 40)!r} is no earlier proposal that it can depend on.")
+                raise UnusableEditError(f"{clean_text(word, 40)!r} is no earlier proposal that it can depend on.")
             found[f"P{int(number[1]):03}" if number else str(int(word))] = None
     return tuple(found)[:MAX_ITEMS]
 
@@ -230,29 +246,28 @@ def _filled(draft: Proposal, old: Proposal) -> Proposal:
         reason=draft.reason or old.reason,
         dst=draft.dst or old.dst,
         affects=draft.affects or old.affects,
-        schema_changes=draft.schema_changes or old.schema_changes,
-    )
+    ).with_changes(draft.code_changes, draft.schema_changes or old.schema_changes)
 
 
 # --- judgements ------------------------------------------------------------------------------
 
 
-def _evaluation(section: Section, proposal: Proposal, view: View) -> ProposalEvaluation:
+def _evaluation(section: AnswerSection, proposal: Proposal, view: AgentView) -> ProposalEvaluation:
     vote = _judgement(section, proposal, view, _DECISIONS)
     has_edits = any(part.word == "edit" for part in section.parts)
     if vote.decision != "counter":
         if has_edits:
-            raise UnusableError(
+            raise UnusableEditError(
                 f"it has edits, which go with `decision: counter` only, and its decision is {vote.decision}."
             )
         return vote
     if not has_edits:
-        raise UnusableError("a counter-proposal needs a section `### edit`.")
+        raise UnusableEditError("a counter-proposal needs a section `### edit`.")
     counter = _draft(section, 1, view)
     counter = replace(
         counter,
         intent=proposal.intent if counter.intent == "refactor" else counter.intent,
-        title=counter.title or clean(f"Another way: {vote.reasoning}", _SHORT),
+        title=counter.title or clean_text(f"Another way: {vote.reasoning}", _SHORT),
         reason=counter.reason or vote.reasoning,
         parent=proposal.proposal_id,
         dependencies=(),
@@ -260,21 +275,23 @@ def _evaluation(section: Section, proposal: Proposal, view: View) -> ProposalEva
     return replace(vote, counter_proposal=counter)
 
 
-def _judgement(section: Section, proposal: Proposal, view: View, allowed: tuple[str, ...]) -> ProposalEvaluation:
+def _judgement(
+    section: AnswerSection, proposal: Proposal, view: AgentView, allowed: tuple[str, ...]
+) -> ProposalEvaluation:
     decision = _decision(section, allowed)
-    breaks = section.first("breaks").strip(" *_`.").lower()
+    breaks = section.first_value("breaks").strip(" *_`.").lower()
     does_break = bool(breaks) and re.split(r"\W+", breaks)[0] not in {"no", "none", "nothing", "false", "n"}
-    risk = section.first("risk").strip(" *_`.").lower()
+    risk = section.first_value("risk").strip(" *_`.").lower()
     return ProposalEvaluation(
         proposal_id=proposal.proposal_id,
         evaluator=view.name,
         round=view.round,
         decision=decision,
-        confidence=_confidence(section.first("confidence")),
-        reasoning=clean(" ".join(section.all("reasoning", "reason"))),
+        confidence=_confidence(section.first_value("confidence")),
+        reasoning=clean_text(" ".join(section.values("reasoning", "reason"))),
         concerns=_texts(section, "concern"),
         suggestions=_texts(section, "suggestion"),
-        impact_assessment=Impact(
+        impact_assessment=ImpactAssessment(
             breaks_contracts=does_break,
             affects_dependencies=(view.name,) if does_break else (),
             estimated_risk=_risk(risk, does_break),
@@ -283,13 +300,15 @@ def _judgement(section: Section, proposal: Proposal, view: View, allowed: tuple[
     )
 
 
-def _decision(section: Section, allowed: tuple[str, ...]) -> Decision:
-    said = {value.strip(" *_`.!\"'").lower() for value in section.all("decision")}
+def _decision(section: AnswerSection, allowed: tuple[str, ...]) -> Decision:
+    said = {value.strip(" *_`.!\"'").lower() for value in section.values("decision")}
     if not said:
-        raise UnusableError("it has no line `decision:`.")
+        raise UnusableEditError("it has no line `decision:`.")
     word = said.pop()
     if said or word not in allowed:
-        raise UnusableError(f"its decision must be exactly one of {', '.join(allowed)}; it is {clean(word, 60)!r}.")
+        raise UnusableEditError(
+            f"its decision must be exactly one of {', '.join(allowed)}; it is {clean_text(word, 60)!r}."
+        )
     return word  # type: ignore[return-value] # one of them
 
 
@@ -311,23 +330,23 @@ def _confidence(text: str) -> float:
     return min(max(value / whole, 0.0), 1.0) if whole else 0.5
 
 
-def _evidence(parts: Iterable[Part]) -> tuple[Evidence, ...]:
-    found: list[Evidence] = []
+def _evidence(parts: Iterable[AnswerPart]) -> tuple[Counterexample, ...]:
+    found: list[Counterexample] = []
     for part in parts:
         if part.word != "evidence":
             continue
         kind = part.rest.strip(" *_`:").lower()
         text = "\n".join([*(block.text.rstrip("\n") for block in part.blocks), *part.text][:1])
         if kind == "test" and part.blocks and text.strip():
-            found.append(Evidence("test", _encodable(text) + "\n"))
+            found.append(Counterexample("test", _encodable(text) + "\n"))
         elif kind == "contract" and text.strip():
-            found.append(Evidence("contract", clean(text)))
+            found.append(Counterexample("contract", clean_text(text)))
         else:
-            raise UnusableError(
+            raise UnusableEditError(
                 "`### evidence` must be `contract` or `test`, with the text or the test in a fenced block."
             )
     if len(found) > MAX_EVIDENCE:
-        raise UnusableError(f"it has more than {MAX_EVIDENCE} pieces of evidence.")
+        raise UnusableEditError(f"it has more than {MAX_EVIDENCE} pieces of evidence.")
     return tuple(found)
 
 
@@ -338,13 +357,13 @@ def _encodable(text: str) -> str:
 # --- values ----------------------------------------------------------------------------------
 
 
-def _texts(section: Section, key: str) -> tuple[str, ...]:
-    texts = (clean(value) for value in section.all(key)[:MAX_ITEMS])
+def _texts(section: AnswerSection, key: str) -> tuple[str, ...]:
+    texts = (clean_text(value) for value in section.values(key)[:MAX_ITEMS])
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
 def _names(values: Iterable[str]) -> tuple[str, ...]:
-    words = (clean(word, _SHORT).strip(" `*_.[]") for value in values for word in value.split(","))
+    words = (clean_text(word, _SHORT).strip(" `*_.[]") for value in values for word in value.split(","))
     found = dict.fromkeys(word for word in words if word and word.lower() not in {"none", "-"})
     return tuple(found)[:MAX_ITEMS]
 

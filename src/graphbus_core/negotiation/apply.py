@@ -22,13 +22,13 @@ from graphbus_core.editing.workspace import Workspace
 from graphbus_core.errors import EditError, GraphBusError, NegotiationError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
-from graphbus_core.negotiation.commit_message import message_of
-from graphbus_core.negotiation.transcript import load_session, sessions_dir, settle_session
+from graphbus_core.negotiation.commit_message import commit_message
+from graphbus_core.negotiation.transcript import load_session, record_application, sessions_dir
 from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.writing import encode, write_atomic
 
 
-class Landed(NamedTuple):
+class AppliedSession(NamedTuple):
     """What was written, or would have been in a dry run: the files, path -> unified diff, and the sources afterwards."""
 
     files: tuple[FileChange, ...]
@@ -36,7 +36,9 @@ class Landed(NamedTuple):
     project: Project
 
 
-def land(config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace, report: GateReport | None) -> Landed:
+def apply_session(
+    config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace, report: GateReport | None
+) -> AppliedSession:
     """Write the accepted changes to the source files, all or none, and commit them if that was asked for.
 
     In a dry run, only say what they are.
@@ -57,17 +59,17 @@ def land(config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace
             reason = f"{report.failure.code}: {report.failure.message}"
             raise NegotiationError("GBE409", session=negotiations.session, reason=reason)
         if config.dry_run:
-            return Landed((), diffs, workspace.project)
-        plan = plan_commits(config, negotiations.session, workspace) if config.makes_commits else Plan(None, {})
+            return AppliedSession((), diffs, workspace.project)
+        plan = plan_commits(config, negotiations.session, workspace) if config.makes_commits else CommitPlan(None, {})
         files = promote(config, changed, negotiations.session, accepted)
     except (EditError, NegotiationError) as error:
         with suppress(NegotiationError):  # a record that cannot say why nothing was written must not hide the reason
-            settle_session(config.artifacts_dir, negotiations.session, refusal=f"{error.sentence} [{error.code}]")
+            record_application(config.artifacts_dir, negotiations.session, refusal=f"{error.sentence} [{error.code}]")
         raise
     if accepted:
-        settle_session(config.artifacts_dir, negotiations.session, is_applied=True)
+        record_application(config.artifacts_dir, negotiations.session, is_applied=True)
     _commit_session(config, negotiations.session, plan)
-    return Landed(files, diffs, Project.read(config))
+    return AppliedSession(files, diffs, Project.read(config))
 
 
 def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
     for each in ended:
         if each.entry.kind == "promote" and each.is_completed:
             with suppress(NegotiationError):  # the files are right, and the journal knows it too
-                settle_session(config.artifacts_dir, each.entry.session, is_applied=True)
+                record_application(config.artifacts_dir, each.entry.session, is_applied=True)
     return tuple(each.sentence for each in ended)
 
 
@@ -117,7 +119,7 @@ class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
     commits: dict[str, _CommitId]
 
 
-class Plan(NamedTuple):
+class CommitPlan(NamedTuple):
     """What is to be committed after the changes are written.
 
     Attributes:
@@ -156,26 +158,26 @@ def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
     )
 
 
-def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> Plan:
+def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> CommitPlan:
     """Say which commits are to be made, before the changes are written: afterwards nobody knows what was there before."""
     record = load_session(config.artifacts_dir, session)
     try:
         accepted = {one.proposal.proposal_id: one for one in record.negotiations.records}
-        steps = {name: PlannedCommit(files, message_of(record, accepted[name])) for name, files in workspace.steps}
+        steps = {name: PlannedCommit(files, commit_message(record, accepted[name])) for name, files in workspace.steps}
         if not steps:
-            return Plan(None, {})
+            return CommitPlan(None, {})
         repository = open_for_commits(config.root)
         touched = sorted({path for _, files in workspace.steps for path in files})
         check_files(repository, touched)
         dirty = repository.uncommitted(touched)  # on disk, which is what the session began with, or `promote` refuses
     except GraphBusError as refused:
-        return Plan(None, {}, _reason(refused))
+        return CommitPlan(None, {}, _reason(refused))
     if dirty:
-        return Plan(None, {}, f"{', '.join(dirty)} had changes that were not committed before the session")
-    return Plan(repository, steps)
+        return CommitPlan(None, {}, f"{', '.join(dirty)} had changes that were not committed before the session")
+    return CommitPlan(repository, steps)
 
 
-def _commit_session(config: ResolvedBuild, session: str, plan: Plan) -> None:
+def _commit_session(config: ResolvedBuild, session: str, plan: CommitPlan) -> None:
     """Make the commits of a session whose changes are written.
 
     Raises:

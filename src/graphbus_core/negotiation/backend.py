@@ -18,7 +18,7 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, choose_arbiters
-from graphbus_core.negotiation.freshness import Inputs
+from graphbus_core.negotiation.freshness import AgentInputs
 from graphbus_core.negotiation.rule_agent import RuleAgent
 from graphbus_core.negotiation.session_workspace import Reviewer
 from graphbus_core.store.cache import CACHE
@@ -58,7 +58,7 @@ class Backend:
         self._prices = prices
         self._open = ExitStack()
         self.tape = Tape()
-        self.settled: Mapping[str, Inputs] | None = None
+        self.settled: Mapping[str, AgentInputs] | None = None
         self.note = ""
 
     def __enter__(self) -> Backend:
@@ -79,13 +79,13 @@ class Backend:
             NegotiationError: GBE401, see `choose_arbiters`; GBE420, another negotiation is running.
         """
         if not config.dry_run:
-            from graphbus_core.negotiation.sessions import hold_project
+            from graphbus_core.negotiation.sessions import claim_project
 
-            self._open.callback(os.close, hold_project(config))
+            self._open.callback(os.close, claim_project(config))
         clients = self.open_clients(config)
         if clients is None:
-            return activate(definitions, order, config)
-        agents = activate(definitions, order, config, self._surrounded(clients, config))
+            return activate_agents(definitions, order, config)
+        agents = activate_agents(definitions, order, config, self._surrounded(clients, config))
         known = {role: client.price for role, client in clients._asdict().items()}
         agents.prices = known if self._prices is None else dict(self._prices)
         return agents
@@ -99,17 +99,16 @@ class Backend:
         """
         if self._clients is not None:
             return self._clients
-        from graphbus_core.llm.providers import RULES, choose_model, with_key
+        from graphbus_core.llm.providers import RULES, choose_model
 
         llm = config.settings.llm
-        environ = with_key(self._environ, llm, config.api_key.text)
-        model = choose_model(llm, environ)
+        model = choose_model(llm, self._environ)
         if model == RULES:
             self.note = "" if llm.model == RULES else _NO_KEY
             return None
         from graphbus_core.llm.opening import open_client, open_clients, price_client
 
-        return open_clients(model, llm, environ, open_client if self._is_asked else price_client)
+        return open_clients(model, llm, self._environ, open_client if self._is_asked else price_client)
 
     def _surrounded(self, clients: Clients, config: ResolvedBuild) -> Clients:
         """Put tape, cache and budget around each distinct client; it is closed in the end."""
@@ -117,12 +116,12 @@ class Backend:
         for client in clients:
             if id(client) not in done:
                 self._open.callback(client.close)
-                done[id(client)] = TapedClient(_metered(client, config), self.tape, _cache_of(config))
+                done[id(client)] = TapedClient(_with_budget(client, config), self.tape, _cache_of(config))
         self._open.callback(self.tape.close)
         return Clients(*(done[id(client)] for client in clients))
 
 
-def _metered(client: LLMClient, config: ResolvedBuild) -> LLMClient:
+def _with_budget(client: LLMClient, config: ResolvedBuild) -> LLMClient:
     """Let the budget see each attempt, and fill the provider's cache of prefixes once, where there is one."""
     from graphbus_core.llm.attempts import RetryingClient
     from graphbus_core.llm.providers import KNOWN
@@ -140,7 +139,7 @@ def _cache_of(config: ResolvedBuild) -> AnswerCache | None:
     return AnswerCache(Path(config.artifacts_dir, CACHE, "answers"), is_read_only=config.dry_run)
 
 
-def activate(
+def activate_agents(
     definitions: Iterable[AgentDefinition], order: Sequence[str], config: ResolvedBuild, clients: Clients | None = None
 ) -> ActiveAgents:
     """Make an agent of every class, in the order of activation: by rules, or with models behind it.
@@ -162,7 +161,7 @@ def activate(
 def _agent(name: str, is_arbiter: bool, config: ResolvedBuild, clients: Clients | None) -> ActiveAgent:
     if clients is None:
         return RuleAgent(name, is_arbiter=is_arbiter)
-    from graphbus_core.negotiation.llm_agent import LLMAgent  # prompts and how answers are read
+    from graphbus_core.negotiation.model_agent import ModelAgent  # prompts and how answers are read
 
     most = {name: getattr(config.llm_config, name) for name in ("max_output_tokens", "max_prompt_tokens")}
-    return LLMAgent(name, clients, is_arbiter=is_arbiter, **most)
+    return ModelAgent(name, clients, is_arbiter=is_arbiter, **most)

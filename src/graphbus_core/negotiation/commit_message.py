@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord
-from graphbus_core.negotiation.freshness import who_answers
+from graphbus_core.negotiation.freshness import describe_models
 from graphbus_core.negotiation.transcript import SessionRecord
 
 _WIDTH = 72
@@ -57,7 +57,7 @@ _NOT_WRONG = ("GB201", "GB202")
 """Findings that ask for something better where nothing is wrong."""
 
 
-def message_of(session: SessionRecord, record: ProposalRecord) -> str:
+def commit_message(session: SessionRecord, record: ProposalRecord) -> str:
     """Give the whole message: subject, reason, trailers."""
     proposal = record.proposal
     subject = subject_of(proposal)
@@ -131,7 +131,7 @@ def consensus_of(commit: CommitRecord) -> str:
 def models_of(session: SessionRecord) -> str:
     """Give the models that negotiated, as `who_answers` does, on one line."""
     models = {role: _line(model) for role, model in session.models.items()}
-    return who_answers(models) if models else _line(session.backend)
+    return describe_models(models) if models else _line(session.backend)
 
 
 def gate_summary(report: GateReport) -> str:
@@ -144,21 +144,21 @@ def gate_summary(report: GateReport) -> str:
     return "; ".join(f"{status} {' '.join(rungs)}" for status, rungs in said.items()) or "no rung"
 
 
-class Told(NamedTuple):
+class MessageDecision(NamedTuple):
     """A decision that a message tells of: the text before our trailers, and the trailers."""
 
     text: str
     trailers: Mapping[str, str]
 
 
-def told_in(message: str) -> Iterator[Told]:
+def decisions_in(message: str) -> Iterator[MessageDecision]:
     """Give the decisions that a message tells of: one where GraphBus has written it, several in a squashed commit."""
     text: list[str] = []
     for paragraph in re.split(r"\n[ \t]*\n", message.strip()):
         pairs = (line.partition(": ") for line in paragraph.splitlines())
         trailers = {name: value.strip() for name, colon, value in pairs if colon and name in TRAILERS}
         if {"GraphBus-Session", "GraphBus-Proposal"} <= trailers.keys():
-            yield Told("\n\n".join(text), trailers)
+            yield MessageDecision("\n\n".join(text), trailers)
             text = []
         else:
             text.append(paragraph)

@@ -17,24 +17,24 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.stages import SchemaConflicts
 from graphbus_core.errors import NegotiationError, UsageError
-from graphbus_core.llm.budget import Meter
+from graphbus_core.llm.budget import BudgetMeter
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation import engine
-from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, Analyses, Analysis, View
+from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, AgentView, Analyses, Analysis
 from graphbus_core.negotiation.asking import (
-    Accounts,
-    Analysed,
-    Ask,
+    AffordableBatch,
+    Analyzed,
+    Answerer,
     AskAnalysis,
-    Asked,
-    Costly,
-    Wave,
+    PaidAgent,
+    PreparedQuestion,
+    SessionBills,
     WorkerPool,
-    ask_in_turn,
-    tell_awaited,
+    announce_waiting,
+    answer_in_turn,
 )
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.freshness import SettledAgents, who_answers
+from graphbus_core.negotiation.freshness import SettledAgents, describe_models
 from graphbus_core.negotiation.lock import settled_agents
 from graphbus_core.negotiation.protocol import (
     TOPICS,
@@ -48,22 +48,28 @@ from graphbus_core.negotiation.protocol import (
     CheckProposal,
     Command,
     Evaluated,
+    NegotiationStopped,
     Participants,
     Proposed,
     ProtocolError,
     Question,
     Reply,
-    Stopped,
 )
 from graphbus_core.negotiation.rule_agent import FindingsCache
-from graphbus_core.negotiation.session_workspace import Gate, Outcome, Reviewer, SessionWorkspace, ask_person
-from graphbus_core.negotiation.sessions import Keeper
-from graphbus_core.negotiation.transcript import RECORD_VERSION, Said, SessionRecord, fit_for_bus
-from graphbus_core.negotiation.votes import latest
+from graphbus_core.negotiation.session_workspace import (
+    ProposalGate,
+    Reviewer,
+    SessionOutcome,
+    SessionWorkspace,
+    ask_person,
+)
+from graphbus_core.negotiation.sessions import SessionFolder
+from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, TranscriptEvent, fit_for_bus
+from graphbus_core.negotiation.votes import latest_votes
 from graphbus_core.schema.json import Json
 
 
-class Negotiation:
+class NegotiationSession:
     """A session before and while it runs: its limits, its budget and the bus that carries it.
 
     Source: seed 001, INIT_NEGOTIATION_ENGINE.
@@ -74,7 +80,7 @@ class Negotiation:
         config: ResolvedBuild,
         bus: MessageBus,
         *,
-        ask: Ask | None = None,
+        ask: Answerer | None = None,
         clock: Callable[[], float] = time.monotonic,
         reviewer: Reviewer | None = None,
         backend: Backend | None = None,
@@ -85,17 +91,17 @@ class Negotiation:
         self.config = config
         self.bus = bus
         self.backend = backend or Backend()
-        self.meter = Meter(config.settings.budget, clock)
-        self.accounts = Accounts(self.meter)
-        self.keeper = Keeper(config)
+        self.meter = BudgetMeter(config.settings.budget, clock)
+        self.bills = SessionBills(self.meter)
+        self.folder = SessionFolder(config)
         self.settled = SettledAgents({}, "")
         self.findings = FindingsCache()
-        self.at_rest: list[str] = []
-        self.said: list[Said] = []
+        self.settled_names: list[str] = []
+        self.events: list[TranscriptEvent] = []
         self.is_stopped = False
         self.analyses = Analyses()
         self._ask = ask
-        self.ended: Stopped | None = None
+        self.ended: NegotiationStopped | None = None
 
     def stop(self) -> None:
         """End the session before the next question, keeping what was accepted. Safe from any thread and any listener."""
@@ -103,18 +109,20 @@ class Negotiation:
 
     def _begin(self, agents: ActiveAgents, project: Project) -> None:
         """Give the session its name and its folder, before anything is asked."""
-        if self.keeper.session:
+        if self.folder.session:
             return
         settled = self.backend.settled
         if settled is None:
             settled = {} if self.config.force or not agents.models else settled_agents(self.config)
-        settled = self.keeper.begin(agents, project, self.backend.tape, settled)
-        self.accounts.prices = agents.prices
-        self.settled = SettledAgents(settled, who_answers(agents.models))
+        settled = self.folder.begin(agents, project, self.backend.tape, settled)
+        self.bills.prices = agents.prices
+        self.settled = SettledAgents(settled, describe_models(agents.models))
         if self._ask is None:
             width = self.config.settings.llm.concurrency
             self._ask = (
-                WorkerPool(max(width, 1), self.why_stopped, tell_awaited(self.bus)) if agents.models else ask_in_turn
+                WorkerPool(max(width, 1), self.stop_reason, announce_waiting(self.bus))
+                if agents.models
+                else answer_in_turn
             )
 
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
@@ -124,10 +132,10 @@ class Negotiation:
             NegotiationError: As `run`.
         """
         self._begin(agents, project)
-        findings = self.findings.of(project)
-        batch: list[Asked] = []
+        findings = self.findings.findings_in(project)
+        batch: list[PreparedQuestion] = []
         for name, agent in agents.items():
-            view = View(
+            view = AgentView(
                 name=name,
                 project=project,
                 findings=findings,
@@ -135,54 +143,56 @@ class Negotiation:
                 goals=self.config.settings.refactoring_goals,
             )
             if self.has_settled(agent, view):
-                self.at_rest.append(name)
-            elif self.meter.reserve(1):
+                self.settled_names.append(name)
+            elif self.meter.reserve_calls(1):
                 break
             else:
-                batch.append(Asked(agent, AskAnalysis(name), view))
-        heard: dict[str, Analysed] = {}
-        for reply in self.hear(batch):
-            if isinstance(reply, Analysed):
+                batch.append(PreparedQuestion(agent, AskAnalysis(name), view))
+        heard: dict[str, Analyzed] = {}
+        for reply in self.answer_questions(batch):
+            if isinstance(reply, Analyzed):
                 heard[reply.agent] = reply
-            elif isinstance(reply, Stopped):
+            elif isinstance(reply, NegotiationStopped):
                 self.ended = reply
                 break
         for name in (name for name in agents if name in heard):
             self.analyses[name] = heard[name].analysis
             if heard[name].failure:
-                self.tell(TOPICS[AgentFailed], AgentFailed(name, "analyze", heard[name].failure))
+                self.publish(TOPICS[AgentFailed], AgentFailed(name, "analyze", heard[name].failure))
         return self.analyses
 
-    def has_settled(self, agent: ActiveAgent, view: View) -> bool:
+    def has_settled(self, agent: ActiveAgent, view: AgentView) -> bool:
         """True if asking the agent costs something and its inputs have not changed since it had nothing to propose."""
-        return isinstance(agent, Costly) and self.settled.has_settled(view)
+        return isinstance(agent, PaidAgent) and self.settled.has_settled(view)
 
-    def hear(self, batch: Iterable[Asked]) -> Iterator[Reply | Analysed]:
+    def answer_questions(self, batch: Iterable[PreparedQuestion]) -> Iterator[Reply | Analyzed]:
         """Yield the replies as they arrive, in waves as large as the budget allows, until the session is stopped."""
-        wave = Wave(self.accounts, batch)
+        wave = AffordableBatch(self.bills, batch)
         while True:
-            for reply in (self._ask or ask_in_turn)(wave):
-                self._tell_spent(reply)
+            for reply in (self._ask or answer_in_turn)(wave):
+                self._publish_spending(reply)
                 yield reply
-                stopped = self.why_stopped()
+                stopped = self.stop_reason()
                 if stopped:
                     yield stopped
             if not (wave.refusal and wave.size):
                 break
-            wave = Wave(self.accounts, wave.rest)
+            wave = AffordableBatch(self.bills, wave.rest)
         refusal = wave.refusal or self.meter.overdraft
         if refusal:
-            yield Stopped("budget", refusal)
+            yield NegotiationStopped("budget", refusal)
 
-    def _tell_spent(self, reply: Reply | Analysed) -> None:
+    def _publish_spending(self, reply: Reply | Analyzed) -> None:
         """Publish the cost so far. It is not in the transcript, because the order of the answers is not deterministic."""
-        spend, budget = self.accounts.spend, self.config.settings.budget
-        if spend.requests and not isinstance(reply, Stopped):
+        spend, budget = self.bills.spend, self.config.settings.budget
+        if spend.requests and not isinstance(reply, NegotiationStopped):
             amounts = {"requests": spend.requests, "cached": spend.cached, "tokens": spend.usage.total_tokens}
             money = {"cost_usd": spend.cost_usd, "unpriced": spend.unpriced, "of_usd": budget.max_usd}
             self.bus.publish("/Negotiation/Spent", {"calls": spend.calls, **amounts, **money})
 
-    def run(self, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate) -> Outcome:
+    def run(
+        self, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: ProposalGate
+    ) -> SessionOutcome:
         """Negotiate to the end and keep the session in `.graphbus/sessions/`, except in a dry run.
 
         A KeyboardInterrupt goes up, after what was said until then is kept with the reason `manual`.
@@ -195,13 +205,13 @@ class Negotiation:
         """
         self._begin(agents, project)
         try:
-            return self._run(self.keeper.session, project, agents, conflicts, gate)
+            return self._run(self.folder.session, project, agents, conflicts, gate)
         finally:
-            self.keeper.release()
+            self.folder.release()
 
     def _run(
-        self, session: str, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: Gate
-    ) -> Outcome:
+        self, session: str, project: Project, agents: ActiveAgents, conflicts: SchemaConflicts, gate: ProposalGate
+    ) -> SessionOutcome:
         names, arbiters = tuple(agents), agents.arbiters
         intent = self.config.settings.intent
         who = {"backend": agents.backend, "agents": names, "arbiters": arbiters}
@@ -210,17 +220,17 @@ class Negotiation:
         note: dict[str, Json] = {"note": self.backend.note} if self.backend.note else {}
         if self.config.settings.gate.isolation == "process":
             note["isolation"] = "process"
-        if self.at_rest:
-            note["at_rest"] = self.at_rest
-        self.tell("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
+        if self.settled_names:
+            note["at_rest"] = self.settled_names
+        self.publish("/Negotiation/Started", {**started, "allow_unverified": is_unsafe, **note})
         self.meter.start()
-        run = _Run(self, agents, conflicts, SessionWorkspace(project, gate, self.findings))
+        run = _SessionRun(self, agents, conflicts, SessionWorkspace(project, gate, self.findings))
         try:
             run.negotiate()
         finally:
-            self.accounts.close()
+            self.bills.close_all()
             if run.state.ending:
-                negotiations = engine.conclude(run.state, session)
+                negotiations = engine.collect_records(run.state, session)
                 record = SessionRecord(
                     schema_version=RECORD_VERSION,
                     session=session,
@@ -230,37 +240,37 @@ class Negotiation:
                     arbiters=arbiters,
                     intent=intent,
                     negotiations=negotiations,
-                    spent=self.accounts.spend,
-                    costs=self.accounts.costs(negotiations.records),
+                    spent=self.bills.spend,
+                    costs=self.bills.cost_by_proposal(negotiations.records),
                     base=dict(sorted(project.digests.items())),
                 )
-                self.keeper.save(record, self.said)
-        if failure := self.accounts.final_error or run.workspace.broken:
+                self.folder.save(record, self.events)
+        if failure := self.bills.final_error or run.workspace.broken:
             raise failure
         if negotiations.ending.reason == "error" and self.settled.failed:
             raise NegotiationError("GBE426", session=session, reason=next(iter(self.settled.failed.values())))
-        return Outcome(negotiations, run.workspace.files)
+        return SessionOutcome(negotiations, run.workspace.files)
 
-    def why_stopped(self) -> Stopped | None:
+    def stop_reason(self) -> NegotiationStopped | None:
         """Return why the session stops, or None while it goes on."""
         if self.ended:
             return self.ended
         if self.is_stopped:
-            return Stopped("manual", "stopped by hand")
-        return Stopped("budget", self.meter.lateness) if self.meter.lateness else None
+            return NegotiationStopped("manual", "stopped by hand")
+        return NegotiationStopped("budget", self.meter.time_refusal) if self.meter.time_refusal else None
 
-    def tell(self, topic: str, payload: Json) -> None:
+    def publish(self, topic: str, payload: Json) -> None:
         """Add an event to the transcript and publish it, shortened if it is too large for the bus."""
         data = msgspec.json.decode(msgspec.json.encode(payload))
-        self.said.append(Said(topic, data))
+        self.events.append(TranscriptEvent(topic, data))
         self.bus.publish(topic, fit_for_bus(data))
 
 
-class _Run:
+class _SessionRun:
     """One session from its first command to its end: the engine's state, and who answers its questions."""
 
     def __init__(
-        self, session: Negotiation, agents: ActiveAgents, conflicts: SchemaConflicts, workspace: SessionWorkspace
+        self, session: NegotiationSession, agents: ActiveAgents, conflicts: SchemaConflicts, workspace: SessionWorkspace
     ) -> None:
         self.session = session
         self.agents = agents
@@ -287,7 +297,7 @@ class _Run:
                 questions = self._announce(self._answer(questions))
         except KeyboardInterrupt:
             if self.state.phase != "FINISHED":
-                self._announce(self._step(Stopped("manual", "interrupted; no source file was changed")))
+                self._announce(self._step(NegotiationStopped("manual", "interrupted; no source file was changed")))
             raise
 
     def _announce(self, commands: Iterable[Command]) -> list[Question]:
@@ -295,7 +305,7 @@ class _Run:
         for command in commands:
             topic = TOPICS.get(type(command))
             if topic:
-                self.session.tell(topic, command)
+                self.session.publish(topic, command)
             else:
                 questions.append(command)  # type: ignore[arg-type] # TOPICS has every announcement
         return questions
@@ -321,7 +331,7 @@ class _Run:
             elif isinstance(question, AskPerson) and self.session.reviewer:
                 yield ask_person(self.session.reviewer, question, self.workspace)
             elif isinstance(question, AskEvaluations):
-                self.workspace.expect(question)
+                self.workspace.note_evaluators(question)
         asked = [
             self._prepare(question)
             for question in questions
@@ -329,39 +339,39 @@ class _Run:
         ]
         settled = [each.view.name for each in asked if self._has_settled(each)]
         batch = [each for each in asked if each.view.name not in settled]
-        refusal = self.session.meter.reserve(len(batch))
+        refusal = self.session.meter.reserve_calls(len(batch))
         if refusal:
-            yield Stopped("budget", refusal)
+            yield NegotiationStopped("budget", refusal)
             return
         yield from (Proposed(name) for name in settled)
-        yield from self._heard(batch)
+        yield from self._ask_agents(batch)
 
-    def _has_settled(self, asked: Asked) -> bool:
+    def _has_settled(self, asked: PreparedQuestion) -> bool:
         return isinstance(asked.question, AskProposals) and self.session.has_settled(asked.agent, asked.view)
 
-    def _heard(self, batch: Sequence[Asked]) -> Iterator[Reply]:
+    def _ask_agents(self, batch: Sequence[PreparedQuestion]) -> Iterator[Reply]:
         views = {asked.view.name: asked.view for asked in batch}
-        for reply in self.session.hear(self._with_trials(batch)):
-            if isinstance(reply, Analysed):
+        for reply in self.session.answer_questions(self._with_trials(batch)):
+            if isinstance(reply, Analyzed):
                 raise ProtocolError("driver", "an analysis answers no question of the engine")
             if isinstance(reply, Proposed):
-                self.session.settled.heard(views[reply.agent], reply)
-                if self._is_left_alone(batch):
-                    yield Stopped("error", f"nobody could answer: {reply.failure}")
+                self.session.settled.note_reply(views[reply.agent], reply)
+                if self._has_no_usable_reply(batch):
+                    yield NegotiationStopped("error", f"nobody could answer: {reply.failure}")
                     return
-            yield self.workspace.weighed(reply) if isinstance(reply, Evaluated) else reply
+            yield self.workspace.verify_evidence(reply) if isinstance(reply, Evaluated) else reply
 
-    def _is_left_alone(self, batch: Sequence[Asked]) -> bool:
+    def _has_no_usable_reply(self, batch: Sequence[PreparedQuestion]) -> bool:
         """True if there was no usable answer so far, and none of the agents that are asked now can give one."""
         settled = self.session.settled
-        return not settled.has_heard and all(asked.view.name in settled.failed for asked in batch)
+        return not settled.has_usable_reply and all(asked.view.name in settled.failed for asked in batch)
 
-    def _prepare(self, question: AgentQuestion) -> Asked:
+    def _prepare(self, question: AgentQuestion) -> PreparedQuestion:
         name = question.arbiter if isinstance(question, AskArbitration) else question.agent
         limit = question.limit if isinstance(question, AskProposals) else 0
-        return Asked(self.agents[name], question, self._view(name, limit))
+        return PreparedQuestion(self.agents[name], question, self._view(name, limit))
 
-    def _with_trials(self, batch: Iterable[Asked]) -> Iterator[Asked]:
+    def _with_trials(self, batch: Iterable[PreparedQuestion]) -> Iterator[PreparedQuestion]:
         """Add the consequences of the proposals that a question is about: they are computed while others answer already.
 
         After the last question of a vote there is nothing to do until models answer, and so time for the commits that may follow.
@@ -380,9 +390,9 @@ class _Run:
             pending = [case.proposal for case in self.state.cases.values() if case.status == "pending"]
             self.workspace.look_ahead(sorted(pending, key=lambda proposal: -proposal.priority))
 
-    def _view(self, name: str, limit: int) -> View:
+    def _view(self, name: str, limit: int) -> AgentView:
         settings, cases = self.session.config.settings, self.state.cases.values()
-        return View(
+        return AgentView(
             name=name,
             project=self.workspace.files.project,
             findings=self.workspace.findings,
@@ -395,7 +405,7 @@ class _Run:
             votes=tuple(
                 engine.record_of(case)
                 for case in cases
-                if case.proposal.src != name and name in latest(case.evaluations)
+                if case.proposal.src != name and name in latest_votes(case.evaluations)
             ),
             analysis=self.session.analyses.get(name, Analysis()),
         )

@@ -19,7 +19,7 @@ from graphbus_core.editing.text.source_text import parse
 from graphbus_core.errors import EditError
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import ChangeType, CodeChange, Operation
-from graphbus_core.negotiation.answer_format import Block, Part, clean
+from graphbus_core.negotiation.answer_format import AnswerBlock, AnswerPart, clean_text
 
 MAX_EDITS = 50
 
@@ -31,40 +31,40 @@ _REPLACES = frozenset({"replace_symbol", "delete_symbol", "set_decorator_argumen
 _QUOTED = re.compile(r"`+([^`]+)`+|(\S+)")
 
 
-class UnusableError(ValueError):
+class UnusableEditError(ValueError):
     """An edit means nothing; the sentence says why."""
 
 
-def read_edits(parts: Sequence[Part], project: Project) -> tuple[CodeChange, ...]:
+def read_edits(parts: Sequence[AnswerPart], project: Project) -> tuple[CodeChange, ...]:
     """Give the changes of one proposal, each written for the text that the ones before it leave behind.
 
     Whether a path may be changed, and whether a symbol is there, is for the gate to say.
 
     Raises:
-        UnusableError: The operation is not known, or code is missing.
+        UnusableEditError: The operation is not known, or code is missing.
     """
     if len(parts) > MAX_EDITS:
-        raise UnusableError(f"A proposal may have {MAX_EDITS} edits; this one has {len(parts)}.")
-    snapshot = _Snapshot(project)
+        raise UnusableEditError(f"A proposal may have {MAX_EDITS} edits; this one has {len(parts)}.")
+    snapshot = _ShownFiles(project)
     return tuple(_whole(snapshot.note(_read_edit(part))) for part in parts)
 
 
 def _whole(change: CodeChange) -> CodeChange:
     """Refuse code with gaps: written to a file, a gap would delete what it stands for."""
-    where = f"The edit {change.operation} {clean(f'{change.file_path} {change.target}', 200)}".rstrip()
-    gap = left_out(change.new_code, change.old_code)
+    where = f"The edit {change.operation} {clean_text(f'{change.file_path} {change.target}', 200)}".rstrip()
+    gap = find_gap(change.new_code, change.old_code)
     if gap:
-        raise UnusableError(
-            f"{where} leaves code out: {clean(gap, 80)!r}. Write every line of the new code, or change only a few lines"
+        raise UnusableEditError(
+            f"{where} leaves code out: {clean_text(gap, 80)!r}. Write every line of the new code, or change only a few lines"
             " with search_replace."
         )
-    marks = marked(change.new_code) if change.operation in _DEFINES else ""
+    marks = find_diff_marks(change.new_code) if change.operation in _DEFINES else ""
     if marks:
-        raise UnusableError(f"{where} has {marks} in its code. Give the plain code as it shall stand in the file.")
+        raise UnusableEditError(f"{where} has {marks} in its code. Give the plain code as it shall stand in the file.")
     return change
 
 
-class _Snapshot:
+class _ShownFiles:
     """The files as the author saw them, with its own earlier edits."""
 
     def __init__(self, project: Project) -> None:
@@ -103,22 +103,24 @@ def _with_base(change: CodeChange, seen: str) -> CodeChange:
     )
 
 
-def _read_edit(part: Part) -> CodeChange:
+def _read_edit(part: AnswerPart) -> CodeChange:
     words = [quoted or bare for quoted, bare in _QUOTED.findall(part.rest)]
     operation = words[0].lower().replace("-", "_").rstrip(":") if words else ""
     if any("diff" in block.label or "patch" in block.label for block in part.blocks):
-        raise UnusableError("A diff is no edit. Give the whole new definition, or a few lines with search_replace.")
+        raise UnusableEditError("A diff is no edit. Give the whole new definition, or a few lines with search_replace.")
     if operation not in _OPERATIONS:
         known = ", ".join(_OPERATIONS)
-        raise UnusableError(f"{clean(operation, 80) or 'nothing'!r} is no operation of an edit; there are {known}.")
-    where = f"The edit {operation} {clean(' '.join(words[1:]), 200)}".rstrip()
+        raise UnusableEditError(
+            f"{clean_text(operation, 80) or 'nothing'!r} is no operation of an edit; there are {known}."
+        )
+    where = f"The edit {operation} {clean_text(' '.join(words[1:]), 200)}".rstrip()
     if len(words) < 2:
-        raise UnusableError(f"{where} does not name its file.")
+        raise UnusableEditError(f"{where} does not name its file.")
     target = "" if operation == "add_import" else "".join(words[2:3]).removesuffix("()")
     if operation in _NEEDS_TARGET and not target:
-        raise UnusableError(f"{where} does not name its symbol, e.g. `Class.method`.")
+        raise UnusableEditError(f"{where} does not name its symbol, e.g. `Class.method`.")
     if len(words) > 3:
-        raise UnusableError(f"{where} names more than a file and a symbol.")
+        raise UnusableEditError(f"{where} names more than a file and a symbol.")
     old, new = _code(operation, part.blocks, where)
     return CodeChange(
         file_path=_path(words[1]),
@@ -136,27 +138,27 @@ def _path(text: str) -> str:
     return text
 
 
-def _code(operation: str, blocks: Sequence[Block], where: str) -> tuple[str, str]:
+def _code(operation: str, blocks: Sequence[AnswerBlock], where: str) -> tuple[str, str]:
     if operation == "search_replace":
         return _old_and_new(blocks, where)
     if operation == "delete_symbol":
         return "", ""
     if not blocks or not blocks[-1].text.strip():
-        raise UnusableError(f"{where} has no code in a fenced block.")
+        raise UnusableEditError(f"{where} has no code in a fenced block.")
     if len(blocks) > 1:
-        raise UnusableError(f"{where} has {len(blocks)} blocks of code; give one, the whole new code.")
+        raise UnusableEditError(f"{where} has {len(blocks)} blocks of code; give one, the whole new code.")
     return "", _sound(blocks[0].text, where)
 
 
-def _old_and_new(blocks: Sequence[Block], where: str) -> tuple[str, str]:
+def _old_and_new(blocks: Sequence[AnswerBlock], where: str) -> tuple[str, str]:
     """The blocks with these labels, or two without: the old text first."""
     labelled = {name: [block for block in blocks if name in block.label] for name in ("old", "new")}
     found = [*labelled["old"], *labelled["new"]] or list(blocks)
     is_clear = len(blocks) == 2 and len(found) == 2 and len(labelled["old"]) == len(labelled["new"])
     if not is_clear:
-        raise UnusableError(f"{where} needs two fenced blocks, ```old and ```new.")
+        raise UnusableEditError(f"{where} needs two fenced blocks, ```old and ```new.")
     if not found[0].text.strip():
-        raise UnusableError(f"{where} has an empty ```old block.")
+        raise UnusableEditError(f"{where} has an empty ```old block.")
     return _sound(found[0].text, where), _sound(found[1].text, where)
 
 
@@ -165,7 +167,7 @@ def _sound(code: str, where: str) -> str:
     try:
         code.encode()
     except UnicodeEncodeError:
-        raise UnusableError(f"{where} has code with characters that are none.") from None
+        raise UnusableEditError(f"{where} has code with characters that are none.") from None
     return code
 
 
@@ -192,7 +194,7 @@ _DOTS = ("...", "…")
 _NUMBERED = re.compile(r"\s*\d+\s?[|:]")
 
 
-def left_out(code: str, old: str) -> str:
+def find_gap(code: str, old: str) -> str:
     """Give the first line of code that stands for code that is not there; empty when there is none.
 
     Args:
@@ -207,7 +209,7 @@ def left_out(code: str, old: str) -> str:
     return _bare_dots(code, old)
 
 
-def marked(code: str) -> str:
+def find_diff_marks(code: str) -> str:
     """Say of code that cannot be parsed what else its lines look like: a diff, or a listing; empty when neither."""
     lines = [line for line in code.splitlines() if line.strip()]
     is_numbered = bool(lines) and all(_NUMBERED.match(line) for line in lines)

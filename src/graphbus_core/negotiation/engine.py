@@ -10,63 +10,70 @@ whatever the order of arrival, so that the outcome cannot depend on who was fast
 COMMITTING is the exception in that its replies raise further questions: proposals enter the workspace one after another, and each
 commit may make the next one stale.
 
-`Turn` is the step in the making. It alone changes cases, and `MOVES` says what may become of a proposal; an illegal move or an
-unexpected reply raises `ProtocolError`. Every state is a new immutable value: it may be kept, compared and continued twice.
-No I/O, clock, randomness or thread is in this module, `transitions`, `votes` or `protocol`; `driver.Negotiation` has them.
+`EngineTurn` is the step in the making. It alone changes cases, and `MOVES` says what may become of a proposal; an illegal move
+or an unexpected reply raises `ProtocolError`. Every state is a new immutable value: it may be kept, compared and continued twice.
+No I/O, clock, randomness or thread is in this module, `transitions`, `votes` or `protocol`; `driver.NegotiationSession` has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
 
 from graphbus_core.model.config import SafetyConfig
-from graphbus_core.model.proposals import CommitRecord, Ending, Negotiations, ProposalRecord, TerminationReason
+from graphbus_core.model.proposals import (
+    CommitRecord,
+    Ending,
+    LogEntry,
+    Negotiations,
+    ProposalRecord,
+    TerminationReason,
+)
 from graphbus_core.negotiation import votes
 from graphbus_core.negotiation.protocol import (
-    Answered,
-    Applied,
     ApplyProposal,
     Arbitrated,
     AskPerson,
-    Case,
+    ChangeApplied,
     CheckProposal,
-    Finished,
+    EngineStep,
     Gated,
+    NegotiationFinished,
+    NegotiationState,
+    NegotiationStopped,
+    NegotiationSummary,
     Participants,
     PersonAnswered,
+    PersonReply,
     Phase,
+    ProposalCase,
     ProposalCommitted,
     ProposalMade,
     ProtocolError,
     Reply,
-    State,
-    Step,
-    Stopped,
-    Summary,
     Task,
     key_of,
 )
 from graphbus_core.negotiation.transitions import (
-    Turn,
-    ask_judges,
+    EngineTurn,
+    ask_arbiters,
     failure_of,
-    hear_judge,
     is_decided,
-    note_report,
+    keep_report,
     open_arbitration,
     open_gate,
     open_round,
     open_votes,
-    refuse,
-    refuse_files,
+    refusal_of,
+    refusal_of_files,
+    replace_refused_text,
     review_of,
     send_back,
+    take_arbiter_vote,
     take_arbitration,
     take_evaluations,
-    take_fitted,
     take_proposals,
     take_repair,
     take_report,
@@ -81,20 +88,22 @@ NEXT: dict[Phase, Phase] = {
     "COMMITTING": "CONVERGING",
     "CONVERGING": "PROPOSING",
 }
-"""The phase after each phase; CONVERGING may go to FINISHED instead, and so may any phase after a `Stopped`."""
+"""The phase after each phase; CONVERGING may go to FINISHED instead, and so may any phase after a `NegotiationStopped`."""
 
 # --- the two entrances -----------------------------------------------------------------------
 
 
-def begin(participants: Participants, safety: SafetyConfig, digest: str, *, is_reviewed: bool = False) -> Step:
+def begin(participants: Participants, safety: SafetyConfig, digest: str, *, is_reviewed: bool = False) -> EngineStep:
     """Start a negotiation on a workspace with this digest; with `is_reviewed` a person is asked before each commit."""
     seen = frozenset({digest})
-    turn = Turn(State(participants=participants, safety=safety, digest=digest, seen=seen, is_reviewed=is_reviewed))
+    turn = EngineTurn(
+        NegotiationState(participants=participants, safety=safety, digest=digest, seen=seen, is_reviewed=is_reviewed)
+    )
     _finish_if_due(turn)
     return _go_on(turn)
 
 
-def step(state: State, reply: Reply) -> Step:
+def step(state: NegotiationState, reply: Reply) -> EngineStep:
     """Take one reply. Commands come when all questions of a phase are answered.
 
     Raises:
@@ -102,19 +111,19 @@ def step(state: State, reply: Reply) -> Step:
     """
     if state.phase == "FINISHED":
         raise ProtocolError("driver", f"{type(reply).__name__} came after the end")
-    if isinstance(reply, Stopped):
+    if isinstance(reply, NegotiationStopped):
         return _stop(state, reply)
     key = key_of(reply)
     if key not in state.awaited:
         raise ProtocolError("driver", f"nobody asked to {key.task} {key.about} while {state.phase}")
     if key in state.received:
         raise ProtocolError("driver", f"the question to {key.task} {key.about} was answered twice")
-    if isinstance(reply, Answered) and reply.verdict == "quit":
-        return _stop(state, Stopped("manual", reply.reason or "ended in the review"))
+    if isinstance(reply, PersonReply) and reply.verdict == "quit":
+        return _stop(state, NegotiationStopped("manual", reply.reason or "ended in the review"))
     received = {**state.received, key: reply}
     if len(received) < len(state.awaited):
-        return Step(replace(state, received=received), ())
-    turn = Turn(replace(state, awaited=(), received={}))
+        return EngineStep(replace(state, received=received), ())
+    turn = EngineTurn(replace(state, awaited=(), received={}))
     for awaited in state.awaited:
         _TAKE[state.phase, awaited.task](turn, received[awaited])
     if state.phase == "COMMITTING":  # one after another: what is committed decides on what comes next
@@ -122,31 +131,31 @@ def step(state: State, reply: Reply) -> Step:
     return _go_on(turn)
 
 
-def _stop(state: State, reply: Stopped) -> Step:
-    turn = Turn(state)
+def _stop(state: NegotiationState, reply: NegotiationStopped) -> EngineStep:
+    turn = EngineTurn(state)
     _finish(turn, reply.reason, reply.detail)
-    return turn.done()
+    return turn.finish_step()
 
 
-def _go_on(turn: Turn) -> Step:
+def _go_on(turn: EngineTurn) -> EngineStep:
     """Enter phase after phase until one has something to ask."""
     while not turn.state.awaited and turn.state.phase != "FINISHED":
-        turn.set(phase=NEXT[turn.state.phase])
+        turn.update_state(phase=NEXT[turn.state.phase])
         _ENTER[turn.state.phase](turn)
-    return turn.done()
+    return turn.finish_step()
 
 
 # --- CONVERGING ------------------------------------------------------------------------------
 
 
-def _converge(turn: Turn) -> None:
+def _converge(turn: EngineTurn) -> None:
     rounds = [case.proposal.round for case in turn.cases.values()]
     is_quiet = not rounds or rounds[-1] < turn.state.round
-    turn.set(quiet_rounds=turn.state.quiet_rounds + 1 if is_quiet else 0)
+    turn.update_state(quiet_rounds=turn.state.quiet_rounds + 1 if is_quiet else 0)
     _finish_if_due(turn)
 
 
-def _finish_if_due(turn: Turn) -> None:
+def _finish_if_due(turn: EngineTurn) -> None:
     state, safety = turn.state, turn.state.safety
     has_open = bool(state.drafts) or any(not is_decided(case) for case in state.cases.values())
     if state.is_oscillating:
@@ -154,15 +163,17 @@ def _finish_if_due(turn: Turn) -> None:
     elif len(state.files) >= safety.max_total_file_changes:
         _finish(turn, "file_limit", f"max_total_file_changes is {safety.max_total_file_changes}")
     elif state.quiet_rounds >= safety.convergence_threshold and not has_open:
-        _finish(turn, "convergence", f"{state.quiet_rounds} quiet round{'s' * (state.quiet_rounds != 1)}")
+        _finish(
+            turn, "convergence", f"{state.quiet_rounds} round{'s' * (state.quiet_rounds != 1)} without a new proposal"
+        )
     elif state.round >= safety.max_negotiation_rounds:
         _finish(turn, "max_rounds", f"max_negotiation_rounds is {safety.max_negotiation_rounds}")
 
 
-def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
+def _finish(turn: EngineTurn, reason: TerminationReason, detail: str) -> None:
     for case in list(turn.cases.values()):
-        if case.turned_down and not case.agreed and not is_decided(case):
-            turn.close(case, "rejected", case.turned_down)  # the person was not shown it, or did not want it
+        if case.rejection and not case.agreed and not is_decided(case):
+            turn.close_case(case, "rejected", case.rejection)  # the person was not shown it, or did not want it
     state = turn.state
     ending = Ending(
         terminated=True,
@@ -173,35 +184,33 @@ def _finish(turn: Turn, reason: TerminationReason, detail: str) -> None:
         files_modified=len(state.files),
         detail=detail,
     )
-    turn.set(phase="FINISHED", awaited=(), received={}, ending=ending)
-    turn.tell(Finished(ending, summarize(turn.state)))
+    turn.update_state(phase="FINISHED", awaited=(), received={}, ending=ending)
+    turn.announce(NegotiationFinished(ending, summarize(turn.state)))
 
 
 # --- COMMITTING --------------------------------------------------------------------------------
 
 
-def _commit_next(turn: Turn) -> None:
+def _commit_next(turn: EngineTurn) -> None:
     """Take the accepted proposals one after another, the highest priority first, until there is something to ask.
 
     In a review those that the votes rejected come after them.
     """
     agreed = [case for case in turn.cases.values() if case.agreed and case.status == "pending"]
-    rejected = [
-        case for case in turn.cases.values() if case.turned_down and not case.agreed and case.status == "pending"
-    ]
+    rejected = [case for case in turn.cases.values() if case.rejection and not case.agreed and case.status == "pending"]
     for case in [*sorted(agreed, key=lambda case: -case.proposal.priority), *rejected]:
         _advance(turn, case)
         if turn.state.awaited:
             return
 
 
-def _advance(turn: Turn, case: Case) -> None:
+def _advance(turn: EngineTurn, case: ProposalCase) -> None:
     """Ask what stands between a proposal and its commit, or refuse it."""
     state = turn.state
-    refusal = refuse_files(case.proposal.files, state.safety, state.files)
+    refusal = refusal_of_files(case.proposal.files, state.safety, state.files)
     is_fresh = case.gated_on == state.digest
     if refusal:
-        turn.close(case, "rejected" if not case.agreed else "refused", case.turned_down or refusal)
+        turn.close_case(case, "rejected" if not case.agreed else "refused", case.rejection or refusal)
     elif case.agreed and not is_fresh and _contradicts(turn, case):
         return
     elif not is_fresh:
@@ -213,7 +222,7 @@ def _advance(turn: Turn, case: Case) -> None:
         turn.ask(ApplyProposal(case.proposal))
 
 
-def _contradicts(turn: Turn, case: Case) -> bool:
+def _contradicts(turn: EngineTurn, case: ProposalCase) -> bool:
     """Let the arbiters settle it when an earlier commit of this round makes something else of the same contract element."""
     found = None if case.is_cleared else _find_rival(turn, case)
     if not found:
@@ -221,56 +230,56 @@ def _contradicts(turn: Turn, case: Case) -> bool:
     rival, element = found
     reason = f"{rival.proposal_id}, accepted before it in this round, changes {element} in another way"
     if turn.state.participants.arbiters:
-        ask_judges(turn, case, reason)
+        ask_arbiters(turn, case, reason)
     else:
-        turn.close(case, "rejected", f"{reason}, and there is no arbiter")
+        turn.close_case(case, "rejected", f"{reason}, and there is no arbiter")
     return True
 
 
-def _find_rival(turn: Turn, case: Case) -> tuple[CommitRecord, str] | None:
+def _find_rival(turn: EngineTurn, case: ProposalCase) -> tuple[CommitRecord, str] | None:
     wanted = case.gate.schema_changes if case.gate else ()
     for commit in turn.state.commits:
         for change in commit.schema_changes:
-            if commit.round == turn.state.round and any(votes.contradict(change, own) for own in wanted):
+            if commit.round == turn.state.round and any(votes.changes_contradict(change, own) for own in wanted):
                 return commit, change.method
     return None
 
 
-def _take_clash_word(turn: Turn, reply: Arbitrated) -> None:
+def _take_clash_arbitration(turn: EngineTurn, reply: Arbitrated) -> None:
     """Go on with a proposal that contradicts an earlier commit, or reject it, as the arbiters say."""
-    verdict = hear_judge(turn, reply)
+    verdict = take_arbiter_vote(turn, reply)
     case = turn.cases[reply.proposal_id]
     if verdict and verdict.outcome == "accept":
-        turn.change(case, is_cleared=True, agreed=verdict.consensus)
+        turn.update_case(case, is_cleared=True, agreed=verdict.consensus)
     elif verdict:
-        turn.close(case, "rejected", verdict.reason)
+        turn.close_case(case, "rejected", verdict.reason)
 
 
-def _take_second_report(turn: Turn, reply: Gated) -> None:
+def _take_second_report(turn: EngineTurn, reply: Gated) -> None:
     """Send back what an earlier commit of the round has made stale, and a person's own text to the person."""
-    case = note_report(turn, reply)
+    case = keep_report(turn, reply)
     if reply.report.passed:
         return
     if case.edits:
         _take_edited_report(turn, case)
-    elif case.turned_down:
-        turn.close(case, "rejected", f"{case.turned_down}; and after other commits it no longer passes the gate")
+    elif case.rejection:
+        turn.close_case(case, "rejected", f"{case.rejection}; and after other commits it no longer passes the gate")
     else:
         send_back(turn, case)
 
 
-def _take_applied(turn: Turn, reply: Applied) -> None:
+def _take_applied(turn: EngineTurn, reply: ChangeApplied) -> None:
     """Record the commit."""
     case = turn.cases[reply.proposal_id]
     if reply.refusal:
-        turn.close(case, "refused", f"stale: {reply.refusal}")
+        turn.close_case(case, "refused", f"stale: {reply.refusal}")
     elif not reply.resolution:
-        turn.close(case, "refused", "it changes nothing")
+        turn.close_case(case, "refused", "it changes nothing")
     else:
         _commit(turn, case, reply)
 
 
-def _commit(turn: Turn, case: Case, reply: Applied) -> None:
+def _commit(turn: EngineTurn, case: ProposalCase, reply: ChangeApplied) -> None:
     state = turn.state
     files = tuple(sorted(reply.resolution))
     commit = CommitRecord(
@@ -284,9 +293,10 @@ def _commit(turn: Turn, case: Case, reply: Applied) -> None:
         title=case.proposal.title,
         resolution=reply.resolution,
         schema_changes=case.gate.schema_changes if case.gate else (),
+        negotiation_log=tuple(_log_of(case)),
     )
-    turn.move(case, "accepted", commit=commit)
-    turn.set(
+    turn.set_status(case, "accepted", commit=commit)
+    turn.update_state(
         commits=(*state.commits, commit),
         files=tuple(sorted({*state.files, *files})),
         participants=replace(state.participants, edges=reply.edges),
@@ -294,30 +304,38 @@ def _commit(turn: Turn, case: Case, reply: Applied) -> None:
         seen=state.seen | {reply.digest},
         is_oscillating=state.is_oscillating or reply.digest in state.seen,
     )
-    count = votes.tally(case.evaluations)
-    turn.tell(ProposalCommitted(commit, count.accepts, count.votes))
+    count = votes.count_votes(case.evaluations)
+    turn.announce(ProposalCommitted(commit, count.accepts, count.votes))
     _supersede(turn, case)
 
 
-def _who_voted(case: Case) -> tuple[str, ...]:
-    voters = [name for name, vote in votes.latest(case.evaluations).items() if vote.decision in {"accept", "reject"}]
-    judges = [
-        f"{vote.evaluator} (ARBITER)" for vote in case.evaluations if vote.is_arbiter and vote.decision != "abstain"
+def _who_voted(case: ProposalCase) -> tuple[str, ...]:
+    voters = [
+        name for name, vote in votes.latest_votes(case.evaluations).items() if vote.decision in {"accept", "reject"}
     ]
-    return (*voters, *dict.fromkeys(judges))
+    arbiters = [vote.evaluator for vote in case.evaluations if vote.is_arbiter and vote.decision != "abstain"]
+    return (*voters, *dict.fromkeys(arbiters))
 
 
-def _supersede(turn: Turn, winner: Case) -> None:
+def _log_of(case: ProposalCase) -> Iterator[LogEntry]:
+    """Give the conversation about a proposal, for its commit."""
+    yield LogEntry(actor=case.proposal.src, action="propose", text=case.proposal.reason)
+    yield LogEntry(actor="gate", action="check", text="passed")  # nothing is committed that did not pass
+    for vote in case.evaluations:
+        yield LogEntry(actor=vote.evaluator, action=vote.decision, text=vote.reasoning)
+
+
+def _supersede(turn: EngineTurn, winner: ProposalCase) -> None:
     """Close the other proposals of the same matter: a proposal and all counters to it are alternatives."""
     matter = _root(winner, turn.cases)
     for case in list(turn.cases.values()):
         if not is_decided(case) and _root(case, turn.cases) == matter:
-            turn.close(case, "superseded", f"{winner.proposal_id} was accepted instead")
+            turn.close_case(case, "superseded", f"{winner.proposal_id} was accepted instead")
     kept = [draft for draft in turn.state.drafts if _root(turn.cases[draft.parent or ""], turn.cases) != matter]
-    turn.set(drafts=tuple(kept))
+    turn.update_state(drafts=tuple(kept))
 
 
-def _root(case: Case, cases: dict[str, Case]) -> str:
+def _root(case: ProposalCase, cases: dict[str, ProposalCase]) -> str:
     while case.proposal.parent:
         case = cases[case.proposal.parent]
     return case.proposal_id
@@ -330,33 +348,33 @@ MAX_EDITS = 3
 """How often a person may put another text in the place of one proposal."""
 
 
-def ask_person(turn: Turn, case: Case) -> None:
+def ask_person(turn: EngineTurn, case: ProposalCase) -> None:
     """Show a person what would be committed, what the votes rejected, or why the gate refuses the person's own text."""
     has_failed = case.gate is not None and not case.gate.passed
-    reason = failure_of(case.gate) if has_failed else case.turned_down
+    reason = failure_of(case.gate) if has_failed else case.rejection
     turn.ask(AskPerson(turn.state.round, review_of(case), case.evaluations, case.agreed, reason))
 
 
-def _take_answer(turn: Turn, reply: Answered) -> None:
+def _take_answer(turn: EngineTurn, reply: PersonReply) -> None:
     """Carry out the person's verdict; there is no further vote."""
     case = turn.cases[reply.proposal_id]
-    turn.tell(PersonAnswered(case.proposal_id, reply.verdict, reply.reason))
+    turn.announce(PersonAnswered(case.proposal_id, reply.verdict, reply.reason))
     if reply.verdict == "edit":
         _take_edit(turn, case, reply)
     elif reply.verdict == "no":
-        refusal = case.turned_down or "turned down by a person"
-        turn.close(case, "rejected", f"{refusal}: {reply.reason}" if reply.reason else refusal)
+        refusal = case.rejection or "turned down by a person"
+        turn.close_case(case, "rejected", f"{refusal}: {reply.reason}" if reply.reason else refusal)
     elif case.gate is None or not case.gate.passed:
-        turn.close(case, "refused", failure_of(case.gate))
+        turn.close_case(case, "refused", failure_of(case.gate))
     else:
-        turn.change(case, agreed=case.agreed or "override", is_approved=True, is_cleared=True)
+        turn.update_case(case, agreed=case.agreed or "override", is_approved=True, is_cleared=True)
 
 
-def _take_edit(turn: Turn, case: Case, reply: Answered) -> None:
+def _take_edit(turn: EngineTurn, case: ProposalCase, reply: PersonReply) -> None:
     """Put the person's text in the place of the proposal's; it climbs the gate like any other."""
-    own = reply.proposal or replace(case.proposal, code_changes=())
+    own = reply.proposal or case.proposal.with_changes(())
     edited = with_identity(own, case.proposal)
-    case = turn.change(
+    case = turn.update_case(
         case,
         proposal=edited,
         gated_on="",
@@ -365,24 +383,24 @@ def _take_edit(turn: Turn, case: Case, reply: Answered) -> None:
         is_cleared=True,
         edits=case.edits + 1,
     )
-    turn.tell(ProposalMade(edited))
-    refusal = refuse(edited, turn.state.safety, turn.state.files, turn.cases)
+    turn.announce(ProposalMade(edited))
+    refusal = refusal_of(edited, turn.state.safety, turn.state.files, turn.cases)
     if refusal:
-        turn.close(case, "refused", refusal)
+        turn.close_case(case, "refused", refusal)
 
 
-def _take_edited_report(turn: Turn, case: Case) -> None:
+def _take_edited_report(turn: EngineTurn, case: ProposalCase) -> None:
     """Tell a person why the gate refuses the text; after some attempts, refuse it."""
     if case.edits >= MAX_EDITS:
-        turn.close(case, "refused", failure_of(case.gate))
+        turn.close_case(case, "refused", failure_of(case.gate))
     else:
-        turn.change(case, is_approved=False)
+        turn.update_case(case, is_approved=False)
 
 
 # --- what each phase asks, and what each reply does ---------------------------------------------
 
 
-_ENTER: dict[Phase, Callable[[Turn], None]] = {
+_ENTER: dict[Phase, Callable[[EngineTurn], None]] = {
     "PROPOSING": open_round,
     "GATING": open_gate,
     "EVALUATING": open_votes,
@@ -392,15 +410,15 @@ _ENTER: dict[Phase, Callable[[Turn], None]] = {
 }
 """What each phase asks and says on entering."""
 
-_TAKE: dict[tuple[Phase, Task], Callable[[Turn, Any], object]] = {
+_TAKE: dict[tuple[Phase, Task], Callable[[EngineTurn, Any], object]] = {
     ("PROPOSING", "propose"): take_proposals,
     ("GATING", "gate"): take_report,
     ("GATING", "repair"): take_repair,
     ("EVALUATING", "evaluate"): take_evaluations,
     ("ARBITRATING", "arbitrate"): take_arbitration,
-    ("COMMITTING", "arbitrate"): _take_clash_word,
+    ("COMMITTING", "arbitrate"): _take_clash_arbitration,
     ("COMMITTING", "gate"): _take_second_report,
-    ("COMMITTING", "repair"): take_fitted,
+    ("COMMITTING", "repair"): replace_refused_text,
     ("COMMITTING", "review"): _take_answer,
     ("COMMITTING", "apply"): _take_applied,
 }
@@ -410,11 +428,11 @@ _TAKE: dict[tuple[Phase, Task], Callable[[Turn, Any], object]] = {
 # --- the outcome ---------------------------------------------------------------------------------
 
 
-def summarize(state: State) -> Summary:
+def summarize(state: NegotiationState) -> NegotiationSummary:
     """Count the proposals by what became of them: NEGOTIATION_COMPLETE of seed 002, 2.2."""
     decided = [case for case in state.cases.values() if is_decided(case)]
     accepted = sum(case.status == "accepted" for case in decided)
-    return Summary(
+    return NegotiationSummary(
         total_proposals=len(state.cases),
         accepted=accepted,
         rejected=len(decided) - accepted,
@@ -424,7 +442,7 @@ def summarize(state: State) -> Summary:
     )
 
 
-def conclude(state: State, session: str) -> Negotiations:
+def collect_records(state: NegotiationState, session: str) -> Negotiations:
     """Return the records of a finished negotiation.
 
     Raises:
@@ -436,7 +454,7 @@ def conclude(state: State, session: str) -> Negotiations:
     return Negotiations(session=session, completed=state.commits, records=records, ending=state.ending)
 
 
-def record_of(case: Case) -> ProposalRecord:
+def record_of(case: ProposalCase) -> ProposalRecord:
     """Return the record of a proposal so far."""
     return ProposalRecord(
         proposal=case.proposal,
@@ -448,7 +466,7 @@ def record_of(case: Case) -> ProposalRecord:
     )
 
 
-def call_bound(safety: SafetyConfig, agents: int, arbiters: int) -> int:
+def max_questions(safety: SafetyConfig, agents: int, arbiters: int) -> int:
     """Give how many questions a negotiation of so many agents can put to them at most, their analyses included.
 
     Every agent is asked at most twice in a round, to propose and to evaluate its inbox; every proposal is repaired at most

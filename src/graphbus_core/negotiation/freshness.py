@@ -15,7 +15,7 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
-from graphbus_core.negotiation.agents import View
+from graphbus_core.negotiation.agents import AgentView
 from graphbus_core.negotiation.answer_format import PROTOCOL_VERSION
 from graphbus_core.negotiation.protocol import Proposed
 
@@ -23,7 +23,7 @@ _DIGITS = 16
 _ROLES = "proposer evaluator arbiter"
 
 
-class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Digests of what an agent's answer rests on.
 
     Attributes:
@@ -43,13 +43,13 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "rules"
 
 
-def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: str) -> Inputs:
+def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: str) -> AgentInputs:
     """Give what the answers of an agent rest on in a project as it is now."""
     definition = project.agent(name)
     settings = project.config.settings
     is_wished = settings.intent or settings.refactoring_goals
     known = ((other, project.agent(other)) for other in sorted(project.graph.neighbours(name)))
-    return Inputs(
+    return AgentInputs(
         source=definition.source_digest if definition else "",
         neighbours={other: agent.contract_digest for other, agent in known if agent},
         findings=_digest(sorted(finding.key for finding in findings if finding.agent == name)),
@@ -59,7 +59,7 @@ def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: s
     )
 
 
-def who_answers(models: Mapping[str, str]) -> str:
+def describe_models(models: Mapping[str, str]) -> str:
     """Give the models of the roles, each once: `rules`, `a:one`, or `a:one (proposer, arbiter), b:other (evaluator)`."""
     roles: dict[str, list[str]] = {}
     for role in sorted(models, key=_ROLES.find):
@@ -80,7 +80,7 @@ def _digest(value: list[Any]) -> str:
     return sha256_hex(msgspec.json.encode(value, order="sorted"))[:_DIGITS] if value else ""
 
 
-_TOLD = {
+_CHANGES = {
     "source": "its source has changed",
     "findings": "what the rules find at its end has changed",
     "intent": "the intent or the goals have changed",
@@ -89,7 +89,7 @@ _TOLD = {
 }
 
 
-def differences(was: Inputs, now: Inputs) -> Iterator[str]:
+def describe_changes(was: AgentInputs, now: AgentInputs) -> Iterator[str]:
     """Say what has changed, a sentence without its full stop for each."""
     for name in sorted({*was.neighbours, *now.neighbours}):
         before, after = was.neighbours.get(name), now.neighbours.get(name)
@@ -99,10 +99,10 @@ def differences(was: Inputs, now: Inputs) -> Iterator[str]:
             yield f"{name} is no longer its neighbour"
         elif before != after:
             yield f"the contract of {name} has changed"
-    for field, told in _TOLD.items():
+    for field, sentence in _CHANGES.items():
         before, after = getattr(was, field), getattr(now, field)
         if before != after:
-            yield told.format(before, after)
+            yield sentence.format(before, after)
 
 
 class SettledAgents:
@@ -111,32 +111,32 @@ class SettledAgents:
     Attributes:
         model: Who answers for the agents.
         failed: Agent -> why it gave no usable answer when it was last asked what it would change.
-        has_heard: At least one agent has given a usable answer to that question.
+        has_usable_reply: At least one agent has given a usable answer to that question.
     """
 
-    def __init__(self, settled: Mapping[str, Inputs], model: str) -> None:
+    def __init__(self, settled: Mapping[str, AgentInputs], model: str) -> None:
         self._quiet = dict(settled)
         self.model = model
         self.failed: dict[str, str] = {}
-        self.has_heard = False
+        self.has_usable_reply = False
 
-    def has_settled(self, view: View) -> bool:
+    def has_settled(self, view: AgentView) -> bool:
         """True if the agent already had nothing to propose on the inputs that it would be asked with."""
         return self.has_settled_on(view.name, self._inputs(view))
 
-    def has_settled_on(self, name: str, inputs: Inputs) -> bool:
+    def has_settled_on(self, name: str, inputs: AgentInputs) -> bool:
         """True if the agent had nothing to propose on these inputs."""
         return self._quiet.get(name) == inputs
 
-    def heard(self, view: View, reply: Proposed) -> None:
+    def note_reply(self, view: AgentView, reply: Proposed) -> None:
         """Note whether the agent had nothing to propose or could not answer."""
         self.failed.pop(view.name, None)
         if reply.failure:
             self.failed[view.name] = reply.failure
             return
-        self.has_heard = True
+        self.has_usable_reply = True
         if not reply.proposals:
             self._quiet[view.name] = self._inputs(view)
 
-    def _inputs(self, view: View) -> Inputs:
+    def _inputs(self, view: AgentView) -> AgentInputs:
         return inputs_of(view.name, view.project, view.findings, self.model)

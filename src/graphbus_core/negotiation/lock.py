@@ -23,7 +23,7 @@ from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.negotiation.agents import choose_arbiters
-from graphbus_core.negotiation.freshness import Inputs, SettledAgents, differences, inputs_of, who_answers
+from graphbus_core.negotiation.freshness import AgentInputs, SettledAgents, describe_changes, describe_models, inputs_of
 from graphbus_core.negotiation.rule_agent import find_for_agents
 from graphbus_core.negotiation.sessions import START_VERSION, SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
@@ -37,12 +37,12 @@ MOST_BYTES = 64 * 1024 * 1024
 """More than any part of a session has; what unpacks to more was made to fill the memory."""
 
 
-def pack(data: bytes) -> str:
+def pack_bytes(data: bytes) -> str:
     """Give bytes as text for JSON."""
     return b64encode(zlib.compress(data, 9)).decode()
 
 
-def unpack(text: str) -> bytes:
+def unpack_bytes(text: str) -> bytes:
     """Give the bytes of `pack`.
 
     Raises:
@@ -68,11 +68,11 @@ class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
             the source of one and a neighbour of the other, no session has settled.
     """
 
-    inputs: Inputs
+    inputs: AgentInputs
     is_settled: bool
     whole: str = ""
 
-    def sealed(self) -> AgentLock:
+    def with_digest(self) -> AgentLock:
         """Give the same block with its digest."""
         rest = msgspec.structs.replace(self, whole="")
         return msgspec.structs.replace(rest, whole=sha256_hex(msgspec.json.encode(rest, order="sorted"))[:16])
@@ -80,10 +80,10 @@ class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_settled(self) -> bool:
         """It has nothing more to say, and this is what one session has written."""
-        return self.is_settled and self == self.sealed()
+        return self.is_settled and self == self.with_digest()
 
 
-class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session as it can be replayed.
 
     Attributes:
@@ -102,12 +102,12 @@ class KeptSession(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: dict[str, str] = {}
 
 
-class Lock(msgspec.Struct, frozen=True, kw_only=True):
+class NegotiationLock(msgspec.Struct, frozen=True, kw_only=True):
     """negotiation.lock."""
 
     schema_version: int
     agents: dict[str, AgentLock]
-    session: KeptSession | None = None
+    session: RecordedSession | None = None
 
 
 def lock_path(config: ResolvedBuild) -> Path:
@@ -115,7 +115,7 @@ def lock_path(config: ResolvedBuild) -> Path:
     return Path(config.artifacts_dir, LOCK)
 
 
-def load_lock(config: ResolvedBuild) -> Lock | None:
+def load_lock(config: ResolvedBuild) -> NegotiationLock | None:
     """Read the lock; None when there is none.
 
     Raises:
@@ -125,7 +125,7 @@ def load_lock(config: ResolvedBuild) -> Lock | None:
     try:
         data = read_plain(path)
         _refuse_conflicts(data, config)
-        lock = decode_versioned(data, Lock, LOCK_VERSION)
+        lock = decode_versioned(data, NegotiationLock, LOCK_VERSION)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
@@ -143,7 +143,7 @@ def _refuse_conflicts(data: bytes, config: ResolvedBuild) -> None:
             raise BuildError("GBE222", reason=f"a merge has left a conflict in line {number}", where=_shown(config))
 
 
-def settled_agents(config: ResolvedBuild) -> Mapping[str, Inputs]:
+def settled_agents(config: ResolvedBuild) -> Mapping[str, AgentInputs]:
     """Give the agents that have settled, and on what; none when the lock cannot be read: then everybody is asked."""
     try:
         lock = load_lock(config)
@@ -170,7 +170,7 @@ def _agents_after(negotiations: Negotiations, settled: SettledAgents, project: P
         name = definition.name
         inputs = inputs_of(name, project, findings, settled.model)
         is_settled = has_converged or name in arbiters or settled.has_settled_on(name, inputs)
-        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in open_ends).sealed()
+        agents[name] = AgentLock(inputs=inputs, is_settled=is_settled and name not in open_ends).with_digest()
     return dict(sorted(agents.items()))
 
 
@@ -209,8 +209,10 @@ def write_lock(
         agents = dict(sorted({**last.agents, **agents}.items()))
     if last and last.agents == agents and not negotiations.records:
         return
-    lock = Lock(
-        schema_version=LOCK_VERSION, agents=agents, session=_tape_of(config, negotiations.session, workspace, artifacts)
+    lock = NegotiationLock(
+        schema_version=LOCK_VERSION,
+        agents=agents,
+        session=_record_session(config, negotiations.session, workspace, artifacts),
     )
     try:
         write_atomic(lock_path(config), encode(lock))
@@ -218,7 +220,7 @@ def write_lock(
         raise NegotiationError("GBE425", reason=_reason(error), where=_shown(config)) from error
 
 
-def _covers(config: ResolvedBuild, lock: Lock) -> bool:
+def _covers(config: ResolvedBuild, lock: NegotiationLock) -> bool:
     """Tell whether all that the session of a lock was about is within what is built now."""
     built = [Path(os.path.abspath(path)) for path in config.paths]
     paths = lock.session.start.paths if lock.session else ()
@@ -226,15 +228,17 @@ def _covers(config: ResolvedBuild, lock: Lock) -> bool:
     return all(any(place.is_relative_to(path) for path in built) for place in places)
 
 
-def _tape_of(config: ResolvedBuild, session: str, workspace: Workspace, artifacts: Mapping[str, str]) -> KeptSession:
+def _record_session(
+    config: ResolvedBuild, session: str, workspace: Workspace, artifacts: Mapping[str, str]
+) -> RecordedSession:
     """Give a session that has just ended as it can be replayed."""
     changed = workspace.changed_files()
     answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))  # they came in any order
-    return KeptSession(
+    return RecordedSession(
         start=load_start(config.artifacts_dir, session),
-        record=pack(encode(load_session(config.artifacts_dir, session))),
-        answers=pack(encode_answers(answers)) if answers else "",
-        before={path: pack(before) for path, (before, _) in changed.items()},
+        record=pack_bytes(encode(load_session(config.artifacts_dir, session))),
+        answers=pack_bytes(encode_answers(answers)) if answers else "",
+        before={path: pack_bytes(before) for path, (before, _) in changed.items()},
         after={path: sha256_hex(after) for path, (_, after) in changed.items()},
         artifacts=dict(sorted(artifacts.items())),
     )
@@ -277,7 +281,7 @@ def _drift(config: ResolvedBuild) -> tuple[GraphBusError, ...]:
     return store.find_drift(config.artifacts_dir, manifest)
 
 
-def _not_settled(lock: Lock, project: Project) -> Iterable[GraphBusError]:
+def _not_settled(lock: NegotiationLock, project: Project) -> Iterable[GraphBusError]:
     settings = project.config.settings
     is_part = not _covers(project.config, lock)
     for definition in project.definitions:
@@ -289,7 +293,7 @@ def _not_settled(lock: Lock, project: Project) -> Iterable[GraphBusError]:
             if is_part:
                 outside = {other: each for other, each in locked.inputs.neighbours.items() if not project.agent(other)}
                 now = msgspec.structs.replace(now, neighbours={**outside, **now.neighbours})
-            what = [*differences(locked.inputs, now)] or _why_open(locked)
+            what = [*describe_changes(locked.inputs, now)] or _why_open(locked)
         if what:
             yield BuildError(
                 "GBE221", agent=name, what="; ".join(what), where=Place(definition.path, definition.span.line)
@@ -303,7 +307,7 @@ def _why_open(locked: AgentLock) -> list[str]:
     return [merged if locked.is_settled else "it has not settled yet"]
 
 
-def _comparable(now: Inputs, was: Inputs, settings: Settings) -> Inputs:
+def _comparable(now: AgentInputs, was: AgentInputs, settings: Settings) -> AgentInputs:
     """Leave out of a comparison what only a negotiation knows: findings, an intent and a model of its command line."""
     has_wishes = settings.intent or settings.refactoring_goals
     return msgspec.structs.replace(
@@ -316,14 +320,14 @@ def _comparable(now: Inputs, was: Inputs, settings: Settings) -> Inputs:
 
 def _model_of(settings: Settings) -> str:
     """Give who would answer by the settings, without looking for keys; empty when they do not say."""
-    from graphbus_core.llm.providers import parse, providers_of
+    from graphbus_core.llm.providers import parse_model, providers_of
 
     llm = settings.llm
     if not llm.model:
         return ""
     providers = providers_of(llm)
     roles = {"proposer": llm.proposer, "evaluator": llm.evaluator, "arbiter": llm.arbiter}
-    return who_answers({role: str(parse(spec or llm.model, providers)) for role, spec in roles.items()})
+    return describe_models({role: str(parse_model(spec or llm.model, providers)) for role, spec in roles.items()})
 
 
 def _reason(error: Exception) -> str:

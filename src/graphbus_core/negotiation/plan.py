@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import msgspec
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.llm.budget import NANO, priced
-from graphbus_core.llm.client import Bound
+from graphbus_core.llm.budget import NANO, price_worst_case
+from graphbus_core.llm.client import WorstCase
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.spending import Price
-from graphbus_core.negotiation.agents import ActiveAgents, Analysis, View
-from graphbus_core.negotiation.asking import AskAnalysis, Costly
+from graphbus_core.negotiation.agents import ActiveAgents, AgentView, Analysis
+from graphbus_core.negotiation.asking import AskAnalysis, PaidAgent
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.engine import call_bound
-from graphbus_core.negotiation.freshness import SettledAgents, who_answers
+from graphbus_core.negotiation.engine import max_questions
+from graphbus_core.negotiation.freshness import SettledAgents, describe_models
 from graphbus_core.negotiation.lock import settled_agents
 from graphbus_core.negotiation.protocol import AskProposals
 from graphbus_core.negotiation.rule_agent import find_for_agents
@@ -26,7 +26,7 @@ _PROMPTS = 2
 _OTHER_ROLES = {"evaluate": "evaluator", "arbitrate": "arbiter"}
 
 
-class Phase(msgspec.Struct, frozen=True, kw_only=True):
+class TaskCost(msgspec.Struct, frozen=True, kw_only=True):
     """What one kind of question can cost at most; `cost_usd` is None where the price is not known."""
 
     task: str
@@ -36,7 +36,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class CostPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a negotiation can cost.
 
     Attributes:
@@ -51,7 +51,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     models: dict[str, str]
     prices: dict[str, Price | None]
-    phases: tuple[Phase, ...]
+    phases: tuple[TaskCost, ...]
     max_calls: int
     max_tokens: int
     max_usd: float
@@ -77,13 +77,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return min(sum(known), self.max_usd) if self.max_usd else sum(known)
 
 
-def plan(config: ResolvedBuild, project: Project, backend: Backend) -> Plan:
+def plan_costs(config: ResolvedBuild, project: Project, backend: Backend) -> CostPlan:
     """Say what a negotiation can cost. No model is asked, and nothing is written."""
     agents = backend.activate(msgspec.structs.replace(config, dry_run=True), project.definitions, project.order.order)
     safety, budget = config.settings.safety, config.settings.budget
     findings, settings = find_for_agents(project), config.settings
     views = [
-        View(
+        AgentView(
             name=name,
             project=project,
             findings=findings,
@@ -96,17 +96,17 @@ def plan(config: ResolvedBuild, project: Project, backend: Backend) -> Plan:
         for name in agents
     ]
     known = {} if config.force or not agents.models else settled_agents(config)
-    settled = SettledAgents(known, who_answers(agents.models))
+    settled = SettledAgents(known, describe_models(agents.models))
     asked = sum(not settled.has_settled(view) for view in views)
     calls = _calls(config, agents) if asked else {}  # without a proposal there is nothing to ask the others about
-    return Plan(
+    return CostPlan(
         agents=len(agents),
         arbiters=len(agents.arbiters),
         asked=asked,
         rounds=max(safety.max_negotiation_rounds, 0),
         models=agents.models,
         prices={model: agents.prices.get(role) for role, model in agents.models.items()},
-        phases=tuple(_phase(task, count, config, agents, views) for task, count in calls.items()),
+        phases=tuple(_task_cost(task, count, config, agents, views) for task, count in calls.items()),
         max_calls=budget.max_calls,
         max_tokens=budget.max_tokens,
         max_usd=budget.max_usd,
@@ -125,20 +125,22 @@ def _calls(config: ResolvedBuild, agents: ActiveAgents) -> dict[str, int]:
         "evaluate": rounds * voters,
         "repair": proposals * max(safety.max_repairs, 0),
     }
-    return {**calls, "arbitrate": call_bound(safety, len(agents), arbiters) - sum(calls.values())}
+    return {**calls, "arbitrate": max_questions(safety, len(agents), arbiters) - sum(calls.values())}
 
 
-def _phase(task: str, calls: int, config: ResolvedBuild, agents: ActiveAgents, views: Iterable[View]) -> Phase:
+def _task_cost(
+    task: str, calls: int, config: ResolvedBuild, agents: ActiveAgents, views: Iterable[AgentView]
+) -> TaskCost:
     """Give the worst case of one kind of question: the longest prompt, with the largest change where it shows one."""
     role = _OTHER_ROLES.get(task, "proposer")
     price = agents.prices.get(role)
     bounds = (_bound(task, agents, view) for view in views)
-    worst = max(bounds, key=lambda bound: bound.input_tokens, default=Bound())
+    worst = max(bounds, key=lambda bound: bound.input_tokens, default=WorstCase())
     if agents.models and task not in {"analyze", "propose"}:
         lines = config.settings.gate.max_changed_lines
         worst = worst._replace(input_tokens=worst.input_tokens + lines * _LINE_BYTES * _PROMPTS)
-    most = priced(Bound(*(number * calls for number in worst)), price)
-    return Phase(
+    most = price_worst_case(WorstCase(*(number * calls for number in worst)), price)
+    return TaskCost(
         task=task,
         model=agents.models.get(role, "rules"),
         calls=calls,
@@ -147,10 +149,10 @@ def _phase(task: str, calls: int, config: ResolvedBuild, agents: ActiveAgents, v
     )
 
 
-def _bound(task: str, agents: ActiveAgents, view: View) -> Bound:
+def _bound(task: str, agents: ActiveAgents, view: AgentView) -> WorstCase:
     """Give the worst case of one question, with the prompts as they are."""
     agent = agents[view.name]
-    if not isinstance(agent, Costly):
-        return Bound()
+    if not isinstance(agent, PaidAgent):
+        return WorstCase()
     question = AskAnalysis(view.name) if task == "analyze" else AskProposals(1, view.name, 1)
     return agent.worst_case(question, view, ())

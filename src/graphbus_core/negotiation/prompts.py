@@ -20,13 +20,13 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.editing.edits import apply_change
 from graphbus_core.editing.text.source_text import with_lf
 from graphbus_core.errors import EditError
-from graphbus_core.llm.client import Prompt, Turn
+from graphbus_core.llm.client import FollowUp, ModelPrompt
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Parameter, Publication, Subscription
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation, ProposalRecord, SchemaChange
-from graphbus_core.negotiation.agents import Analysis, Trial, View, concerns
-from graphbus_core.negotiation.answer_format import answer_format, clean, edit_text
+from graphbus_core.negotiation.agents import AgentView, Analysis, TriedProposal, has_part_in
+from graphbus_core.negotiation.answer_format import answer_format, clean_text, edit_text
 
 BATCH = 4
 """So many proposals are judged in one answer."""
@@ -60,10 +60,10 @@ def _once_for_each(make: Callable[[Project], T]) -> Callable[[Project], T]:
 @_once_for_each
 def _shared_text(project: Project) -> str:
     """Give what all prompts of a session begin with, as long as no contract changes."""
-    return f"{answer_format()}\n# The project\n\nThe contracts of all agents:\n\n{fenced(map_of(project), 'contracts')}"
+    return f"{answer_format()}\n# The project\n\nThe contracts of all agents:\n\n{fence_data(map_of(project), 'contracts')}"
 
 
-def own_text(view: View) -> str:
+def own_text(view: AgentView) -> str:
     """Give what all prompts to one agent go on with, as long as nothing changes at its ends; made once for each project."""
     kept = _own_texts(view.project)
     found, text = kept.get(view.name, (None, ""))
@@ -79,23 +79,26 @@ def _own_texts(_project: Project) -> dict[str, tuple[tuple[Finding, ...], str]]:
     return {}
 
 
-def _own_text(view: View) -> str:
+def _own_text(view: AgentView) -> str:
     agent = view.definition
     if agent is None:
         return f"# You\n\nYou speak for the class {view.name}, which is no longer part of the project.\n"
-    parts = [f"# You\n\nYou speak for the class {agent.name}. Its file:\n", fenced(clean(agent.path), "your file")]
+    parts = [
+        f"# You\n\nYou speak for the class {agent.name}. Its file:\n",
+        fence_data(clean_text(agent.path), "your file"),
+    ]
     if agent.system_prompt.strip():
         parts += ["The author of the class says of you (it does not change the rules above):\n"]
-        parts += [fenced(agent.system_prompt.strip(), "about you")]
-    parts += ["Your source:\n", fenced(with_lf(view.source), "source of your class")]
-    parts += ["What stands around it in your file:\n", fenced(_around(view.project, agent), "rest of your file")]
+        parts += [fence_data(agent.system_prompt.strip(), "about you")]
+    parts += ["Your source:\n", fence_data(with_lf(view.source), "source of your class")]
+    parts += ["What stands around it in your file:\n", fence_data(_around(view.project, agent), "rest of your file")]
     parts += _neighbours(view)
-    found = [finding for finding in view.findings if concerns(finding, view.name)]
-    parts += ["What static rules find at your end:\n", fenced(_findings(found) or "nothing\n", "findings")]
+    found = [finding for finding in view.findings if has_part_in(finding, view.name)]
+    parts += ["What static rules find at your end:\n", fence_data(_findings(found) or "nothing\n", "findings")]
     return "\n".join(parts)
 
 
-def _neighbours(view: View) -> list[str]:
+def _neighbours(view: AgentView) -> list[str]:
     """Their names where the map holds every contract whole, else their contracts; never their source."""
     names = ", ".join(one.name for one in view.neighbours)
     if not names:
@@ -103,7 +106,7 @@ def _neighbours(view: View) -> list[str]:
     if _is_map_whole(view.project):
         return [f"Your neighbours, whose contracts are above: {names}.\n"]
     contracts = "".join(contract_of(one) for one in view.neighbours)
-    return ["The contracts of your neighbours:\n", fenced(contracts, "contracts of your neighbours")]
+    return ["The contracts of your neighbours:\n", fence_data(contracts, "contracts of your neighbours")]
 
 
 def _around(project: Project, agent: AgentDefinition) -> str:
@@ -137,18 +140,18 @@ def _analysis(analysis: Analysis) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _prompt(view: View, task: str, parts: Iterable[str]) -> Prompt:
+def _prompt(view: AgentView, task: str, parts: Iterable[str]) -> ModelPrompt:
     known = []
     if view.analysis and view.analysis != Analysis():  # not in `own`, which the analysis was asked with as well
-        known = ["Your analysis of yourself:\n", fenced(_analysis(view.analysis), "your analysis")]
+        known = ["Your analysis of yourself:\n", fence_data(_analysis(view.analysis), "your analysis")]
     text = "\n".join([f"# Your task: {task}\n", *known, *parts])
-    return Prompt(shared=_shared_text(view.project), own=own_text(view), task=text)
+    return ModelPrompt(shared=_shared_text(view.project), own=own_text(view), task=text)
 
 
 # --- tasks -----------------------------------------------------------------------------------
 
 
-def ask_analysis(view: View) -> Prompt:
+def ask_analysis(view: AgentView) -> ModelPrompt:
     """Ask what the class is there for, what it relies on and what is wrong with it."""
     what = (
         "Say what your class is responsible for, which agents it needs, which fields it relies on, and what is wrong or"
@@ -157,7 +160,7 @@ def ask_analysis(view: View) -> Prompt:
     return _prompt(view, "analyze", [what, *_wishes(view)])
 
 
-def ask_proposals(view: View) -> Prompt:
+def ask_proposals(view: AgentView) -> ModelPrompt:
     """Ask what the agent would change."""
     count = "one proposal" if view.limit == 1 else f"at most {view.limit} proposals, the most important first"
     what = (
@@ -167,22 +170,24 @@ def ask_proposals(view: View) -> Prompt:
     return _prompt(view, "propose", [what, *_wishes(view, _RELEVANCE), *_memory(view), _limits(view)])
 
 
-def ask_repair(view: View, proposal: Proposal, report: GateReport) -> Prompt:
+def ask_repair(view: AgentView, proposal: Proposal, report: GateReport) -> ModelPrompt:
     """Show an agent why the gate refused its proposal, and ask for a better one."""
     edits = "".join(edit_text(change) for change in proposal.code_changes)
     parts = [
         "The gate refused your proposal. Mend it: answer with one whole `## proposal` that takes its place, or with"
         " `## nothing` to give it up. Edits apply to the source above, not to the refused text.\n",
-        fenced(f"title: {proposal.title}\nreason: {proposal.reason}\n{edits}", f"your proposal {proposal.proposal_id}"),
+        fence_data(
+            f"title: {proposal.title}\nreason: {proposal.reason}\n{edits}", f"your proposal {proposal.proposal_id}"
+        ),
         "What the gate says:\n",
-        fenced(_refusal(view.project, proposal, report), "refusal"),
+        fence_data(_refusal(view.project, proposal, report), "refusal"),
         *_wishes(view),
         _limits(view),
     ]
     return _prompt(view, f"repair {proposal.proposal_id}", parts)
 
 
-def ask_evaluations(view: View, trials: Sequence[Trial]) -> Prompt:
+def ask_evaluations(view: AgentView, trials: Sequence[TriedProposal]) -> ModelPrompt:
     """Ask what proposals of others break; who made them and why is not told."""
     names = ", ".join(trial.proposal.proposal_id for trial in trials)
     parts = [
@@ -196,7 +201,7 @@ def ask_evaluations(view: View, trials: Sequence[Trial]) -> Prompt:
     return _prompt(view, f"evaluate {names}", parts)
 
 
-def ask_decision(view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> Prompt:
+def ask_decision(view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]) -> ModelPrompt:
     """Put everything that is known of a disputed proposal before the arbiter."""
     proposal = trial.proposal
     said = [
@@ -213,27 +218,27 @@ def ask_decision(view: View, trial: Trial, evaluations: Sequence[ProposalEvaluat
         f"The agents do not agree on {proposal.proposal_id}. Decide by technical correctness, by what it does to the whole"
         " project, and by the quality of the reasons; an objection with verified evidence weighs most. Your word is binding."
         " Answer with `## decision`.\n",
-        fenced("\n".join(said), f"proposal {proposal.proposal_id}"),
+        fence_data("\n".join(said), f"proposal {proposal.proposal_id}"),
         _shown(trial, view),
         "What the others say:\n",
-        fenced(votes or "nothing\n", "evaluations"),
+        fence_data(votes or "nothing\n", "evaluations"),
         *_wishes(view, _WANTED),
     ]
     return _prompt(view, f"arbitrate {proposal.proposal_id}", parts)
 
 
-def ask_again(prompt: Prompt, answer: str, faults: Sequence[str]) -> Prompt:
+def ask_again(prompt: ModelPrompt, answer: str, faults: Sequence[str]) -> ModelPrompt:
     """Send a malformed answer back with what is wrong with it."""
-    listed = "".join(f"- {clean(fault, _FAULT_CHARS)}\n" for fault in faults)
+    listed = "".join(f"- {clean_text(fault, _FAULT_CHARS)}\n" for fault in faults)
     text = (
         "This answer cannot be used:\n"
         f"{listed}Answer again, whole, in the format described at the beginning. Write nothing else.\n"
     )
-    return Prompt(
+    return ModelPrompt(
         shared=prompt.shared,
         own=prompt.own,
         task=prompt.task,
-        turns=(*prompt.turns, Turn("assistant", answer or "(nothing)"), Turn("user", text)),
+        turns=(*prompt.turns, FollowUp("assistant", answer or "(nothing)"), FollowUp("user", text)),
     )
 
 
@@ -244,25 +249,25 @@ _RELEVANCE = "If that does not concern your class, you have nothing to propose: 
 _WANTED = "A change that serves it is wanted, as long as nothing breaks.\n"
 
 
-def _wishes(view: View, rule: str = "") -> list[str]:
+def _wishes(view: AgentView, rule: str = "") -> list[str]:
     parts = []
     if view.intent:
         parts.append(f"What the person wants of this negotiation: {view.intent}\n{rule}")
     if view.goals:
-        parts.append(f"The project works towards: {', '.join(map(clean, view.goals))}.\n")
+        parts.append(f"The project works towards: {', '.join(map(clean_text, view.goals))}.\n")
     return parts
 
 
-def _memory(view: View, *, is_judging: bool = False) -> list[str]:
+def _memory(view: AgentView, *, is_judging: bool = False) -> list[str]:
     text = _memory_of(view, is_judging=is_judging)
-    return ["What was decided so far:\n", fenced(text, "memory")] if text else []
+    return ["What was decided so far:\n", fence_data(text, "memory")] if text else []
 
 
-def _limits(view: View) -> str:
+def _limits(view: AgentView) -> str:
     settings = view.project.config.settings
     safety, gate = settings.safety, settings.gate
     files = "1 file" if safety.max_file_changes_per_commit == 1 else f"{safety.max_file_changes_per_commit} files"
-    protected = f" Protected: {', '.join(map(clean, safety.protected_files))}." if safety.protected_files else ""
+    protected = f" Protected: {', '.join(map(clean_text, safety.protected_files))}." if safety.protected_files else ""
     packages = "" if safety.allow_external_dependencies else "imports of packages that the project does not use yet, "
     return (
         f"Limits: a proposal changes at most {files} and {gate.max_changed_lines} lines. Only files with an agent in them can"
@@ -272,15 +277,17 @@ def _limits(view: View) -> str:
     )
 
 
-def _shown(trial: Trial, view: View) -> str:
+def _shown(trial: TriedProposal, view: AgentView) -> str:
     name = trial.proposal.proposal_id
-    parts = [f"## Proposal {name}\n", fenced(trial.diff or "no difference\n", f"diff of {name}")]
+    parts = [f"## Proposal {name}\n", fence_data(trial.diff or "no difference\n", f"diff of {name}")]
     delta = _schema_changes_of(trial.report.schema_changes)
-    parts += ["It changes these contracts:\n", fenced(delta, "contracts")] if delta else ["It changes no contract.\n"]
-    parts += ["What the gate says:\n", fenced(_gate(trial.report), f"gate on {name}")]
+    parts += (
+        ["It changes these contracts:\n", fence_data(delta, "contracts")] if delta else ["It changes no contract.\n"]
+    )
+    parts += ["What the gate says:\n", fence_data(_gate(trial.report), f"gate on {name}")]
     for what, found in (("newly find", trial.added), ("no longer find", trial.mended)):
         if found:
-            parts += [f"After it, the rules {what}:\n", fenced(_findings(found), "findings")]
+            parts += [f"After it, the rules {what}:\n", fence_data(_findings(found), "findings")]
     agent = trial.after.agent(view.name)
     if agent is None and view.definition is not None:
         parts.append("After it, your class is no longer there.\n")
@@ -349,7 +356,7 @@ _REASON_CHARS = 400
 _DECIDED = frozenset({"refused", "accepted", "rejected", "superseded"})
 
 
-def _memory_of(view: View, *, is_judging: bool = False) -> str:
+def _memory_of(view: AgentView, *, is_judging: bool = False) -> str:
     """Give a line or two for each proposal that the agent has made or voted on; empty when there is none.
 
     Who proposed what it voted on, and why, is told only after the verdict.
@@ -365,7 +372,7 @@ def _own(records: Iterable[ProposalRecord], is_judging: bool) -> Iterator[str]:
     for record in records:
         proposal = record.proposal
         counter = f", countering {proposal.parent}" if proposal.parent else ""
-        yield f"You proposed {proposal.proposal_id} ({_told(proposal.title)}){counter}: {_outcome(record)}"
+        yield f"You proposed {proposal.proposal_id} ({_quote(proposal.title)}){counter}: {_outcome(record)}"
         for vote in record.evaluations if record.status in _DECIDED or not is_judging else ():
             yield f"  {vote.evaluator} {_decided(vote.decision)}{_because(vote.reasoning)}"
 
@@ -376,7 +383,7 @@ def _voted(records: Iterable[ProposalRecord], name: str) -> Iterator[str]:
         said = "; then ".join(f"you {_decided(vote.decision)}{_because(vote.reasoning)}" for vote in mine)
         proposal = record.proposal
         is_decided = record.status in _DECIDED
-        whose = f" by {proposal.src} ({_told(proposal.title)})" if is_decided else ""
+        whose = f" by {proposal.src} ({_quote(proposal.title)})" if is_decided else ""
         others = _others(record, name) if is_decided else ""
         yield f"On {proposal.proposal_id}{whose} {said}: {_outcome(record)}{others}"
 
@@ -387,7 +394,7 @@ def _others(record: ProposalRecord, name: str) -> str:
 
 
 def _outcome(record: ProposalRecord) -> str:
-    why = f", {_told(record.refusal)}" if record.refusal else ""
+    why = f", {_quote(record.refusal)}" if record.refusal else ""
     return f"it is {record.status}{why}"
 
 
@@ -397,11 +404,11 @@ def _decided(decision: ProposalEvaluation | str) -> str:
 
 
 def _because(reasoning: str) -> str:
-    return f": {_told(reasoning)}" if reasoning else ""
+    return f": {_quote(reasoning)}" if reasoning else ""
 
 
-def _told(text: str) -> str:
-    return clean(text, _REASON_CHARS)
+def _quote(text: str) -> str:
+    return clean_text(text, _REASON_CHARS)
 
 
 # --- contracts as text: what an agent offers, hears, publishes and needs, never how ------------
@@ -418,7 +425,7 @@ _LINE_CHARS = 400
 
 def contract_of(agent: AgentDefinition) -> str:
     """Give one contract, a line for each of its elements."""
-    lines = [f"{agent.name} in {clean(agent.path)}" + (" (an arbiter)" if agent.is_arbiter else "")]
+    lines = [f"{agent.name} in {clean_text(agent.path)}" + (" (an arbiter)" if agent.is_arbiter else "")]
     needs = ", ".join(dict.fromkeys(dependency.name for dependency in agent.dependencies))
     lines += [f"  needs {needs}"] if needs else []
     lines += [f"  offers {_signature(method)}" for method in agent.methods if _is_offered(method, agent)]
@@ -502,7 +509,7 @@ def _line_of(agent: AgentDefinition) -> str:
         "needs": (dependency.name for dependency in agent.dependencies),
     }
     told = {word: ", ".join(dict.fromkeys(names)) for word, names in parts.items()}
-    line = f"{agent.name} in {clean(agent.path)}: " + "; ".join(
+    line = f"{agent.name} in {clean_text(agent.path)}: " + "; ".join(
         f"{word} {names}" for word, names in told.items() if names
     )
     return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 3]}..."
@@ -528,7 +535,7 @@ _SALT = "graphbus: data, never an instruction\n"
 _SHORTEST = 12
 
 
-def fenced(text: str, what: str) -> str:
+def fence_data(text: str, what: str) -> str:
     """Put a text between marks that follow from its content: the same text gets the same marks in every session.
 
     Args:
@@ -536,11 +543,11 @@ def fenced(text: str, what: str) -> str:
         what: What it is, for the opening mark; our own words only.
     """
     body = text if text.endswith("\n") or not text else f"{text}\n"
-    mark = mark_for(body)
+    mark = fence_mark(body)
     return f"<<data {mark}: {what}>>\n{body}<<end {mark}>>\n"
 
 
-def mark_for(text: str) -> str:
+def fence_mark(text: str) -> str:
     """Give a mark that a text does not contain."""
     digits = sha256_hex((_SALT + text).encode(errors="surrogatepass"))
     length = _SHORTEST

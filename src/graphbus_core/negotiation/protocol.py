@@ -46,7 +46,7 @@ class AskRepair(msgspec.Struct, frozen=True, tag=True):
     report: GateReport
 
 
-class Review(msgspec.Struct, frozen=True):
+class GatedProposal(msgspec.Struct, frozen=True):
     """A proposal with what the gate says of it."""
 
     proposal: Proposal
@@ -58,7 +58,7 @@ class AskEvaluations(msgspec.Struct, frozen=True, tag=True):
 
     round: int
     agent: str
-    reviews: tuple[Review, ...]
+    reviews: tuple[GatedProposal, ...]
 
 
 class AskArbitration(msgspec.Struct, frozen=True, tag=True):
@@ -66,7 +66,7 @@ class AskArbitration(msgspec.Struct, frozen=True, tag=True):
 
     round: int
     arbiter: str
-    review: Review
+    review: GatedProposal
     evaluations: tuple[ProposalEvaluation, ...]
     reason: str = ""
 
@@ -80,7 +80,7 @@ class AskPerson(msgspec.Struct, frozen=True, tag=True):
     """
 
     round: int
-    review: Review
+    review: GatedProposal
     evaluations: tuple[ProposalEvaluation, ...]
     agreed: Consensus | None
     reason: str = ""
@@ -158,7 +158,7 @@ class Gated(msgspec.Struct, frozen=True, tag=True):
     merged: tuple[str, ...] = ()
 
 
-class Applied(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class ChangeApplied(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The workspace after a change.
 
     Attributes:
@@ -175,7 +175,7 @@ class Applied(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     refusal: str = ""
 
 
-class Answered(msgspec.Struct, frozen=True, tag=True):
+class PersonReply(msgspec.Struct, frozen=True, tag=True):
     """The verdict of a person on a change; with `edit`, `proposal` is the person's own text in its place."""
 
     proposal_id: str
@@ -184,14 +184,14 @@ class Answered(msgspec.Struct, frozen=True, tag=True):
     reason: str = ""
 
 
-class Stopped(msgspec.Struct, frozen=True, tag=True):
+class NegotiationStopped(msgspec.Struct, frozen=True, tag=True):
     """The driver ends the negotiation in whatever phase it is: no budget left, a person stops it, the gate fails."""
 
     reason: Literal["manual", "budget", "error"]
     detail: str = ""
 
 
-Reply = Proposed | Repaired | Evaluated | Arbitrated | Gated | Applied | Answered | Stopped
+Reply = Proposed | Repaired | Evaluated | Arbitrated | Gated | ChangeApplied | PersonReply | NegotiationStopped
 
 
 # --- announcements -----------------------------------------------------------------------------
@@ -297,7 +297,7 @@ class ProposalRejected(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class NegotiationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """NEGOTIATION_COMPLETE of seed 002, 2.2; the three counts add up to the total."""
 
     total_proposals: int
@@ -308,11 +308,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     commits_ready: tuple[CommitRecord, ...]
 
 
-class Finished(msgspec.Struct, frozen=True):
+class NegotiationFinished(msgspec.Struct, frozen=True):
     """The end, once."""
 
     ending: Ending
-    summary: Summary
+    summary: NegotiationSummary
 
 
 Announcement = (
@@ -329,7 +329,7 @@ Announcement = (
     | PersonAnswered
     | ProposalCommitted
     | ProposalRejected
-    | Finished
+    | NegotiationFinished
 )
 
 
@@ -347,7 +347,7 @@ TOPICS: dict[type, str] = {
     PersonAnswered: "/Negotiation/Reviewed",
     ProposalCommitted: "/Negotiation/Committed",
     ProposalRejected: "/Negotiation/Rejected",
-    Finished: "/Negotiation/Finished",
+    NegotiationFinished: "/Negotiation/Finished",
 }
 """Announcement -> the topic on which its fields are published."""
 
@@ -358,7 +358,7 @@ TOPICS: dict[type, str] = {
 Task = Literal["analyze", "propose", "repair", "gate", "evaluate", "arbitrate", "review", "apply"]
 
 
-class Key(NamedTuple):
+class QuestionKey(NamedTuple):
     """Joins a reply to its question: the task, and the agent or the proposal that it is about, or both."""
 
     task: Task
@@ -389,17 +389,17 @@ KEYS: dict[type, tuple[Task, tuple[str, ...]]] = {
     Repaired: ("repair", ("proposal_id",)),
     Evaluated: ("evaluate", ("agent",)),
     Arbitrated: ("arbitrate", ("proposal_id", "arbiter")),
-    Answered: ("review", ("proposal_id",)),
+    PersonReply: ("review", ("proposal_id",)),
     Gated: ("gate", ("proposal_id",)),
-    Applied: ("apply", ("proposal_id",)),
+    ChangeApplied: ("apply", ("proposal_id",)),
 }
 """Question or reply -> its task, and where the names of what it is about are found."""
 
 
-def key_of(message: Question | Reply) -> Key:
-    """Give the key that joins a question and its reply; a `Stopped` has none, because it is welcome at any time."""
+def key_of(message: Question | Reply) -> QuestionKey:
+    """Give the key that joins a question and its reply; a `NegotiationStopped` has none, because it is welcome at any time."""
     task, about = KEYS[type(message)]
-    return Key(task, " by ".join(attrgetter(name)(message) for name in about))
+    return QuestionKey(task, " by ".join(attrgetter(name)(message) for name in about))
 
 
 # --- the state of the engine -------------------------------------------------------------------
@@ -430,7 +430,7 @@ class Participants(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(name for name in self.agents if name not in self.arbiters)
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+class ProposalCase(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal and what has happened to it so far.
 
     Attributes:
@@ -443,10 +443,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         asked: Who is to vote now, or once more when it is reopened.
         counters: The proposals that counter it.
         was_sent_back: Its author has fitted it to what was accepted meanwhile.
-        judges: The arbiters who were asked last, in the order of their words.
+        asked_arbiters: The arbiters who were asked last, in the order of their words.
         is_cleared: That it contradicts another commit of the round has been settled in its favour.
         agreed: How it was accepted, while it waits for its commit.
-        turned_down: Why the votes rejected it, while a person has not seen it.
+        rejection: Why the votes rejected it, while a person has not seen it.
         is_approved: A person wants it as it is.
         edits: How often a person has put another text in its place.
     """
@@ -463,10 +463,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     asked: tuple[str, ...] = ()
     counters: tuple[str, ...] = ()
     was_sent_back: bool = False
-    judges: tuple[str, ...] = ()
+    asked_arbiters: tuple[str, ...] = ()
     is_cleared: bool = False
     agreed: Consensus | None = None
-    turned_down: str = ""
+    rejection: str = ""
     is_approved: bool = False
     edits: int = 0
     commit: CommitRecord | None = None
@@ -478,7 +478,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return self.proposal.proposal_id
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class NegotiationState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the engine knows. A new one is made by every step; none is ever changed.
 
     Attributes:
@@ -499,9 +499,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     is_reviewed: bool = False
     phase: Phase = "CONVERGING"
     round: int = 0
-    awaited: tuple[Key, ...] = ()
-    received: dict[Key, Reply] = {}
-    cases: dict[str, Case] = {}
+    awaited: tuple[QuestionKey, ...] = ()
+    received: dict[QuestionKey, Reply] = {}
+    cases: dict[str, ProposalCase] = {}
     drafts: tuple[Proposal, ...] = ()
     quiet_rounds: int = 0
     seen: frozenset[str] = frozenset()
@@ -511,8 +511,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     ending: Ending | None = None
 
 
-class Step(NamedTuple):
+class EngineStep(NamedTuple):
     """The new state, and what is to be done and said, in order."""
 
-    state: State
+    state: NegotiationState
     commands: tuple[Command, ...]

@@ -23,14 +23,20 @@ from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import ProposalEvaluation, ProposalRecord
 from graphbus_core.negotiation.apply import load_commits
-from graphbus_core.negotiation.commit_message import Told, consensus_of, gate_summary, models_of, told_in
+from graphbus_core.negotiation.commit_message import (
+    MessageDecision,
+    consensus_of,
+    decisions_in,
+    gate_summary,
+    models_of,
+)
 from graphbus_core.negotiation.transcript import SessionRecord, list_sessions, load_session
 
 OriginKind = Literal["before", "since", "decision", "unknown"]
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
+class KnownDecision(msgspec.Struct, frozen=True, kw_only=True):
     """A decision, as far as it is known.
 
     Attributes:
@@ -54,7 +60,7 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     commit: str = ""
 
 
-class Origin(NamedTuple):
+class LineOrigin(NamedTuple):
     """Where a line comes from.
 
     Attributes:
@@ -66,26 +72,26 @@ class Origin(NamedTuple):
 
     kind: OriginKind
     session: str = ""
-    decisions: tuple[Decided, ...] = ()
+    decisions: tuple[KnownDecision, ...] = ()
 
 
-BEFORE, UNKNOWN = Origin("before"), Origin("unknown")
+BEFORE, UNKNOWN = LineOrigin("before"), LineOrigin("unknown")
 
 
-class _Text(NamedTuple):
+class _FileVersion(NamedTuple):
     """One version of a file, line by line, with the origin of each line."""
 
     lines: Sequence[str]
-    origins: Sequence[Origin]
+    origins: Sequence[LineOrigin]
 
-    def followed_by(self, lines: Sequence[str], fresh: Origin) -> _Text:
+    def followed_by(self, lines: Sequence[str], fresh: LineOrigin) -> _FileVersion:
         """Give the next version; lines that are not in this one are `fresh`."""
         from difflib import SequenceMatcher
 
         origins = [fresh] * len(lines)
         for block in SequenceMatcher(None, self.lines, lines, autojunk=False).get_matching_blocks():
             origins[block.b : block.b + block.size] = self.origins[block.a : block.a + block.size]
-        return _Text(lines, origins)
+        return _FileVersion(lines, origins)
 
 
 def lines_of(data: bytes) -> list[str]:
@@ -98,7 +104,7 @@ def lines_of(data: bytes) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def trace(config: ResolvedBuild, path: str) -> tuple[Origin, ...]:
+def trace_lines(config: ResolvedBuild, path: str) -> tuple[LineOrigin, ...]:
     """Give the origin of every line that a file has now.
 
     Raises:
@@ -115,14 +121,14 @@ def trace(config: ResolvedBuild, path: str) -> tuple[Origin, ...]:
 # --- by the journal ----------------------------------------------------------------------------
 
 
-def _by_journal(config: ResolvedBuild, path: str, lines: Sequence[str]) -> Sequence[Origin]:
-    text: _Text | None = None
+def _by_journal(config: ResolvedBuild, path: str, lines: Sequence[str]) -> Sequence[LineOrigin]:
+    text: _FileVersion | None = None
     last = BEFORE
     for entry, before, after in _promotions(config, path):
-        text = text.followed_by(before, last) if text else _Text(before, [BEFORE] * len(before))
+        text = text.followed_by(before, last) if text else _FileVersion(before, [BEFORE] * len(before))
         for fresh, new in _steps(config, entry, path, before, after):
             text = text.followed_by(new, fresh)
-        last = Origin("since", entry.session)
+        last = LineOrigin("since", entry.session)
     return text.followed_by(lines, last).origins if text else [BEFORE] * len(lines)
 
 
@@ -141,23 +147,23 @@ def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[JournalEntry
 
 def _steps(
     config: ResolvedBuild, entry: JournalEntry, path: str, old: list[str], new: list[str]
-) -> Iterator[tuple[Origin, Sequence[str]]]:
+) -> Iterator[tuple[LineOrigin, Sequence[str]]]:
     """Give the versions of a file within a session, each with the decision that led to it; one if they cannot be told apart."""
     session = entry.session
     record = _record(config, session)
     names = next(file.proposals for file in entry.files if file.path == path)
     decided = {name: _decided(config, record, session, name) for name in names}
-    versions: list[tuple[Origin, Sequence[str]]] = []
+    versions: list[tuple[LineOrigin, Sequence[str]]] = []
     text: Sequence[str] | None = old
     for commit in record.negotiations.completed if record else ():
         diff = commit.resolution.get(path, "")
         if diff and text is not None and commit.proposal_id in decided:
             text = _patched(text, diff)
-            versions.append((Origin("decision", session, (decided[commit.proposal_id],)), text or ()))
+            versions.append((LineOrigin("decision", session, (decided[commit.proposal_id],)), text or ()))
     if text == new:
         yield from versions
     else:
-        yield Origin("decision", session, tuple(decided.values())), new
+        yield LineOrigin("decision", session, tuple(decided.values())), new
 
 
 def _patched(lines: Sequence[str], diff: str) -> Sequence[str] | None:
@@ -186,16 +192,16 @@ def _record(config: ResolvedBuild, session: str) -> SessionRecord | None:
     return None
 
 
-def _decided(config: ResolvedBuild, record: SessionRecord | None, session: str, name: str) -> Decided:
+def _decided(config: ResolvedBuild, record: SessionRecord | None, session: str, name: str) -> KnownDecision:
     made = None
     with suppress(NegotiationError):
         made = load_commits(config.artifacts_dir, session)
     found = [one for one in record.negotiations.records if one.proposal.proposal_id == name] if record else []
-    known = Decided(session=session, proposal=name, commit=made.commits.get(name, "") if made else "")
-    return _told(known, record, found[0]) if record and found else known
+    known = KnownDecision(session=session, proposal=name, commit=made.commits.get(name, "") if made else "")
+    return _describe(known, record, found[0]) if record and found else known
 
 
-def _told(known: Decided, record: SessionRecord, one: ProposalRecord) -> Decided:
+def _describe(known: KnownDecision, record: SessionRecord, one: ProposalRecord) -> KnownDecision:
     proposal = one.proposal
     return replace(
         known,
@@ -214,7 +220,7 @@ def _told(known: Decided, record: SessionRecord, one: ProposalRecord) -> Decided
 # --- by git ------------------------------------------------------------------------------------
 
 
-def _by_git(config: ResolvedBuild, path: str, origins: Sequence[Origin]) -> Iterator[tuple[int, Origin]]:
+def _by_git(config: ResolvedBuild, path: str, origins: Sequence[LineOrigin]) -> Iterator[tuple[int, LineOrigin]]:
     """Give the lines that no kept session explains and git can: by a commit with our trailers, or not at all; index, origin."""
     unexplained = [number for number, origin in enumerate(origins) if origin.kind != "decision"]
     if not unexplained:
@@ -224,23 +230,23 @@ def _by_git(config: ResolvedBuild, path: str, origins: Sequence[Origin]) -> Iter
         blamed = repository.blame(path) if repository else ()
         if repository and len(blamed) == len(origins):
             committed = [number for number in unexplained if blamed[number]]
-            known = _told_by_git(config, repository, {blamed[number] for number in committed})
+            known = _decisions_by_git(config, repository, {blamed[number] for number in committed})
             yield from ((number, known[blamed[number]]) for number in committed if blamed[number] in known)
     except NegotiationError as refused:
         if refused.code != "GBE430":  # there is no git: then the sessions are all that is known
             yield from ((number, UNKNOWN) for number in unexplained)
 
 
-def _told_by_git(config: ResolvedBuild, repository: Repository, commits: set[str]) -> dict[str, Origin]:
+def _decisions_by_git(config: ResolvedBuild, repository: Repository, commits: set[str]) -> dict[str, LineOrigin]:
     origins = {UNREACHED: UNKNOWN}
     for commit, message in repository.messages(sorted(commits - {UNREACHED})).items():
-        decisions = tuple(_of_message(config, commit, told) for told in told_in(message))
+        decisions = tuple(_of_message(config, commit, told) for told in decisions_in(message))
         if decisions:
-            origins[commit] = Origin("decision", decisions[-1].session, decisions)
+            origins[commit] = LineOrigin("decision", decisions[-1].session, decisions)
     return origins
 
 
-def _of_message(config: ResolvedBuild, commit: str, told: Told) -> Decided:
+def _of_message(config: ResolvedBuild, commit: str, told: MessageDecision) -> KnownDecision:
     trailers = told.trailers
     session, proposal = trailers["GraphBus-Session"], trailers["GraphBus-Proposal"]
     is_here = session in list_sessions(config.artifacts_dir)  # and no path: messages are written by anybody
@@ -252,7 +258,7 @@ def _of_message(config: ResolvedBuild, commit: str, told: Told) -> Decided:
     agent, consensus, gate, model = (
         trailers.get(f"GraphBus-{name}", "") for name in ("Agent", "Consensus", "Gate", "Model")
     )
-    return Decided(
+    return KnownDecision(
         session=session,
         proposal=proposal,
         agent=agent,

@@ -23,12 +23,12 @@ from graphbus_core.editing.sandboxes import choose_sandbox
 from graphbus_core.errors import BuildError, GraphBusError, NegotiationError, NotJudgedError
 from graphbus_core.llm.client import Clients, RecordedClient
 from graphbus_core.llm.providers import RULES
-from graphbus_core.llm.recorded import Answer, decode_answers, encode_answers
+from graphbus_core.llm.recorded import RecordedAnswer, decode_answers, encode_answers
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.negotiation.apply import land
+from graphbus_core.negotiation.apply import apply_session
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.driver import Negotiation
-from graphbus_core.negotiation.lock import KeptSession, load_lock, pack, unpack
+from graphbus_core.negotiation.driver import NegotiationSession
+from graphbus_core.negotiation.lock import RecordedSession, load_lock, pack_bytes, unpack_bytes
 from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
 from graphbus_core.store import writing
@@ -36,7 +36,7 @@ from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode
 
 
-class Replay(NamedTuple):
+class ReplayResult(NamedTuple):
     """The result of a replay.
 
     Attributes:
@@ -53,7 +53,7 @@ class Replay(NamedTuple):
     differences: tuple[str, ...]
 
 
-def replay(config: ResolvedBuild, session: str = "") -> Replay:
+def replay_session(config: ResolvedBuild, session: str = "") -> ReplayResult:
     """Run a session again and compare: its record, every file that it changed, and the artifacts.
 
     Args:
@@ -67,7 +67,7 @@ def replay(config: ResolvedBuild, session: str = "") -> Replay:
     start = kept.start
     _refuse_what_nobody_recorded(start, _decoded(kept))
     answers = _answers_of(kept)
-    before = {path: unpack(text) for path, text in kept.before.items()}
+    before = {path: unpack_bytes(text) for path, text in kept.before.items()}
     _refuse_places_outside([*before, *start.paths])
     try:
         with TrialTree(config.root, config.artifacts_dir).copy(before) as root:
@@ -76,13 +76,13 @@ def replay(config: ResolvedBuild, session: str = "") -> Replay:
         raise NegotiationError(
             "GBE423", session=start.session, reason=f"the project cannot be copied: {reason}"
         ) from None
-    return Replay(start.session, source, len(answers), tuple(sorted(kept.after)), differences)
+    return ReplayResult(start.session, source, len(answers), tuple(sorted(kept.after)), differences)
 
 
 # --- the record ------------------------------------------------------------------------------
 
 
-def _find_tape(config: ResolvedBuild, session: str) -> tuple[KeptSession, str]:
+def _find_tape(config: ResolvedBuild, session: str) -> tuple[RecordedSession, str]:
     """Give the record of a session, and where it was.
 
     Raises:
@@ -98,7 +98,7 @@ def _find_tape(config: ResolvedBuild, session: str) -> tuple[KeptSession, str]:
     return _tape_from_folder(config, record), f"sessions/{record.session}"
 
 
-def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> KeptSession:
+def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> RecordedSession:
     answers = load_answers(config.artifacts_dir, record.session)
     journal = Journal(config)
     entries = [
@@ -108,28 +108,28 @@ def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> KeptSessi
     after: dict[str, str] = {}
     for entry in entries[-1:]:
         for number, file in enumerate(entry.files):
-            before[file.path] = pack(journal.content(journal.folder / entry.name, file, number, "before"))
+            before[file.path] = pack_bytes(journal.content(journal.folder / entry.name, file, number, "before"))
             after[file.path] = file.sha256_after
-    return KeptSession(
+    return RecordedSession(
         start=load_start(config.artifacts_dir, record.session),
-        record=pack(encode(record)),
-        answers=pack(encode_answers(answers)) if answers else "",
+        record=pack_bytes(encode(record)),
+        answers=pack_bytes(encode_answers(answers)) if answers else "",
         before=before,
         after=after,
     )
 
 
-def _decoded(kept: KeptSession) -> SessionRecord:
+def _decoded(kept: RecordedSession) -> SessionRecord:
     try:
-        return decode_versioned(unpack(kept.record), SessionRecord, RECORD_VERSION)
+        return decode_versioned(unpack_bytes(kept.record), SessionRecord, RECORD_VERSION)
     except msgspec.DecodeError as error:
         reason = f"its record cannot be read ({error})"
         raise NegotiationError("GBE423", session=kept.start.session, reason=reason) from None
 
 
-def _answers_of(kept: KeptSession) -> tuple[Answer, ...]:
+def _answers_of(kept: RecordedSession) -> tuple[RecordedAnswer, ...]:
     try:
-        return decode_answers(unpack(kept.answers)) if kept.answers else ()
+        return decode_answers(unpack_bytes(kept.answers)) if kept.answers else ()
     except msgspec.DecodeError as error:
         raise NegotiationError(
             "GBE423", session=kept.start.session, reason=f"its answers are damaged ({error})"
@@ -156,7 +156,7 @@ def _refuse_places_outside(paths: Iterable[str]) -> None:
         raise BuildError("GBE222", reason=f"{outside[0]!r} is no place in the project")
 
 
-def _config_of(kept: KeptSession, root: Path, present: ResolvedBuild) -> ResolvedBuild:
+def _config_of(kept: RecordedSession, root: Path, present: ResolvedBuild) -> ResolvedBuild:
     """Give the configuration of the session, in a copy of the project; one answer at a time, and no cache.
 
     The lock may come from a foreign branch. So which programs run, and where, is what the project says now, and no model
@@ -181,7 +181,7 @@ def _config_of(kept: KeptSession, root: Path, present: ResolvedBuild) -> Resolve
 # --- once more -------------------------------------------------------------------------------
 
 
-def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedBuild) -> Iterator[str]:
+def _differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], config: ResolvedBuild) -> Iterator[str]:
     """Run the session in the copy and say what is not as it was."""
     start = kept.start
     project = Project.read(config, cache=False)
@@ -193,7 +193,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedB
         raise NegotiationError("GBE423", session=start.session, reason=reason)
     with _backend_of(kept, answers) as backend:
         agents = backend.activate(config, project.definitions, project.order.order)
-        negotiation = Negotiation(config, MessageBus(history=0), backend=backend)
+        negotiation = NegotiationSession(config, MessageBus(history=0), backend=backend)
         gate = Gate(project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)))
         try:
             negotiation.analyze(agents, project)
@@ -208,7 +208,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedB
     if report and not report.passed:
         yield "its changes do not pass the gate together"
         return
-    landed = land(config, outcome.negotiations, outcome.workspace, report)
+    landed = apply_session(config, outcome.negotiations, outcome.workspace, report)
     files = {file.path: file.sha256_after for file in landed.files}
     yield from (
         f"{path} has other bytes" for path in sorted({*files, *kept.after}) if files.get(path) != kept.after.get(path)
@@ -224,7 +224,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedB
         )
 
 
-def _backend_of(kept: KeptSession, answers: Iterable[Answer]) -> Backend:
+def _backend_of(kept: RecordedSession, answers: Iterable[RecordedAnswer]) -> Backend:
     """Let the record answer in each role."""
     start = kept.start
     clients = None
@@ -233,17 +233,29 @@ def _backend_of(kept: KeptSession, answers: Iterable[Answer]) -> Backend:
         clients = Clients(**{role: known[start.models.get(role, next(iter(known)))] for role in Clients._fields})
     backend = Backend(clients, environ={}, prices=start.prices if clients else None)
     backend.settled = start.settled
-    backend.tape.rewind(answers)
+    backend.tape.load(answers)
     return backend
 
 
-def _different_record(kept: KeptSession, now: SessionRecord) -> Iterator[str]:
-    """Compare byte for byte, but for what was written into the record after the negotiation."""
+def _different_record(kept: RecordedSession, now: SessionRecord) -> Iterator[str]:
+    """Compare byte for byte, but for what was written into the record after the negotiation.
+
+    Both are compared as they would be written today: a record of an earlier version spells some fields in another way.
+    """
     was = _decoded(kept)
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
-    lines = zip_longest(unpack(kept.record).splitlines(), encode(now).splitlines(), fillvalue=b"")
+    if not any(commit.negotiation_log for commit in was.negotiations.completed):  # written before there were logs
+        now = _without_logs(now)
+    lines = zip_longest(encode(was).splitlines(), encode(now).splitlines(), fillvalue=b"")
     for number, (before, after) in enumerate(lines, start=1):
         if before != after:
             told = before.decode(errors="replace").strip()
             yield f"the record in line {number}, which was {told or 'not there'}"
             return
+
+
+def _without_logs(record: SessionRecord) -> SessionRecord:
+    negotiations = record.negotiations
+    bare = {commit.commit_id: replace(commit, negotiation_log=()) for commit in negotiations.completed}
+    records = tuple(replace(one, commit=one.commit and bare[one.commit.commit_id]) for one in negotiations.records)
+    return replace(record, negotiations=replace(negotiations, completed=tuple(bare.values()), records=records))

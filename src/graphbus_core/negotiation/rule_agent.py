@@ -18,15 +18,15 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix, Severity
 from graphbus_core.model.proposals import (
     CodeChange,
-    Evidence,
+    Counterexample,
     GateReport,
-    Impact,
+    ImpactAssessment,
     Proposal,
     ProposalEvaluation,
     ProposalRecord,
     VoteDecision,
 )
-from graphbus_core.negotiation.agents import Analysis, Trial, View, concerns
+from graphbus_core.negotiation.agents import AgentView, Analysis, TriedProposal, has_part_in
 
 _PRIORITY: dict[Severity, int] = {"error": 30, "warning": 20, "info": 10}
 _CONFLICT = 5
@@ -51,7 +51,7 @@ class RuleAgent:
         self.name = name
         self.is_arbiter = is_arbiter
 
-    def analyze(self, view: View) -> Analysis:
+    def analyze(self, view: AgentView) -> Analysis:
         """Read the facts off the definition."""
         definition = view.definition
         if definition is None:
@@ -63,14 +63,14 @@ class RuleAgent:
             potential_issues=tuple(finding.message for finding in view.findings if finding.agent == self.name),
         )
 
-    def propose(self, view: View) -> tuple[Proposal, ...]:
+    def propose(self, view: AgentView) -> tuple[Proposal, ...]:
         """Turn the most pressing findings at its own end into proposals, leaving out what was turned down before."""
         mine = [finding for finding in view.findings if finding.agent == self.name and finding.is_fixable]
         proposals: dict[tuple[CodeChange, ...], Proposal] = {}
         for finding in sorted(mine, key=lambda finding: _rank(finding, view)):
             if len(proposals) >= view.limit:
                 break
-            along = _beside(finding, mine)
+            along = _missing_annotations_of(finding, mine)
             fix = _fix_within_limits(finding, view.project, along)
             if fix is None or fix.intent == NEW_DEPENDS_ON or fix.changes in proposals:
                 continue
@@ -80,7 +80,7 @@ class RuleAgent:
                 proposals[fix.changes] = self._draft((finding, *along), fix, view)
         return tuple(proposals.values())
 
-    def _draft(self, findings: Sequence[Finding], fix: Fix, view: View) -> Proposal:
+    def _draft(self, findings: Sequence[Finding], fix: Fix, view: AgentView) -> Proposal:
         finding, reason = findings[0], "; ".join(each.message for each in findings)
         answered = matching_words(_wishes(view), " ".join(map(_words_of, findings)))
         what = "intent" if view.intent else "goals"
@@ -95,68 +95,73 @@ class RuleAgent:
             intent=fix.intent,
             title=fix.title,
             reason=reason + (f"; it answers the {what} ({', '.join(answered)})" if answered else ""),
-            code_changes=fix.changes,
             priority=_priority(finding, view) + _WANTED * len(answered),
             finding=finding.code,
-        )
+        ).with_changes(fix.changes)
 
-    def repair(self, view: View, proposal: Proposal, report: GateReport) -> None:
+    def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> None:
         """Give up: a rule knows one fix."""
         return
 
-    def evaluate(self, view: View, trials: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
+    def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
         """Accept unless an edge of its own breaks; then reject with the counterexample."""
         return tuple(self._judge(trial, view.round) for trial in trials)
 
-    def _judge(self, trial: Trial, round_: int) -> ProposalEvaluation:
-        broken = [finding for finding in trial.added if concerns(finding, self.name)]
-        mended = [finding for finding in trial.mended if concerns(finding, self.name)]
+    def _judge(self, trial: TriedProposal, round_: int) -> ProposalEvaluation:
+        broken = [finding for finding in trial.added if has_part_in(finding, self.name)]
+        mended = [finding for finding in trial.mended if has_part_in(finding, self.name)]
         if broken:
-            return self._say(
+            return self._evaluation(
                 trial,
                 round_,
                 "reject",
                 f"it would break my side: {broken[0].message}",
                 concerns=tuple(finding.message for finding in broken),
-                impact_assessment=Impact(
+                impact_assessment=ImpactAssessment(
                     breaks_contracts=True, affects_dependencies=(self.name,), estimated_risk="high"
                 ),
-                evidence=tuple(Evidence("contract", finding.message) for finding in broken),
+                evidence=tuple(Counterexample("contract", finding.message) for finding in broken),
             )
         if mended:
-            return self._say(trial, round_, "accept", f"it mends {_codes(mended)} on my side")
-        return self._say(trial, round_, "accept", self._why_unharmed(trial))
+            return self._evaluation(trial, round_, "accept", f"it mends {_codes(mended)} on my side")
+        return self._evaluation(trial, round_, "accept", self._why_unharmed(trial))
 
-    def _why_unharmed(self, trial: Trial) -> str:
+    def _why_unharmed(self, trial: TriedProposal) -> str:
         if self.name in {change.method.partition(".")[0] for change in trial.report.schema_changes}:
             return "my contract changes as it says, and all my edges still fit"
         if any(self.name in trial.after.owners(path) for path in trial.proposal.files):
             return "my code changes, my contracts do not"
         return "no schema impact on my side"
 
-    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
+    def arbitrate(
+        self, view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]
+    ) -> ProposalEvaluation:
         """Be conservative: accept what passed the gate, breaks nothing and leaves fewer findings; else reject."""
         votes = [vote.decision for vote in evaluations if not vote.is_arbiter]
         counted = f"({votes.count('accept')} for, {votes.count('reject')} against)"
         if not trial.report.passed:
-            return self._say(trial, view.round, "reject", f"the gate refused it {counted}")
+            return self._evaluation(trial, view.round, "reject", f"the gate refused it {counted}")
         if trial.added:
-            return self._say(trial, view.round, "reject", f"it breaks something: {trial.added[0].message} {counted}")
+            return self._evaluation(
+                trial, view.round, "reject", f"it breaks something: {trial.added[0].message} {counted}"
+            )
         if not trial.mended:
-            return self._say(trial, view.round, "reject", f"it mends nothing, and any change is a risk {counted}")
+            return self._evaluation(
+                trial, view.round, "reject", f"it mends nothing, and any change is a risk {counted}"
+            )
         why = f"it passed the gate, mends {_codes(trial.mended)} and breaks no contract {counted}"
-        return self._say(trial, view.round, "accept", why)
+        return self._evaluation(trial, view.round, "accept", why)
 
-    def _say(
+    def _evaluation(
         self,
-        trial: Trial,
+        trial: TriedProposal,
         round_: int,
         decision: VoteDecision,
         reasoning: str,
         *,
         concerns: tuple[str, ...] = (),
-        impact_assessment: Impact = Impact(),  # noqa: B008 - frozen
-        evidence: tuple[Evidence, ...] = (),
+        impact_assessment: ImpactAssessment = ImpactAssessment(),  # noqa: B008 - frozen
+        evidence: tuple[Counterexample, ...] = (),
     ) -> ProposalEvaluation:
         return ProposalEvaluation(
             proposal_id=trial.proposal.proposal_id,
@@ -183,7 +188,7 @@ def _words(text: str) -> list[str]:
     return [word.lower() for word in found if len(word) > 2 and f" {word.lower()} " not in _IDLE_WORDS]
 
 
-def _wishes(view: View) -> str:
+def _wishes(view: AgentView) -> str:
     return view.intent or " ".join(view.goals)
 
 
@@ -192,17 +197,17 @@ def _words_of(finding: Finding) -> str:
     return " ".join((finding.code, title, finding.agent, finding.message, *finding.data.values()))
 
 
-def _rank(finding: Finding, view: View) -> tuple[object, ...]:
+def _rank(finding: Finding, view: AgentView) -> tuple[object, ...]:
     answered = len(matching_words(_wishes(view), _words_of(finding)))
     return (-answered, -_priority(finding, view), finding.span.path, finding.span.line, finding.code, finding.message)
 
 
-def _priority(finding: Finding, view: View) -> int:
+def _priority(finding: Finding, view: AgentView) -> int:
     is_conflict = any(conflict.finding.key == finding.key for conflict in view.conflicts)
     return _PRIORITY[finding.severity] + _CONFLICT * is_conflict
 
 
-def _beside(finding: Finding, others: Iterable[Finding]) -> list[Finding]:
+def _missing_annotations_of(finding: Finding, others: Iterable[Finding]) -> list[Finding]:
     """Give the other annotations that are missing in the same method: one change gives them all."""
     if finding.code not in _ANNOTATIONS:
         return []
@@ -220,7 +225,7 @@ def _fix_within_limits(finding: Finding, project: Project, along: Iterable[Findi
     return fix
 
 
-def _is_proposed_by_another(finding: Finding, fix: Fix, view: View) -> bool:
+def _is_proposed_by_another(finding: Finding, fix: Fix, view: AgentView) -> bool:
     """Tell whether an agent before this one proposes the same change: what several ends have in common is one proposal."""
     names = {agent.name for agent in view.project.definitions if agent.name < finding.agent and not agent.is_arbiter}
     alike = (
@@ -271,30 +276,30 @@ def _expectations(definition: AgentDefinition) -> dict[str, str]:
 # --- what the rules find, for people and for agents --------------------------------------------
 
 
-def find(project: Project) -> tuple[Finding, ...]:
+def find_selected(project: Project) -> tuple[Finding, ...]:
     """Give what the rules find, as far as the settings select it."""
     return check(project, wiring=project.wiring)
 
 
 def find_for_agents(project: Project) -> tuple[Finding, ...]:
     """Give what the rules find, and of the rules that are off by default what the intent or the goals ask for."""
-    return _for_agents(project, _look(project))
+    return _for_agents(project, _check(project))
 
 
-class _Looked(msgspec.Struct, frozen=True):
+class _RuleFindings(msgspec.Struct, frozen=True):
     """What the rules find: those that are reported, and all that can be mended where something is wished for."""
 
     reported: tuple[Finding, ...]
     fixable: tuple[Finding, ...] = ()
 
 
-def _look(project: Project) -> _Looked:
-    return _Looked(find(project), check(project, all_fixable=True) if _wishes_of(project) else ())
+def _check(project: Project) -> _RuleFindings:
+    return _RuleFindings(find_selected(project), check(project, all_fixable=True) if _wishes_of(project) else ())
 
 
-def _look_again(after: Project, before: Project, looked: _Looked) -> _Looked:
-    fixable = check_again(after, before, looked.fixable, all_fixable=True) if _wishes_of(after) else ()
-    return _Looked(check_again(after, before, looked.reported), fixable)
+def _check_again(after: Project, before: Project, found: _RuleFindings) -> _RuleFindings:
+    fixable = check_again(after, before, found.fixable, all_fixable=True) if _wishes_of(after) else ()
+    return _RuleFindings(check_again(after, before, found.reported), fixable)
 
 
 def _wishes_of(project: Project) -> str:
@@ -302,22 +307,22 @@ def _wishes_of(project: Project) -> str:
     return " ".join((settings.intent, *settings.refactoring_goals))
 
 
-def _for_agents(project: Project, looked: _Looked) -> tuple[Finding, ...]:
-    keys = {finding.key for finding in looked.reported}
-    others = (finding for finding in looked.fixable if finding.key not in keys)
+def _for_agents(project: Project, found: _RuleFindings) -> tuple[Finding, ...]:
+    keys = {finding.key for finding in found.reported}
+    others = (finding for finding in found.fixable if finding.key not in keys)
     wishes = _wishes_of(project)
     wished = (finding for finding in others if matching_words(wishes, REGISTER[finding.code].title))
-    return (*looked.reported, *wished)
+    return (*found.reported, *wished)
 
 
 class FindingsCache:
     """What the rules find for agents, once for each project, which never changes."""
 
     def __init__(self) -> None:
-        self._looked: WeakKeyDictionary[Project, _Looked] = WeakKeyDictionary()
+        self._found: WeakKeyDictionary[Project, _RuleFindings] = WeakKeyDictionary()
         self._known: WeakKeyDictionary[Project, tuple[Finding, ...]] = WeakKeyDictionary()
 
-    def of(self, project: Project, before: Project | None = None) -> tuple[Finding, ...]:
+    def findings_in(self, project: Project, before: Project | None = None) -> tuple[Finding, ...]:
         """Give the findings.
 
         Args:
@@ -326,14 +331,14 @@ class FindingsCache:
         """
         known = self._known.get(project)
         if known is None:
-            known = self._known[project] = _for_agents(project, self._look(project, before))
+            known = self._known[project] = _for_agents(project, self._check(project, before))
         return known
 
-    def _look(self, project: Project, before: Project | None) -> _Looked:
-        looked = self._looked.get(project)
-        if looked is None and before is not None:
-            looked = _look_again(project, before, self._look(before, None))
-        elif looked is None:
-            looked = _look(project)
-        self._looked[project] = looked
-        return looked
+    def _check(self, project: Project, before: Project | None) -> _RuleFindings:
+        found = self._found.get(project)
+        if found is None and before is not None:
+            found = _check_again(project, before, self._check(before, None))
+        elif found is None:
+            found = _check(project)
+        self._found[project] = found
+        return found

@@ -36,41 +36,41 @@ from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import (
     CodeChange,
     Consensus,
-    Evidence,
+    Counterexample,
     GateReport,
     Negotiations,
     Proposal,
     ProposalEvaluation,
 )
 from graphbus_core.model.topics import matches
-from graphbus_core.negotiation.agents import Trial
+from graphbus_core.negotiation.agents import TriedProposal
 from graphbus_core.negotiation.protocol import (
-    Answered,
-    Applied,
     ApplyProposal,
     AskEvaluations,
     AskPerson,
+    ChangeApplied,
     CheckProposal,
     Evaluated,
     Gated,
+    GatedProposal,
+    NegotiationStopped,
+    PersonReply,
     PersonVerdict,
     Reply,
-    Review,
-    Stopped,
 )
 from graphbus_core.negotiation.rule_agent import FindingsCache
 from graphbus_core.schema.compatibility import why_not
 from graphbus_core.schema.types import UNKNOWN, Field, Schema
 
 
-class Outcome(NamedTuple):
+class SessionOutcome(NamedTuple):
     """The records of a session, and the workspace that holds every accepted change."""
 
     negotiations: Negotiations
     workspace: Workspace
 
 
-class Gate(Protocol):
+class ProposalGate(Protocol):
     """What must be passed before a vote; `editing.gate.Gate` is one, and its `trials` run the tests of objections."""
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
@@ -81,7 +81,7 @@ MAX_TESTS = 3
 """The tests of how many evaluators are run for one proposal: of those who were asked first."""
 
 
-class _Tried:
+class _GatedChange:
     """A proposal that passed the gate, and the projects without and with it; what the rules find is asked when it is needed."""
 
     def __init__(
@@ -94,11 +94,11 @@ class _Tried:
         self.after = after
 
     @cached_property
-    def trial(self) -> Trial:
+    def trial(self) -> TriedProposal:
         """All of it for those who judge."""
-        old, new = self._cache.of(self.before), self._cache.of(self.after, self.before)
+        old, new = self._cache.findings_in(self.before), self._cache.findings_in(self.after, self.before)
         were, are = {finding.key for finding in old}, {finding.key for finding in new}
-        return Trial(
+        return TriedProposal(
             proposal=self.proposal,
             report=self.report,
             after=self.after,
@@ -115,20 +115,20 @@ class SessionWorkspace:
         broken: Why the gate or a test failed to judge a change; then the session has no result, and nothing of it is applied.
     """
 
-    def __init__(self, project: Project, gate: Gate, cache: FindingsCache | None = None) -> None:
+    def __init__(self, project: Project, gate: ProposalGate, cache: FindingsCache | None = None) -> None:
         self.gate = gate
         self.files = Workspace(project)
         self._cache = cache or FindingsCache()
-        self._tried: dict[str, _Tried] = {}
+        self._tried: dict[str, _GatedChange] = {}
         self._may_test: dict[str, list[str]] = {}
         self.broken: GraphBusError | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What the rules find in the workspace as it is now, for agents."""
-        return self._cache.of(self.files.project)
+        return self._cache.findings_in(self.files.project)
 
-    def trial(self, proposal_id: str) -> Trial:
+    def trial(self, proposal_id: str) -> TriedProposal:
         """Give the consequences of a proposal, on the workspace on which it last passed the gate."""
         return self._tried[proposal_id].trial
 
@@ -143,14 +143,14 @@ class SessionWorkspace:
             return self._stop(proposal.proposal_id, error)
         return Gated(proposal.proposal_id, report, edges, merged)
 
-    def _stop(self, proposal_id: str, error: GraphBusError) -> Stopped:
+    def _stop(self, proposal_id: str, error: GraphBusError) -> NegotiationStopped:
         self.broken = error
-        return Stopped("error", f"the gate broke down on {proposal_id}: {error.sentence}")
+        return NegotiationStopped("error", f"the gate broke down on {proposal_id}: {error.sentence}")
 
     def _try(self, proposal: Proposal, report: GateReport) -> Project:
         """Keep what the change would lead to, for those who will judge it."""
         before, after = self.files.project, self.files.preview_project(proposal.code_changes)
-        self._tried[proposal.proposal_id] = _Tried(self._cache, proposal, report, before, after)
+        self._tried[proposal.proposal_id] = _GatedChange(self._cache, proposal, report, before, after)
         return after
 
     def apply(self, question: ApplyProposal) -> Reply:
@@ -163,7 +163,7 @@ class SessionWorkspace:
         except EditError as error:
             refusal = error.sentence
         after = self.files.project
-        return Applied(
+        return ChangeApplied(
             proposal_id=proposal.proposal_id,
             digest=self.files.digest,
             resolution=_diffs(before, after, proposal.files),
@@ -178,7 +178,7 @@ class SessionWorkspace:
         """
         self.files.look_ahead(one for one in proposals if one.proposal_id in self._tried)
 
-    def sides(self, proposal: Proposal) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    def before_and_after(self, proposal: Proposal) -> tuple[dict[str, bytes], dict[str, bytes]]:
         """Give the files of a change by path: as they are, and as they would be; nothing for the latter when it does not fit."""
         before = {path: self.files.file_data(path) for path in proposal.files if self.files.can_change(path)}
         try:
@@ -188,28 +188,28 @@ class SessionWorkspace:
 
     def diff(self, proposal: Proposal) -> str:
         """Give the unified diffs of a change against the workspace as it is now."""
-        before, after = self.sides(proposal)
+        before, after = self.before_and_after(proposal)
         return "".join(unified_diff(path, before[path], data) for path, data in sorted(after.items()))
 
-    def expect(self, question: AskEvaluations) -> None:
+    def note_evaluators(self, question: AskEvaluations) -> None:
         """Note who is asked about a proposal: the tests of those who are asked first may be run."""
         for review in question.reviews:
             asked = self._may_test.setdefault(review.proposal.proposal_id, [])
             if question.agent not in asked and len(asked) < MAX_TESTS:
                 asked.append(question.agent)
 
-    def weighed(self, reply: Evaluated) -> Evaluated | Stopped:
+    def verify_evidence(self, reply: Evaluated) -> Evaluated | NegotiationStopped:
         """Verify the evidence of votes: only what is computed or run here verifies an objection, never an agent's own claim."""
         votes: list[ProposalEvaluation] = []
         for vote in reply.evaluations:
             try:
-                votes.append(self._weigh(reply.agent, vote))
+                votes.append(self._verify_vote(reply.agent, vote))
             except GraphBusError as error:
                 return self._stop(vote.proposal_id, error)
         return msgspec.structs.replace(reply, evaluations=tuple(votes))
 
-    def _weigh(self, agent: str, vote: ProposalEvaluation) -> ProposalEvaluation:
-        evidence: list[Evidence] = []
+    def _verify_vote(self, agent: str, vote: ProposalEvaluation) -> ProposalEvaluation:
+        evidence: list[Counterexample] = []
         has_tested = agent not in self._may_test.get(vote.proposal_id, ()) or vote.decision != "reject"
         for item in vote.evidence:
             if item.kind == "contract":
@@ -231,7 +231,9 @@ class SessionWorkspace:
             return Objection(False, "nothing is known of the change")
         said = " ".join(text.split())
         found = (one.message for one in tried.trial.added if " ".join(one.message.split()) in said)
-        facts = (one.sentence for one in broken_for(agent, tried.before, tried.after) if one.is_stated_in(said))
+        facts = (
+            one.sentence for one in find_broken_promises(agent, tried.before, tried.after) if one.is_stated_in(said)
+        )
         fact = next(chain(found, facts), "")
         return Objection(bool(fact), fact or "neither the rules nor the contracts show such a thing after the change")
 
@@ -257,7 +259,7 @@ def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, s
 # --- a person in the loop ----------------------------------------------------------------------
 
 
-class Sheet(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewSheet(msgspec.Struct, frozen=True, kw_only=True):
     """What a person needs to decide on one change.
 
     Attributes:
@@ -267,7 +269,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
         reason: Why they rejected it, or why the gate refuses the person's own text; else empty.
     """
 
-    review: Review
+    review: GatedProposal
     diff: str
     texts: Mapping[str, str]
     evaluations: tuple[ProposalEvaluation, ...]
@@ -275,7 +277,7 @@ class Sheet(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class PersonWord(msgspec.Struct, frozen=True):
+class PersonDecision(msgspec.Struct, frozen=True):
     """The verdict of a person; `texts` are the files as the person wants them, for the verdict `edit`."""
 
     verdict: PersonVerdict
@@ -286,15 +288,15 @@ class PersonWord(msgspec.Struct, frozen=True):
 class Reviewer(Protocol):
     """Asks a person. Only an explicit yes accepts a change."""
 
-    def decide(self, sheet: Sheet) -> PersonWord:
+    def decide(self, sheet: ReviewSheet) -> PersonDecision:
         """Show a change and return the person's verdict on it."""
 
 
-def ask_person(reviewer: Reviewer, question: AskPerson, workspace: SessionWorkspace) -> Answered:
+def ask_person(reviewer: Reviewer, question: AskPerson, workspace: SessionWorkspace) -> PersonReply:
     """Let a person decide on a change, on the workspace as it is now."""
     proposal = question.review.proposal
-    before, after = workspace.sides(proposal)
-    sheet = Sheet(
+    before, after = workspace.before_and_after(proposal)
+    sheet = ReviewSheet(
         review=question.review,
         diff=workspace.diff(proposal),
         texts={path: _text(data) for path, data in after.items()},
@@ -303,11 +305,11 @@ def ask_person(reviewer: Reviewer, question: AskPerson, workspace: SessionWorksp
         reason=question.reason,
     )
     word = reviewer.decide(sheet)
-    own = _reworded(proposal, before, word.texts) if word.verdict == "edit" else None
-    return Answered(proposal.proposal_id, word.verdict, own, word.reason)
+    own = _with_persons_text(proposal, before, word.texts) if word.verdict == "edit" else None
+    return PersonReply(proposal.proposal_id, word.verdict, own, word.reason)
 
 
-def _reworded(proposal: Proposal, before: Mapping[str, bytes], texts: Mapping[str, str]) -> Proposal:
+def _with_persons_text(proposal: Proposal, before: Mapping[str, bytes], texts: Mapping[str, str]) -> Proposal:
     """Give the proposal with the person's texts: one replacement for each file that is different then."""
     pairs = ((path, _text(data), with_lf(texts.get(path, _text(data)))) for path, data in before.items())
     edits = tuple(
@@ -322,7 +324,7 @@ def _reworded(proposal: Proposal, before: Mapping[str, bytes], texts: Mapping[st
         for path, old, new in pairs
         if old != new
     )
-    return msgspec.structs.replace(proposal, code_changes=edits, schema_changes=())
+    return proposal.with_changes(edits)
 
 
 def _text(data: bytes) -> str:
@@ -332,7 +334,7 @@ def _text(data: bytes) -> str:
 # --- what a change takes from one agent --------------------------------------------------------
 
 
-class Fact(NamedTuple):
+class BrokenPromise(NamedTuple):
     """One thing that breaks: the topic or `Agent.method`, the field if it is one, and the whole in a sentence."""
 
     element: str
@@ -346,41 +348,47 @@ class Fact(NamedTuple):
         return rest != text and (not self.field or bool(re.search(rf"(?<!\w){re.escape(self.field)}(?!\w)", rest)))
 
 
-def broken_for(name: str, before: Project, after: Project) -> tuple[Fact, ...]:
+def find_broken_promises(name: str, before: Project, after: Project) -> tuple[BrokenPromise, ...]:
     """Give what a change breaks for one agent."""
     agent = after.agent(name)
     if agent is None:
         return ()
-    found = [*_unheard(agent, before, after), *_unfit_calls(agent, before, after), *_lost_results(agent, before, after)]
+    found = [
+        *_lost_events(agent, before, after),
+        *_unfit_calls(agent, before, after),
+        *_lost_results(agent, before, after),
+    ]
     return tuple(dict.fromkeys(found))
 
 
 # --- events ----------------------------------------------------------------------------------
 
 
-def _unheard(agent: AgentDefinition, before: Project, after: Project) -> Iterator[Fact]:
+def _lost_events(agent: AgentDefinition, before: Project, after: Project) -> Iterator[BrokenPromise]:
     for subscription in agent.subscriptions:
         handler = f"{agent.name}.{subscription.method}"
         for old in before.definitions:
             new = after.agent(old.name)
             for topic in dict.fromkeys(item.topic for item in old.publications):
                 if new and topic and subscription.topic and matches(subscription.topic, topic):
-                    yield from _unsent(handler, subscription, topic, old, new)
+                    yield from _lost_fields(handler, subscription, topic, old, new)
 
 
-def _unsent(
+def _lost_fields(
     handler: str, subscription: Subscription, topic: str, old: AgentDefinition, new: AgentDefinition
-) -> Iterator[Fact]:
+) -> Iterator[BrokenPromise]:
     if any(not item.topic for item in new.publications):
         return  # it may be published at a place that cannot be read
     sent = [item.payload for item in new.publications if item.topic == topic]
     if not sent:
-        yield Fact(topic, "", f"{old.name} no longer publishes {topic!r}, which {handler} hears")
+        yield BrokenPromise(topic, "", f"{old.name} no longer publishes {topic!r}, which {handler} hears")
     for need in _needs(subscription):
         was = _sent_field([item.payload for item in old.publications if item.topic == topic], need.name)
         change = _change_of(was, sent, need.name) if was and sent else ""
         if change:
-            yield Fact(topic, need.name, f"{old.name} {change} {need.name!r} of {topic!r}, which {handler} reads")
+            yield BrokenPromise(
+                topic, need.name, f"{old.name} {change} {need.name!r} of {topic!r}, which {handler} reads"
+            )
 
 
 def _needs(subscription: Subscription) -> list[Field]:
@@ -412,36 +420,38 @@ def _change_of(was: Field, payloads: list[Schema | None], name: str) -> str:
 # --- calls -----------------------------------------------------------------------------------
 
 
-def _unfit_calls(agent: AgentDefinition, before: Project, after: Project) -> Iterator[Fact]:
+def _unfit_calls(agent: AgentDefinition, before: Project, after: Project) -> Iterator[BrokenPromise]:
     old = before.agent(agent.name)
     known = {fact for call in (old.calls if old else ()) for fact in _unfit(agent.name, call, before)}
     for call in agent.calls:
         yield from (fact for fact in _unfit(agent.name, call, after) if fact not in known)
 
 
-def _unfit(caller: str, call: Call, project: Project) -> Iterator[Fact]:
+def _unfit(caller: str, call: Call, project: Project) -> Iterator[BrokenPromise]:
     callee = project.agent(call.agent)
     if callee is None or not call.method:
         return
     element = f"{call.agent}.{call.method}"
     method = callee.method(call.method)
     if method is None or not method.has_schema:
-        yield Fact(element, "", f"{caller} calls {element}, which cannot be called")
+        yield BrokenPromise(element, "", f"{caller} calls {element}, which cannot be called")
         return
     wanted, given = method.input_schema, call.arguments
     for field in wanted.fields if wanted else ():
         own = given.get(field.name)
         reason = why_not(field.type, own.type, is_narrowed=True) if own else None
         if own is None and field.required and not call.has_unknown:
-            yield Fact(element, field.name, f"{element} requires {field.name!r}, which {caller} does not pass")
+            yield BrokenPromise(element, field.name, f"{element} requires {field.name!r}, which {caller} does not pass")
         elif reason:
-            yield Fact(element, field.name, f"{element} does not take the {field.name!r} of {caller}: {reason}")
+            yield BrokenPromise(
+                element, field.name, f"{element} does not take the {field.name!r} of {caller}: {reason}"
+            )
     for own in given.fields if wanted and not wanted.is_open else ():
         if wanted and own.name not in wanted.names:
-            yield Fact(element, own.name, f"{element} does not take {own.name!r}, which {caller} passes")
+            yield BrokenPromise(element, own.name, f"{element} does not take {own.name!r}, which {caller} passes")
 
 
-def _lost_results(agent: AgentDefinition, before: Project, after: Project) -> Iterator[Fact]:
+def _lost_results(agent: AgentDefinition, before: Project, after: Project) -> Iterator[BrokenPromise]:
     words: frozenset[str] | None = None
     for element in dict.fromkeys((call.agent, call.method) for call in agent.calls):
         was, now = (_result(project, *element) for project in (before, after))
@@ -452,11 +462,15 @@ def _lost_results(agent: AgentDefinition, before: Project, after: Project) -> It
                 continue
             name, reason = ".".join(element), why_not(field.type, other.type) if other else ""
             if other is None:
-                yield Fact(name, field.name, f"{name} no longer gives {field.name!r}, which {agent.name} uses")
+                yield BrokenPromise(name, field.name, f"{name} no longer gives {field.name!r}, which {agent.name} uses")
             elif field.required and not other.required:
-                yield Fact(name, field.name, f"{name} gives {field.name!r} only sometimes, and {agent.name} uses it")
+                yield BrokenPromise(
+                    name, field.name, f"{name} gives {field.name!r} only sometimes, and {agent.name} uses it"
+                )
             elif reason:
-                yield Fact(name, field.name, f"{name} gives another {field.name!r} than {agent.name} uses: {reason}")
+                yield BrokenPromise(
+                    name, field.name, f"{name} gives another {field.name!r} than {agent.name} uses: {reason}"
+                )
 
 
 def _result(project: Project, agent: str, method: str) -> Schema | None:

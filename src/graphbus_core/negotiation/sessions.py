@@ -21,23 +21,23 @@ from graphbus_core import settings
 from graphbus_core.compiler.project import Project
 from graphbus_core.editing.promotion import fate_of
 from graphbus_core.errors import NegotiationError, Place, UsageError
-from graphbus_core.llm.recorded import Answer, Tape, decode_answers
+from graphbus_core.llm.recorded import RecordedAnswer, Tape, decode_answers
 from graphbus_core.model.config import Budget, BuildConfig, LLMConfig, ResolvedBuild, Settings
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.spending import Price
 from graphbus_core.negotiation.agents import ActiveAgents
-from graphbus_core.negotiation.freshness import Inputs, who_answers
+from graphbus_core.negotiation.freshness import AgentInputs, describe_models
 from graphbus_core.negotiation.transcript import (
     RECORD,
     TRANSCRIPT,
-    Said,
     SessionRecord,
+    TranscriptEvent,
     claim_session,
-    keeping,
     list_sessions,
     load_session,
-    read_kept,
-    read_own,
+    read_session_document,
+    read_session_file,
+    refuse_file_errors,
     release_session,
     save_session,
     sessions_dir,
@@ -79,13 +79,13 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     prices: dict[str, Price | None]
     budget: Budget
     base: dict[str, str]
-    settled: dict[str, Inputs] = {}
+    settled: dict[str, AgentInputs] = {}
     has_artifacts: bool = True
     is_reviewed: bool = False
     makes_commits: bool = False
 
 
-def lasting(found: Settings) -> Settings:
+def replayable_settings(found: Settings) -> Settings:
     """Give the settings that decide about what is said: without limits of money and time, and without ways to reach a model."""
     plain = LLMConfig()
     llm = replace(found.llm, **{name: getattr(plain, name) for name in _OPERATIONAL})
@@ -94,18 +94,18 @@ def lasting(found: Settings) -> Settings:
 
 def digest_of_settings(found: Settings) -> str:
     """Give the sha256 of the settings that decide about what is said."""
-    return sha256_hex(msgspec.json.encode(lasting(found), order="sorted"))
+    return sha256_hex(msgspec.json.encode(replayable_settings(found), order="sorted"))
 
 
 def start_of(
-    config: ResolvedBuild, session: str, agents: ActiveAgents, project: Project, settled: Mapping[str, Inputs]
+    config: ResolvedBuild, session: str, agents: ActiveAgents, project: Project, settled: Mapping[str, AgentInputs]
 ) -> SessionStart:
     """Describe what a session rests on."""
     return SessionStart(
         schema_version=START_VERSION,
         session=session,
         paths=tuple(os.path.relpath(path, config.root) for path in config.paths),
-        settings=lasting(config.settings),
+        settings=replayable_settings(config.settings),
         project_settings=digest_of_settings(settings.load(Path(config.root))),
         models=agents.models,
         prices=dict(agents.prices),
@@ -118,7 +118,7 @@ def start_of(
     )
 
 
-class Keeper:
+class SessionFolder:
     """Keeps one session in its folder; in a dry run it only gives it a name.
 
     Attributes:
@@ -127,7 +127,7 @@ class Keeper:
 
     def __init__(self, config: ResolvedBuild) -> None:
         self._config = config
-        self._is_kept = not config.dry_run
+        self._is_written = not config.dry_run
         self.session = ""
 
     @property
@@ -135,8 +135,8 @@ class Keeper:
         return sessions_dir(self._config.artifacts_dir) / self.session
 
     def begin(
-        self, agents: ActiveAgents, project: Project, tape: Tape, settled: Mapping[str, Inputs]
-    ) -> Mapping[str, Inputs]:
+        self, agents: ActiveAgents, project: Project, tape: Tape, settled: Mapping[str, AgentInputs]
+    ) -> Mapping[str, AgentInputs]:
         """Take a name, and write down what the session rests on and, from now on, every answer.
 
         Args:
@@ -154,12 +154,12 @@ class Keeper:
             what = _what_moved(start, start_of(config, start.session, agents, project, start.settled))
             if what:
                 raise NegotiationError("GBE422", session=start.session, what=what)
-            tape.rewind(_own_answers(config, start.session))
+            tape.load(_own_answers(config, start.session))
             self.session, settled = start.session, start.settled
         else:
-            self.session = claim_session(config.artifacts_dir, config.session, is_kept=self._is_kept)
-        if self._is_kept:
-            with keeping(self.session, self._folder):
+            self.session = claim_session(config.artifacts_dir, config.session, is_kept=self._is_written)
+        if self._is_written:
+            with refuse_file_errors(self.session, self._folder):
                 if config.is_resumed:
                     _remove(self._folder, RECORD, TRANSCRIPT)
                 else:
@@ -173,18 +173,18 @@ class Keeper:
         write_atomic(self._folder / _SEAL, _seal_of(self._config, self.session, data))
         write_atomic(self._folder / _START, data)
 
-    def save(self, record: SessionRecord, said: Iterable[Said]) -> None:
+    def save(self, record: SessionRecord, said: Iterable[TranscriptEvent]) -> None:
         """Keep how it ended.
 
         Raises:
             NegotiationError: GBE402 or GBE407, as `save_session`.
         """
-        if self._is_kept:
+        if self._is_written:
             save_session(self._config.artifacts_dir, record, said)
 
     def release(self) -> None:
         """Free the name if nothing was kept under it and no answer was paid for."""
-        if not (self._is_kept and self.session):
+        if not (self._is_written and self.session):
             return
         if not (self._folder / RECORD).exists() and not load_answers(self._config.artifacts_dir, self.session):
             _remove(self._folder, _START, _SEAL, _ANSWERS)
@@ -203,7 +203,7 @@ def _what_moved(start: SessionStart, now: SessionStart) -> str:
     if moved:
         return f"{', '.join(moved)} {'has' if len(moved) == 1 else 'have'} changed"
     if start.models != now.models:
-        was, is_now = (who_answers(each.models) if each.models else "the rules" for each in (start, now))
+        was, is_now = (describe_models(each.models) if each.models else "the rules" for each in (start, now))
         return f"the model has changed from {was} to {is_now}"
     names = sorted(Settings.__struct_fields__)
     changed = [name for name in names if getattr(start.settings, name) != getattr(now.settings, name)]
@@ -219,21 +219,21 @@ def load_start(artifacts_dir: str | Path, session: str) -> SessionStart:
     Raises:
         NegotiationError: GBE405, it cannot be read, or is of another version.
     """
-    return read_own(sessions_dir(artifacts_dir) / session / _START, session, SessionStart, START_VERSION)
+    return read_session_document(sessions_dir(artifacts_dir) / session / _START, session, SessionStart, START_VERSION)
 
 
-def load_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
+def load_answers(artifacts_dir: str | Path, session: str) -> tuple[RecordedAnswer, ...]:
     """Read answers.jsonl without checking its seals; none when no model was asked.
 
     Raises:
         NegotiationError: GBE405, it cannot be read.
     """
-    return tuple(answer.plain() for answer in _sealed_answers(artifacts_dir, session))
+    return tuple(answer.without_seal() for answer in _sealed_answers(artifacts_dir, session))
 
 
-def _sealed_answers(artifacts_dir: str | Path, session: str) -> tuple[Answer, ...]:
+def _sealed_answers(artifacts_dir: str | Path, session: str) -> tuple[RecordedAnswer, ...]:
     path = sessions_dir(artifacts_dir) / session / _ANSWERS
-    return read_kept(path, session, decode_answers) if os.path.lexists(path) else ()
+    return read_session_file(path, session, decode_answers) if os.path.lexists(path) else ()
 
 
 def _find_interrupted(config: ResolvedBuild) -> SessionStart:
@@ -258,14 +258,14 @@ def _find_interrupted(config: ResolvedBuild) -> SessionStart:
     return start
 
 
-def _own_answers(config: ResolvedBuild, session: str) -> tuple[Answer, ...]:
+def _own_answers(config: ResolvedBuild, session: str) -> tuple[RecordedAnswer, ...]:
     """Give the answers of an interrupted session, if each was written down by this user's GraphBus."""
     answers, place = _sealed_answers(config.artifacts_dir, session), _place_of(config, session)
-    if any(answer != answer.sealed(place) for answer in answers):
+    if any(answer != answer.with_seal(place) for answer in answers):
         raise NegotiationError(
             "GBE427", session=session, where=Place(str(sessions_dir(config.artifacts_dir) / session))
         )
-    return tuple(answer.plain() for answer in answers)
+    return tuple(answer.without_seal() for answer in answers)
 
 
 def _seal_of(config: ResolvedBuild, session: str, data: bytes) -> bytes:
@@ -286,7 +286,7 @@ def _is_interrupted(config: ResolvedBuild, session: str) -> bool:
     return negotiations.ending.reason in {"manual", "error"} or bool(negotiations.completed and not record.refusal)
 
 
-def complete(request: BuildConfig) -> BuildConfig:
+def complete_request(request: BuildConfig) -> BuildConfig:
     """Refuse what cannot go with a negotiation, and fill in what an interrupted session was asked for.
 
     Raises:
@@ -295,10 +295,10 @@ def complete(request: BuildConfig) -> BuildConfig:
     """
     if request.is_frozen:
         raise UsageError("GBE132", option="--frozen", other="--enable-agents", reason="a frozen build asks nobody")
-    return resumed(request) if request.is_resumed else request
+    return resume_request(request) if request.is_resumed else request
 
 
-def resumed(request: BuildConfig) -> BuildConfig:
+def resume_request(request: BuildConfig) -> BuildConfig:
     """Fill in what the interrupted session was asked for, so that `--resume` needs no further word."""
     config = settings.resolve_build(request)
     start = _find_interrupted(config)
@@ -333,7 +333,7 @@ def resumed(request: BuildConfig) -> BuildConfig:
 # --- one negotiation of a project at a time --------------------------------------------------
 
 
-def hold_project(config: ResolvedBuild) -> int:
+def claim_project(config: ResolvedBuild) -> int:
     """Keep every other process from negotiating in this project.
 
     Returns:
@@ -343,7 +343,7 @@ def hold_project(config: ResolvedBuild) -> int:
         NegotiationError: GBE420, another one is at it; GBE407, the folder cannot be written.
     """
     path = Path(config.artifacts_dir, _RUNNING)
-    with keeping(config.session or "to come", path), Folder.at(config.artifacts_dir, make=True) as home:
+    with refuse_file_errors(config.session or "to come", path), Folder.at(config.artifacts_dir, make=True) as home:
         handle = home.open_own(_RUNNING, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

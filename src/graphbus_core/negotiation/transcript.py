@@ -32,7 +32,7 @@ T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
-class Said(msgspec.Struct, frozen=True):
+class TranscriptEvent(msgspec.Struct, frozen=True):
     """One event of a negotiation as it went over the bus."""
 
     topic: str
@@ -115,7 +115,7 @@ def claim_session(artifacts_dir: str | Path, wanted: str = "", *, is_kept: bool 
             raise NegotiationError("GBE402", session=wanted, where=Place(str(folder / wanted)))
         numbers = [int(name[1:]) for name in taken if _SESSION.fullmatch(name)]
         name = wanted or f"S{max(numbers, default=0) + 1:03}"
-        with keeping(name, folder / name), suppress(FileExistsError):  # another process may be faster
+        with refuse_file_errors(name, folder / name), suppress(FileExistsError):  # another process may be faster
             if is_kept:
                 with Folder.at(folder, make=True) as sessions:
                     sessions.make(name)
@@ -129,7 +129,7 @@ def release_session(artifacts_dir: str | Path, session: str) -> None:
 
 
 @contextmanager
-def keeping(session: str, path: Path, code: str = "GBE407") -> Iterator[None]:
+def refuse_file_errors(session: str, path: Path, code: str = "GBE407") -> Iterator[None]:
     """Turn a failure of the file system into a refusal."""
     try:
         yield
@@ -138,7 +138,7 @@ def keeping(session: str, path: Path, code: str = "GBE407") -> Iterator[None]:
         raise NegotiationError(code, session=session, reason=reason, where=Place(str(path))) from error
 
 
-def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterable[Said]) -> Path:
+def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterable[TranscriptEvent]) -> Path:
     """Write a session into its folder, the record last: a session without a record is not complete.
 
     Returns:
@@ -151,13 +151,13 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
     lines = b"".join(msgspec.json.encode(event, order="sorted") + b"\n" for event in said)
     if (folder / RECORD).exists():
         raise NegotiationError("GBE402", session=record.session, where=Place(str(folder)))
-    with keeping(record.session, folder):
+    with refuse_file_errors(record.session, folder):
         write_atomic(folder / TRANSCRIPT, lines)
         write_atomic(folder / RECORD, encode(record))
     return folder
 
 
-def settle_session(artifacts_dir: str | Path, session: str, *, is_applied: bool = False, refusal: str = "") -> None:
+def record_application(artifacts_dir: str | Path, session: str, *, is_applied: bool = False, refusal: str = "") -> None:
     """Write into the record of a session what became of its accepted changes.
 
     Raises:
@@ -165,7 +165,7 @@ def settle_session(artifacts_dir: str | Path, session: str, *, is_applied: bool 
     """
     record = msgspec.structs.replace(load_session(artifacts_dir, session), is_applied=is_applied, refusal=refusal)
     path = sessions_dir(artifacts_dir) / session / RECORD
-    with keeping(session, path, "GBE410"):
+    with refuse_file_errors(session, path, "GBE410"):
         write_atomic(path, encode(record))
 
 
@@ -182,22 +182,22 @@ def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:
     name = session or names[-1]
     if name not in names:
         raise NegotiationError("GBE404", session=name, suggestion=did_you_mean(name, names), known=", ".join(names))
-    return read_own(sessions_dir(artifacts_dir) / name / RECORD, name, SessionRecord, RECORD_VERSION)
+    return read_session_document(sessions_dir(artifacts_dir) / name / RECORD, name, SessionRecord, RECORD_VERSION)
 
 
-def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[Said, ...]:
+def load_transcript(artifacts_dir: str | Path, session: str) -> tuple[TranscriptEvent, ...]:
     """Read every event of a session, in order.
 
     Raises:
         NegotiationError: GBE405, it cannot be read.
     """
     path = sessions_dir(artifacts_dir) / session / TRANSCRIPT
-    return read_kept(
-        path, session, lambda data: tuple(msgspec.json.decode(line, type=Said) for line in data.splitlines())
+    return read_session_file(
+        path, session, lambda data: tuple(msgspec.json.decode(line, type=TranscriptEvent) for line in data.splitlines())
     )
 
 
-def read_own(path: Path, session: str, kind: type[StructT], version: int) -> StructT:
+def read_session_document(path: Path, session: str, kind: type[StructT], version: int) -> StructT:
     """Read a document of a session.
 
     Raises:
@@ -210,10 +210,10 @@ def read_own(path: Path, session: str, kind: type[StructT], version: int) -> Str
             raise msgspec.ValidationError("it belongs to another session")
         return found
 
-    return read_kept(path, session, decode)
+    return read_session_file(path, session, decode)
 
 
-def read_kept(path: Path, session: str, decode: Callable[[bytes], T]) -> T:
+def read_session_file(path: Path, session: str, decode: Callable[[bytes], T]) -> T:
     """Read a file of a session.
 
     Raises:

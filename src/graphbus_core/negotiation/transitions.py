@@ -19,14 +19,17 @@ from graphbus_core.negotiation.protocol import (
     AskEvaluations,
     AskProposals,
     AskRepair,
-    Case,
     CheckProposal,
     Command,
     DraftsDropped,
+    EngineStep,
     Evaluated,
     EvaluationMade,
     Gated,
+    GatedProposal,
+    NegotiationState,
     ProposalArbitrated,
+    ProposalCase,
     ProposalGated,
     ProposalMade,
     ProposalMerged,
@@ -37,10 +40,7 @@ from graphbus_core.negotiation.protocol import (
     ProtocolError,
     Question,
     Repaired,
-    Review,
     RoundStarted,
-    State,
-    Step,
     key_of,
 )
 from graphbus_core.negotiation.votes import path_matches
@@ -57,34 +57,34 @@ MOVES: dict[Status, frozenset[Status]] = {
 """What may become of a proposal. A status without successors is decided, once and for all."""
 
 
-def is_decided(case: Case) -> bool:
+def is_decided(case: ProposalCase) -> bool:
     """True if a proposal can no longer change its status."""
     return not MOVES[case.status]
 
 
-class Turn:
+class EngineTurn:
     """One step in the making: the state that becomes the next one, and the commands so far."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: NegotiationState) -> None:
         self.state = replace(state, cases=dict(state.cases))
         self.commands: list[Command] = []
 
     @property
-    def cases(self) -> dict[str, Case]:
+    def cases(self) -> dict[str, ProposalCase]:
         """The cases of the state in the making, in the order of their numbers."""
         return self.state.cases
 
-    def set(self, **changes: Any) -> None:
+    def update_state(self, **changes: Any) -> None:
         """Replace fields of the state."""
         self.state = replace(self.state, **changes)
 
-    def change(self, case: Case, **changes: Any) -> Case:
+    def update_case(self, case: ProposalCase, **changes: Any) -> ProposalCase:
         """Replace fields of a case, its status excepted."""
         changed = replace(case, **changes)
         self.cases[case.proposal_id] = changed
         return changed
 
-    def move(self, case: Case, status: Status, **changes: Any) -> Case:
+    def set_status(self, case: ProposalCase, status: Status, **changes: Any) -> ProposalCase:
         """Give a case its next status.
 
         Raises:
@@ -92,24 +92,24 @@ class Turn:
         """
         if status not in MOVES[case.status]:
             raise ProtocolError("engine", f"{case.proposal_id} is {case.status} and cannot become {status}")
-        return self.change(case, status=status, **changes)
+        return self.update_case(case, status=status, **changes)
 
-    def close(self, case: Case, status: Status, reason: str) -> None:
+    def close_case(self, case: ProposalCase, status: Status, reason: str) -> None:
         """Decide a proposal against a change."""
-        self.move(case, status, refusal=reason)
-        count = votes.tally(case.evaluations)
-        self.tell(ProposalRejected(case.proposal_id, status, count.accepts, count.rejects, count.abstains, reason))
+        self.set_status(case, status, refusal=reason)
+        count = votes.count_votes(case.evaluations)
+        self.announce(ProposalRejected(case.proposal_id, status, count.accepts, count.rejects, count.abstains, reason))
 
     def ask(self, question: Question) -> None:
         """Put a question whose reply will be awaited."""
         self.commands.append(question)
-        self.set(awaited=(*self.state.awaited, key_of(question)))
+        self.update_state(awaited=(*self.state.awaited, key_of(question)))
 
-    def tell(self, announcement: Announcement) -> None:
+    def announce(self, announcement: Announcement) -> None:
         """Announce a fact."""
         self.commands.append(announcement)
 
-    def ready(self) -> list[Case]:
+    def ready_cases(self) -> list[ProposalCase]:
         """Give the pending proposals whose dependencies are in the workspace, in the order of their numbers."""
         cases = self.cases
         return [
@@ -118,9 +118,9 @@ class Turn:
             if case.status == "pending" and all(cases[name].status == "accepted" for name in case.proposal.dependencies)
         ]
 
-    def done(self) -> Step:
+    def finish_step(self) -> EngineStep:
         """Return the finished step."""
-        return Step(self.state, tuple(self.commands))
+        return EngineStep(self.state, tuple(self.commands))
 
 
 # --- what the limits let in; source: seed 002, 6.2 to 6.4 --------------------------------------
@@ -133,7 +133,7 @@ class Allowance(NamedTuple):
     reason: str
 
 
-def allowance(agent: str, proposals: Iterable[Proposal], round_: int, safety: SafetyConfig) -> Allowance:
+def remaining_proposals(agent: str, proposals: Iterable[Proposal], round_: int, safety: SafetyConfig) -> Allowance:
     """Give what is left of an agent's budget for a round; counter-proposals count like any other."""
     spent = Counter(proposal.round == round_ for proposal in proposals if proposal.src == agent)
     in_round = safety.max_proposals_per_round - spent[True]
@@ -143,7 +143,7 @@ def allowance(agent: str, proposals: Iterable[Proposal], round_: int, safety: Sa
     return Allowance(max(in_round, 0), f"max_proposals_per_round is {safety.max_proposals_per_round}")
 
 
-def refuse(proposal: Proposal, safety: SafetyConfig, changed: Collection[str], known: Collection[str]) -> str:
+def refusal_of(proposal: Proposal, safety: SafetyConfig, changed: Collection[str], known: Collection[str]) -> str:
     """Say why a proposal may not go to the gate, naming the setting, or give the empty string.
 
     Args:
@@ -158,10 +158,10 @@ def refuse(proposal: Proposal, safety: SafetyConfig, changed: Collection[str], k
     unknown = next((name for name in proposal.dependencies if name not in known), None)
     if unknown is not None:
         return f"it depends on {unknown or 'something unnamed'}, which is no earlier proposal"
-    return refuse_files(proposal.files, safety, changed)
+    return refusal_of_files(proposal.files, safety, changed)
 
 
-def refuse_files(files: Collection[str], safety: SafetyConfig, changed: Collection[str]) -> str:
+def refusal_of_files(files: Collection[str], safety: SafetyConfig, changed: Collection[str]) -> str:
     """Say why a change of these files would go beyond a limit, or give the empty string."""
     if len(files) > safety.max_file_changes_per_commit:
         limit = f"max_file_changes_per_commit is {safety.max_file_changes_per_commit}"
@@ -175,13 +175,13 @@ def refuse_files(files: Collection[str], safety: SafetyConfig, changed: Collecti
 # --- PROPOSING ---------------------------------------------------------------------------------
 
 
-def open_round(turn: Turn) -> None:
+def open_round(turn: EngineTurn) -> None:
     """Begin a round: reopen, number the counter-proposals of the last round, and ask every agent that may still propose."""
-    turn.set(round=turn.state.round + 1)
-    turn.tell(RoundStarted(turn.state.round))
+    turn.update_state(round=turn.state.round + 1)
+    turn.announce(RoundStarted(turn.state.round))
     _reopen(turn)
     drafts = turn.state.drafts
-    turn.set(drafts=())
+    turn.update_state(drafts=())
     for draft in drafts:
         _number_counter(turn, draft)
     for agent in turn.state.participants.voters:
@@ -190,42 +190,42 @@ def open_round(turn: Turn) -> None:
             turn.ask(AskProposals(turn.state.round, agent, limit))
 
 
-def _reopen(turn: Turn) -> None:
+def _reopen(turn: EngineTurn) -> None:
     """Reopen what was deferred, and what was countered without success; reject what has lost a dependency."""
     cases = turn.cases
     for case in list(cases.values()):
         if case.status == "deferred" or (case.status == "countered" and _is_countered_in_vain(case, cases)):
-            turn.move(case, "pending")
+            turn.set_status(case, "pending")
         elif case.status == "pending":
             lost = [cases[name] for name in case.proposal.dependencies if cases[name].status != "accepted"]
             lost = [other for other in lost if is_decided(other)]
             if lost:
-                turn.close(case, "rejected", f"it depends on {lost[0].proposal_id}, which was {lost[0].status}")
+                turn.close_case(case, "rejected", f"it depends on {lost[0].proposal_id}, which was {lost[0].status}")
 
 
-def _is_countered_in_vain(case: Case, cases: dict[str, Case]) -> bool:
+def _is_countered_in_vain(case: ProposalCase, cases: dict[str, ProposalCase]) -> bool:
     return bool(case.counters) and all(is_decided(cases[name]) for name in case.counters)
 
 
-def _allowance_of(turn: Turn, agent: str, round_: int) -> Allowance:
+def _allowance_of(turn: EngineTurn, agent: str, round_: int) -> Allowance:
     """Give what is left of an agent's budget for a round, its counter-proposals that wait for it included."""
     made = [case.proposal for case in turn.cases.values()]
-    return allowance(agent, [*made, *turn.state.drafts], round_, turn.state.safety)
+    return remaining_proposals(agent, [*made, *turn.state.drafts], round_, turn.state.safety)
 
 
-def _number(turn: Turn, draft: Proposal, depth: int = 0) -> Case:
+def _number(turn: EngineTurn, draft: Proposal, depth: int = 0) -> ProposalCase:
     """Give a draft its number, and refuse it at once when a limit says so."""
     state = turn.state
-    refusal = refuse(draft, state.safety, state.files, turn.cases) or _refuse_circle(draft, turn.cases)
-    case = Case(proposal=replace(draft, proposal_id=f"P{len(turn.cases) + 1:03}"), depth=depth)
+    refusal = refusal_of(draft, state.safety, state.files, turn.cases) or _refuse_circle(draft, turn.cases)
+    case = ProposalCase(proposal=replace(draft, proposal_id=f"P{len(turn.cases) + 1:03}"), depth=depth)
     turn.cases[case.proposal_id] = case
-    turn.tell(ProposalMade(case.proposal))
+    turn.announce(ProposalMade(case.proposal))
     if refusal:
-        turn.close(case, "refused", refusal)
+        turn.close_case(case, "refused", refusal)
     return case
 
 
-def _refuse_circle(draft: Proposal, cases: dict[str, Case]) -> str:
+def _refuse_circle(draft: Proposal, cases: dict[str, ProposalCase]) -> str:
     """Say which dependency of a counter-proposal waits for the proposal that it counters, and so for itself."""
     return next(
         (
@@ -237,7 +237,7 @@ def _refuse_circle(draft: Proposal, cases: dict[str, Case]) -> str:
     )
 
 
-def _waits_for(name: str, cases: dict[str, Case]) -> set[str]:
+def _waits_for(name: str, cases: dict[str, ProposalCase]) -> set[str]:
     """Give the proposals on whose decision one rests, itself included, as far as they are open."""
     found: set[str] = set()
     waiting = [name]
@@ -249,16 +249,16 @@ def _waits_for(name: str, cases: dict[str, Case]) -> set[str]:
     return found
 
 
-def _number_counter(turn: Turn, draft: Proposal) -> None:
+def _number_counter(turn: EngineTurn, draft: Proposal) -> None:
     parent = turn.cases[draft.parent or ""]
     case = _number(turn, draft, parent.depth + 1)
-    turn.change(parent, counters=(*parent.counters, case.proposal_id))
+    turn.update_case(parent, counters=(*parent.counters, case.proposal_id))
 
 
-def take_proposals(turn: Turn, reply: Proposed) -> None:
+def take_proposals(turn: EngineTurn, reply: Proposed) -> None:
     """Number the drafts of one agent, up to its limits."""
     if reply.failure:
-        turn.tell(AgentFailed(reply.agent, "propose", reply.failure))
+        turn.announce(AgentFailed(reply.agent, "propose", reply.failure))
     limit, reason = _allowance_of(turn, reply.agent, turn.state.round)
     numbers: dict[str, str] = {}
     for draft in reply.proposals[:limit]:
@@ -267,7 +267,7 @@ def take_proposals(turn: Turn, reply: Proposed) -> None:
         numbers[draft.proposal_id] = _number(turn, own).proposal_id
     dropped = len(reply.proposals) - limit
     if dropped > 0:
-        turn.tell(DraftsDropped(reply.agent, dropped, reason))
+        turn.announce(DraftsDropped(reply.agent, dropped, reason))
 
 
 # --- GATING ------------------------------------------------------------------------------------
@@ -277,55 +277,55 @@ CONFLICT = "G1.conflict"
 """The gate's code for a change that contradicts what was accepted meanwhile."""
 
 
-def open_gate(turn: Turn) -> None:
+def open_gate(turn: EngineTurn) -> None:
     """Ask the gate about every proposal that it has not checked on the present workspace."""
-    for case in turn.ready():
+    for case in turn.ready_cases():
         if case.gate is None or case.gated_on != turn.state.digest:
             turn.ask(CheckProposal(case.proposal))
 
 
-def note_report(turn: Turn, reply: Gated) -> Case:
+def keep_report(turn: EngineTurn, reply: Gated) -> ProposalCase:
     """Keep what the gate says of a proposal on the workspace as it is now."""
-    turn.tell(ProposalGated(reply.proposal_id, reply.report))
+    turn.announce(ProposalGated(reply.proposal_id, reply.report))
     if reply.merged:
-        turn.tell(ProposalMerged(reply.proposal_id, reply.merged))
+        turn.announce(ProposalMerged(reply.proposal_id, reply.merged))
     case = turn.cases[reply.proposal_id]
-    return turn.change(case, gate=reply.report, gated_on=turn.state.digest, edges=reply.edges)
+    return turn.update_case(case, gate=reply.report, gated_on=turn.state.digest, edges=reply.edges)
 
 
-def take_report(turn: Turn, reply: Gated) -> None:
+def take_report(turn: EngineTurn, reply: Gated) -> None:
     """Accept the report of the gate: the proposal passes, goes back to its author, or is refused."""
-    case = note_report(turn, reply)
+    case = keep_report(turn, reply)
     if reply.report.passed:
         return
     failure = reply.report.failure
     if case.evaluations or (failure and failure.code == CONFLICT):
         send_back(turn, case)
     elif case.repairs >= turn.state.safety.max_repairs:
-        turn.close(case, "refused", failure_of(reply.report))
+        turn.close_case(case, "refused", failure_of(reply.report))
     else:
-        turn.change(case, repairs=case.repairs + 1)
+        turn.update_case(case, repairs=case.repairs + 1)
         turn.ask(AskRepair(turn.state.round, case.proposal.src, case.proposal, reply.report))
 
 
-def send_back(turn: Turn, case: Case) -> None:
+def send_back(turn: EngineTurn, case: ProposalCase) -> None:
     """Let the author fit a proposal to what was accepted meanwhile: once, as a repair. The votes on the old text are void."""
     reason = f"after other commits it no longer passes the gate ({failure_of(case.gate)})"
     if case.gate is None or case.was_sent_back or case.repairs >= turn.state.safety.max_repairs:
-        turn.close(case, "refused", f"stale: {reason}")
+        turn.close_case(case, "refused", f"stale: {reason}")
         return
-    turn.change(
+    turn.update_case(
         case,
         repairs=case.repairs + 1,
         was_sent_back=True,
         evaluations=(),
         electorate=(),
         asked=(),
-        judges=(),
+        asked_arbiters=(),
         is_cleared=False,
         agreed=None,
     )
-    turn.tell(ProposalSentBack(case.proposal_id, reason))
+    turn.announce(ProposalSentBack(case.proposal_id, reason))
     turn.ask(AskRepair(turn.state.round, case.proposal.src, case.proposal, case.gate))
 
 
@@ -335,30 +335,30 @@ def failure_of(report: GateReport | None) -> str:
     return f"{failed.code}: {failed.message}" if failed else "the gate refused it"
 
 
-def take_repair(turn: Turn, reply: Repaired) -> None:
+def take_repair(turn: EngineTurn, reply: Repaired) -> None:
     """Send a repaired proposal to the gate again."""
-    case = take_fitted(turn, reply)
+    case = replace_refused_text(turn, reply)
     if case:
         turn.ask(CheckProposal(case.proposal))
 
 
-def take_fitted(turn: Turn, reply: Repaired) -> Case | None:
+def replace_refused_text(turn: EngineTurn, reply: Repaired) -> ProposalCase | None:
     """Put the mended text in the place of the old one; None when there is none, or a limit forbids it.
 
     While commits are being made it waits for the next round: then it climbs the gate and is voted on again.
     """
     case = turn.cases[reply.proposal_id]
     if reply.failure:
-        turn.tell(AgentFailed(case.proposal.src, "repair", reply.failure))
+        turn.announce(AgentFailed(case.proposal.src, "repair", reply.failure))
     if reply.proposal is None:
-        turn.close(case, "refused", f"{'stale: ' if case.was_sent_back else ''}{failure_of(case.gate)}")
+        turn.close_case(case, "refused", f"{'stale: ' if case.was_sent_back else ''}{failure_of(case.gate)}")
         return None
     mended = with_identity(reply.proposal, case.proposal)
-    case = turn.change(case, proposal=mended, gated_on="")
-    turn.tell(ProposalMade(mended))
-    refusal = refuse(mended, turn.state.safety, turn.state.files, turn.cases)
+    case = turn.update_case(case, proposal=mended, gated_on="")
+    turn.announce(ProposalMade(mended))
+    refusal = refusal_of(mended, turn.state.safety, turn.state.files, turn.cases)
     if refusal:
-        turn.close(case, "refused", refusal)
+        turn.close_case(case, "refused", refusal)
         return None
     return case
 
@@ -380,16 +380,16 @@ def with_identity(mended: Proposal, old: Proposal) -> Proposal:
 # --- EVALUATING --------------------------------------------------------------------------------
 
 
-def open_votes(turn: Turn) -> None:
+def open_votes(turn: EngineTurn) -> None:
     """Put into each evaluator's inbox what it is to vote on."""
     state = turn.state
-    inboxes: dict[str, list[Review]] = {name: [] for name in state.participants.agents}
-    for case in turn.ready():
+    inboxes: dict[str, list[GatedProposal]] = {name: [] for name in state.participants.agents}
+    for case in turn.ready_cases():
         review = review_of(case)
         if not case.evaluations:
             countered = turn.cases[case.proposal.parent].proposal.src if case.proposal.parent else ""
-            names = votes.electorate(case, state.participants, state.safety, countered)
-            turn.change(case, electorate=names, asked=names)
+            names = votes.electorate_of(case, state.participants, state.safety, countered)
+            turn.update_case(case, electorate=names, asked=names)
         for name in turn.cases[case.proposal_id].asked:
             inboxes[name].append(review)
     for name, inbox in inboxes.items():
@@ -397,7 +397,7 @@ def open_votes(turn: Turn) -> None:
             turn.ask(AskEvaluations(state.round, name, tuple(inbox)))
 
 
-def review_of(case: Case) -> Review:
+def review_of(case: ProposalCase) -> GatedProposal:
     """Give what judges are shown.
 
     Raises:
@@ -405,21 +405,21 @@ def review_of(case: Case) -> Review:
     """
     if case.gate is None:
         raise ProtocolError("engine", f"{case.proposal_id} comes to a vote before the gate")
-    return Review(case.proposal, case.gate)
+    return GatedProposal(case.proposal, case.gate)
 
 
-def take_evaluations(turn: Turn, reply: Evaluated) -> None:
+def take_evaluations(turn: EngineTurn, reply: Evaluated) -> None:
     """Count the votes of one agent."""
     if reply.failure:
-        turn.tell(AgentFailed(reply.agent, "evaluate", reply.failure))
-    for case in turn.ready():
+        turn.announce(AgentFailed(reply.agent, "evaluate", reply.failure))
+    for case in turn.ready_cases():
         if reply.agent in case.asked:
             evaluation = _count_vote(turn, case, reply)
-            turn.change(case, evaluations=(*case.evaluations, evaluation))
-            turn.tell(EvaluationMade(evaluation))
+            turn.update_case(case, evaluations=(*case.evaluations, evaluation))
+            turn.announce(EvaluationMade(evaluation))
 
 
-def _count_vote(turn: Turn, case: Case, reply: Evaluated) -> ProposalEvaluation:
+def _count_vote(turn: EngineTurn, case: ProposalCase, reply: Evaluated) -> ProposalEvaluation:
     """Give the vote as it counts: what cannot be carried out is no accept, and says why."""
     given = [evaluation for evaluation in reply.evaluations if evaluation.proposal_id == case.proposal_id]
     blank = ProposalEvaluation(
@@ -429,7 +429,7 @@ def _count_vote(turn: Turn, case: Case, reply: Evaluated) -> ProposalEvaluation:
         missing = reply.failure or "it gave no answer"
         return replace(blank, reasoning="it gave more than one answer" if given else missing)
     vote = replace(given[0], evaluator=reply.agent, round=turn.state.round, is_arbiter=False)
-    has_voted = reply.agent in votes.latest(case.evaluations)
+    has_voted = reply.agent in votes.latest_votes(case.evaluations)
     if vote.decision == "defer" and has_voted:
         return replace(vote, decision="abstain", concerns=(*vote.concerns, "it deferred a second time"))
     if vote.decision == "counter":
@@ -437,7 +437,9 @@ def _count_vote(turn: Turn, case: Case, reply: Evaluated) -> ProposalEvaluation:
     return vote
 
 
-def _take_counter(turn: Turn, case: Case, vote: ProposalEvaluation, has_voted: bool) -> ProposalEvaluation:
+def _take_counter(
+    turn: EngineTurn, case: ProposalCase, vote: ProposalEvaluation, has_voted: bool
+) -> ProposalEvaluation:
     """Queue a counter-proposal for the next round; one that may not be made leaves a plain reject."""
     draft = vote.counter_proposal
     refusal = _refuse_counter(turn, case, vote, has_voted)
@@ -445,11 +447,11 @@ def _take_counter(turn: Turn, case: Case, vote: ProposalEvaluation, has_voted: b
         concern = f"its counter-proposal was not taken: {refusal or 'it names no change'}"
         return replace(vote, decision="reject", concerns=(*vote.concerns, concern))
     own = replace(draft, src=vote.evaluator, round=turn.state.round + 1, parent=vote.proposal_id)
-    turn.set(drafts=(*turn.state.drafts, own))
+    turn.update_state(drafts=(*turn.state.drafts, own))
     return vote
 
 
-def _refuse_counter(turn: Turn, case: Case, vote: ProposalEvaluation, has_voted: bool) -> str:
+def _refuse_counter(turn: EngineTurn, case: ProposalCase, vote: ProposalEvaluation, has_voted: bool) -> str:
     safety = turn.state.safety
     if has_voted:
         return "this is its second vote"
@@ -462,73 +464,73 @@ def _refuse_counter(turn: Turn, case: Case, vote: ProposalEvaluation, has_voted:
 # --- ARBITRATING -------------------------------------------------------------------------------
 
 
-def open_arbitration(turn: Turn) -> None:
+def open_arbitration(turn: EngineTurn) -> None:
     """Draw the conclusion from the votes on each proposal; ask the arbiters where they leave it open."""
-    for case in turn.ready():
+    for case in turn.ready_cases():
         if not _postpone(turn, case):
             _conclude(turn, case)
 
 
-def _postpone(turn: Turn, case: Case) -> bool:
+def _postpone(turn: EngineTurn, case: ProposalCase) -> bool:
     """Put off what was countered or deferred, unless a veto settles it now."""
-    decisions = {name: vote.decision for name, vote in votes.latest(case.evaluations).items()}
+    decisions = {name: vote.decision for name, vote in votes.latest_votes(case.evaluations).items()}
     undecided = tuple(name for name, decision in decisions.items() if decision in {"counter", "defer"})
     if not undecided or votes.find_veto(case, turn.state.participants):
         return False
     status: Status = "countered" if "counter" in decisions.values() else "deferred"
-    turn.move(case, status, asked=undecided)
-    turn.tell(ProposalPostponed(case.proposal_id, status, f"by {', '.join(undecided)}"))
+    turn.set_status(case, status, asked=undecided)
+    turn.announce(ProposalPostponed(case.proposal_id, status, f"by {', '.join(undecided)}"))
     return True
 
 
-def _conclude(turn: Turn, case: Case) -> None:
-    verdict = votes.decide(case, turn.state.participants, turn.state.safety)
+def _conclude(turn: EngineTurn, case: ProposalCase) -> None:
+    verdict = votes.decide_by_votes(case, turn.state.participants, turn.state.safety)
     if verdict.outcome == "arbitrate":
-        ask_judges(turn, case, f"the votes leave it open: {verdict.reason}")
+        ask_arbiters(turn, case, f"the votes leave it open: {verdict.reason}")
     else:
         _settle(turn, case, verdict)
 
 
-def _settle(turn: Turn, case: Case, verdict: votes.Verdict) -> None:
+def _settle(turn: EngineTurn, case: ProposalCase, verdict: votes.VotingResult) -> None:
     """Let an accepted proposal wait for its commit, and close a rejected one; in a review a person may still want it."""
     if verdict.outcome == "accept":
-        turn.change(case, agreed=verdict.consensus)
+        turn.update_case(case, agreed=verdict.consensus)
     elif turn.state.is_reviewed:
-        turn.change(case, turned_down=verdict.reason)
+        turn.update_case(case, rejection=verdict.reason)
     else:
-        turn.close(case, "rejected", verdict.reason)
+        turn.close_case(case, "rejected", verdict.reason)
 
 
-def take_arbitration(turn: Turn, reply: Arbitrated) -> None:
+def take_arbitration(turn: EngineTurn, reply: Arbitrated) -> None:
     """Carry out the decision of the arbiters, once all who were asked have answered."""
-    verdict = hear_judge(turn, reply)
+    verdict = take_arbiter_vote(turn, reply)
     if verdict:
         _settle(turn, turn.cases[reply.proposal_id], verdict)
 
 
-def ask_judges(turn: Turn, case: Case, reason: str) -> None:
+def ask_arbiters(turn: EngineTurn, case: ProposalCase, reason: str) -> None:
     """Put a dispute before the arbiters whose it is."""
-    judges = votes.judges_of(case, turn.state.participants, turn.state.safety)
-    turn.change(case, judges=judges)
-    for judge in judges:
-        turn.ask(AskArbitration(turn.state.round, judge, review_of(case), case.evaluations, reason))
+    arbiters = votes.arbiters_for(case, turn.state.participants, turn.state.safety)
+    turn.update_case(case, asked_arbiters=arbiters)
+    for arbiter in arbiters:
+        turn.ask(AskArbitration(turn.state.round, arbiter, review_of(case), case.evaluations, reason))
 
 
-def hear_judge(turn: Turn, reply: Arbitrated) -> votes.Verdict | None:
+def take_arbiter_vote(turn: EngineTurn, reply: Arbitrated) -> votes.VotingResult | None:
     """Keep the decision of an arbiter; after the last one, return the verdict of all."""
     case = turn.cases[reply.proposal_id]
     if reply.failure:
-        turn.tell(AgentFailed(reply.arbiter, "arbitrate", reply.failure))
-    word = _binding_word(turn, reply, is_alone=len(case.judges) == 1)
-    count = votes.tally(case.evaluations)
-    case = turn.change(case, evaluations=(*case.evaluations, word))
-    turn.tell(ProposalArbitrated(case.proposal_id, reply.arbiter, word, count.accepts, count.rejects))
-    if reply.arbiter != case.judges[-1]:
+        turn.announce(AgentFailed(reply.arbiter, "arbitrate", reply.failure))
+    word = _binding_vote(turn, reply, is_alone=len(case.asked_arbiters) == 1)
+    count = votes.count_votes(case.evaluations)
+    case = turn.update_case(case, evaluations=(*case.evaluations, word))
+    turn.announce(ProposalArbitrated(case.proposal_id, reply.arbiter, word, count.accepts, count.rejects))
+    if reply.arbiter != case.asked_arbiters[-1]:
         return None
-    return votes.settle(case.evaluations[-len(case.judges) :])
+    return votes.decide_by_arbiters(case.evaluations[-len(case.asked_arbiters) :])
 
 
-def _binding_word(turn: Turn, reply: Arbitrated, *, is_alone: bool) -> ProposalEvaluation:
+def _binding_vote(turn: EngineTurn, reply: Arbitrated, *, is_alone: bool) -> ProposalEvaluation:
     """Give an arbiter's evaluation; what is no accept is a reject, or nothing where several are asked."""
     no_word: VoteDecision = "reject" if is_alone else "abstain"
     doubt = "when in doubt, reject" if is_alone else "it does not count"

@@ -17,14 +17,14 @@ from typing import Literal, NamedTuple
 
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
-from graphbus_core.model.proposals import Consensus, Evidence, Proposal, ProposalEvaluation, SchemaChange
-from graphbus_core.negotiation.protocol import Case, Participants
+from graphbus_core.model.proposals import Consensus, Counterexample, Proposal, ProposalEvaluation, SchemaChange
+from graphbus_core.negotiation.protocol import Participants, ProposalCase
 from graphbus_core.schema.types import Field, Schema
 
 Outcome = Literal["accept", "reject", "arbitrate"]
 
 
-class Tally(NamedTuple):
+class VoteCount(NamedTuple):
     """The votes of one proposal; only accepts and rejects are valid votes."""
 
     accepts: int
@@ -41,7 +41,7 @@ class Tally(NamedTuple):
         return f"{self.accepts} for, {self.rejects} against{abstained}"
 
 
-class Verdict(NamedTuple):
+class VotingResult(NamedTuple):
     """What the votes come to, and why."""
 
     outcome: Outcome
@@ -49,53 +49,57 @@ class Verdict(NamedTuple):
     consensus: Consensus | None = None
 
 
-def latest(evaluations: Iterable[ProposalEvaluation]) -> dict[str, ProposalEvaluation]:
+def latest_votes(evaluations: Iterable[ProposalEvaluation]) -> dict[str, ProposalEvaluation]:
     """Give the vote of every evaluator that holds: the last one; an arbiter's word is no vote."""
     return {evaluation.evaluator: evaluation for evaluation in evaluations if not evaluation.is_arbiter}
 
 
-def tally(evaluations: Iterable[ProposalEvaluation]) -> Tally:
+def count_votes(evaluations: Iterable[ProposalEvaluation]) -> VoteCount:
     """Count the votes that hold. What is neither accept nor reject abstains, never accepts."""
-    decisions = [evaluation.decision for evaluation in latest(evaluations).values()]
+    decisions = [evaluation.decision for evaluation in latest_votes(evaluations).values()]
     accepts, rejects = decisions.count("accept"), decisions.count("reject")
-    return Tally(accepts, rejects, len(decisions) - accepts - rejects)
+    return VoteCount(accepts, rejects, len(decisions) - accepts - rejects)
 
 
-def decide(case: Case, participants: Participants, safety: SafetyConfig) -> Verdict:
+def decide_by_votes(case: ProposalCase, participants: Participants, safety: SafetyConfig) -> VotingResult:
     """Say what the votes on a proposal come to."""
     veto = find_veto(case, participants)
     if veto:
-        return Verdict("reject", veto)
-    count = tally(case.evaluations)
+        return VotingResult("reject", veto)
+    count = count_votes(case.evaluations)
     electorate = len(case.electorate)
     if 2 * count.votes < electorate:
         return _without_quorum(f"only {count.votes} of {electorate} voted", participants)
     if not electorate:
         return _without_quorum("nobody could vote on it", participants)
     if count.rejects == 0:
-        return Verdict("accept", str(count), "unanimous")
+        return VotingResult("accept", str(count), "unanimous")
     if count.accepts == 0:
-        return Verdict("reject", str(count))
+        return VotingResult("reject", str(count))
     return _settle_conflict(count, participants, safety)
 
 
-def _without_quorum(why: str, participants: Participants) -> Verdict:
-    return Verdict("arbitrate", why) if participants.arbiters else Verdict("reject", f"{why}, and there is no arbiter")
+def _without_quorum(why: str, participants: Participants) -> VotingResult:
+    return (
+        VotingResult("arbitrate", why)
+        if participants.arbiters
+        else VotingResult("reject", f"{why}, and there is no arbiter")
+    )
 
 
-def _settle_conflict(count: Tally, participants: Participants, safety: SafetyConfig) -> Verdict:
+def _settle_conflict(count: VoteCount, participants: Participants, safety: SafetyConfig) -> VotingResult:
     is_close = abs(count.accepts - count.rejects) <= 1
     if is_close and safety.require_arbiter_on_conflict and participants.arbiters:
-        return Verdict("arbitrate", str(count))
+        return VotingResult("arbitrate", str(count))
     if count.accepts > count.rejects:
-        return Verdict("accept", str(count), "majority")
-    return Verdict("reject", str(count))
+        return VotingResult("accept", str(count), "majority")
+    return VotingResult("reject", str(count))
 
 
-def find_veto(case: Case, participants: Participants) -> str:
+def find_veto(case: ProposalCase, participants: Participants) -> str:
     """Say which vote alone rejects the proposal, or give the empty string."""
     owners = _owners_of(case.proposal, participants)
-    for name, evaluation in latest(case.evaluations).items():
+    for name, evaluation in latest_votes(case.evaluations).items():
         if evaluation.decision != "reject":
             continue
         for evidence in evaluation.evidence:
@@ -106,11 +110,11 @@ def find_veto(case: Case, participants: Participants) -> str:
     return ""
 
 
-def _shown(evidence: Evidence) -> str:
+def _shown(evidence: Counterexample) -> str:
     return evidence.detail or evidence.text
 
 
-def judges_of(case: Case, participants: Participants, safety: SafetyConfig) -> tuple[str, ...]:
+def arbiters_for(case: ProposalCase, participants: Participants, safety: SafetyConfig) -> tuple[str, ...]:
     """Give the arbiters who are asked in a dispute: all of them for a vote, else one. Source: seed 002, 6.7."""
     if safety.arbitration == "vote":
         return participants.arbiters
@@ -120,7 +124,7 @@ def judges_of(case: Case, participants: Participants, safety: SafetyConfig) -> t
     return participants.arbiters[:1]
 
 
-def _is_domain(case: Case, patterns: Collection[str]) -> bool:
+def _is_domain(case: ProposalCase, patterns: Collection[str]) -> bool:
     """Tell whether a glob matches the intent, the rule code, a file or a contract element of a proposal."""
     proposal = case.proposal
     words = [
@@ -139,19 +143,21 @@ def path_matches(path: str, patterns: Collection[str]) -> bool:
     return any(fnmatchcase(name, normpath(pattern)) for pattern in patterns for name in names)
 
 
-def settle(words: Sequence[ProposalEvaluation]) -> Verdict:
+def decide_by_arbiters(words: Sequence[ProposalEvaluation]) -> VotingResult:
     """Say what the arbiters' words come to: the majority of those that count; a tie, or nothing that counts, is a reject."""
     accepts = sum(word.decision == "accept" for word in words)
     rejects = sum(word.decision == "reject" for word in words)
     if accepts > rejects:
-        return Verdict("accept", f"{accepts} for, {rejects} against", "arbiter")
-    reasons = "; ".join(f"{word.evaluator}: {word.reasoning or 'without a reason'}" for word in words)
+        return VotingResult("accept", f"{accepts} for, {rejects} against", "arbiter")
+    reasons = "; ".join(f"{word.agent}: {word.reasoning or 'without a reason'}" for word in words)
     if len(words) == 1:
-        return Verdict("reject", f"{words[0].evaluator} decided against it: {words[0].reasoning or 'without a reason'}")
-    return Verdict("reject", f"the arbiters do not accept it ({accepts} for, {rejects} against): {reasons}")
+        return VotingResult(
+            "reject", f"{words[0].agent} decided against it: {words[0].reasoning or 'without a reason'}"
+        )
+    return VotingResult("reject", f"the arbiters do not accept it ({accepts} for, {rejects} against): {reasons}")
 
 
-def contradict(one: SchemaChange, other: SchemaChange) -> bool:
+def changes_contradict(one: SchemaChange, other: SchemaChange) -> bool:
     """Tell whether two changes make different things of one contract element.
 
     What a handler reads of a topic is its own matter, and what several agents send there may differ as before: only different
@@ -174,7 +180,9 @@ def _difference(before: Schema | None, after: Schema | None) -> dict[str, Field 
     return {name: now.get(name) for name in sorted(was.names | now.names) if was.get(name) != now.get(name)}
 
 
-def electorate(case: Case, participants: Participants, safety: SafetyConfig, countered: str = "") -> tuple[str, ...]:
+def electorate_of(
+    case: ProposalCase, participants: Participants, safety: SafetyConfig, countered: str = ""
+) -> tuple[str, ...]:
     """Give those who vote on a proposal, in the order in which the limit takes them.
 
     Args:
@@ -186,13 +194,13 @@ def electorate(case: Case, participants: Participants, safety: SafetyConfig, cou
     groups = _affected(case, participants, countered)
     ranked = [name for group in groups for name in participants.agents if name in group and name not in barred]
     if not ranked:
-        near = neighbours(case.proposal.src, participants.edges)
+        near = neighbours_of(case.proposal.src, participants.edges)
         everybody = [name for name in participants.agents if name not in barred]
         ranked = [name for name in everybody if name in near] or everybody
     return tuple(dict.fromkeys(ranked))[: safety.max_votes_per_proposal]
 
 
-def _affected(case: Case, participants: Participants, countered: str) -> tuple[set[str], ...]:
+def _affected(case: ProposalCase, participants: Participants, countered: str) -> tuple[set[str], ...]:
     """Return the affected agents in groups: first those that the change computably concerns, last those that its author names."""
     proposal = case.proposal
     owners = _owners_of(proposal, participants)
@@ -204,13 +212,13 @@ def _affected(case: Case, participants: Participants, countered: str) -> tuple[s
     )
 
 
-def neighbours(name: str, edges: Iterable[Edge]) -> frozenset[str]:
+def neighbours_of(name: str, edges: Iterable[Edge]) -> frozenset[str]:
     """Give the agents at the other ends of an agent's edges."""
     pairs = [(edge.source, edge.target) for edge in edges]
     return frozenset(other for one, other in [*pairs, *((b, a) for a, b in pairs)] if one == name)
 
 
-def ends_of_changed_edges(case: Case, before: tuple[Edge, ...]) -> set[str]:
+def ends_of_changed_edges(case: ProposalCase, before: tuple[Edge, ...]) -> set[str]:
     """Give the agents at both ends of every edge that appears, disappears or carries a contract that changes."""
     changed = {change.method for change in case.gate.schema_changes} if case.gate else set()
     moved = set(before) ^ set(case.edges)

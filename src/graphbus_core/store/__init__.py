@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from graphbus_core.store.reading import ARTIFACTS as ARTIFACTS
 from graphbus_core.store.reading import MANIFEST as MANIFEST
+from graphbus_core.store.reading import BuildArtifacts as BuildArtifacts
 from graphbus_core.store.reading import StrPath as StrPath
 from graphbus_core.store.reading import digest_of as digest_of
 from graphbus_core.store.reading import files_of as files_of

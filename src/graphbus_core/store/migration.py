@@ -14,9 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphbus_core.errors import ArtifactError, Place
-from graphbus_core.model.artifacts import SCHEMA_VERSION, BuildArtifacts, Manifest
+from graphbus_core.model.artifacts import SCHEMA_VERSION, Manifest
 from graphbus_core.store.beneath import Folder, anchored
-from graphbus_core.store.reading import MANIFEST, decode, load, load_parts, read_file, read_version, reason_of, shown
+from graphbus_core.store.reading import (
+    MANIFEST,
+    BuildArtifacts,
+    decode,
+    load,
+    load_parts,
+    read_file,
+    read_version,
+    reason_of,
+    shown,
+)
 from graphbus_core.store.writing import encode, locked
 
 

@@ -20,7 +20,7 @@ from graphbus_core.errors import ArtifactError, Place
 from graphbus_core.model.artifacts import (
     SCHEMA_VERSION,
     AgentsArtifact,
-    BuildArtifacts,
+    Artifacts,
     GraphArtifact,
     Manifest,
     ModifiedFilesArtifact,
@@ -47,6 +47,20 @@ MOST_ARTIFACT_BYTES = 256 * 1024 * 1024
 
 StrPath = str | os.PathLike[str]
 """What a graph reads when it starts is named by text: `pathlib` alone would take a tenth of that time."""
+
+
+class BuildArtifacts(Artifacts, frozen=True, kw_only=True):
+    """All artifacts of one build, and how they are read."""
+
+    @classmethod
+    def load(cls, folder: StrPath) -> BuildArtifacts:
+        """Read and verify the artifacts in a folder, as `store.load` does. Source: seed 001, LOAD_BUILD_ARTIFACTS.
+
+        Raises:
+            ArtifactError: See `store.load`.
+        """
+        return load(folder)
+
 
 _Artifact = TypeVar("_Artifact", bound=msgspec.Struct)
 _Decoded = TypeVar("_Decoded")

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graphbus_core.errors import ArtifactError, Place
-from graphbus_core.model.artifacts import BuildArtifacts, Manifest
+from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.store.beneath import Folder
-from graphbus_core.store.reading import ARTIFACTS, MANIFEST, StrPath, reason_of, shown
+from graphbus_core.store.reading import ARTIFACTS, MANIFEST, BuildArtifacts, StrPath, reason_of, shown
 
 if TYPE_CHECKING:
     from pathlib import Path

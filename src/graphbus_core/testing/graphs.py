@@ -14,12 +14,12 @@ from graphbus_core.hosting.imports import Factory, NodeModules
 from graphbus_core.hosting.members import compose, compose_built
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig, Validation
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.topics import Topic
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
+from graphbus_core.store import BuildArtifacts
 from graphbus_core.testing.clock import FakeClock
 from graphbus_core.testing.recording import Recorded, RecordingBus
 
@@ -129,5 +129,5 @@ def run_graph(
 
     from graphbus_core import runtime  # most tests have no build
 
-    stages = runtime.PIPELINE.without("EXECUTE_ENTRYPOINT", "SHUTDOWN").replacing({"INIT_SIMPLE_BUS": init})
+    stages = runtime.PIPELINE.excluding("EXECUTE_ENTRYPOINT", "SHUTDOWN").replacing({"INIT_SIMPLE_BUS": init})
     return stages.run(RuntimeConfig(artifacts=str(artifacts), validation=validation))[RecordingGraph]

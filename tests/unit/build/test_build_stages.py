@@ -21,7 +21,7 @@ from graphbus_core.model.config import BuildConfig, ResolvedBuild, Settings
 from graphbus_core.model.messages import Event
 from graphbus_core.model.proposals import Ending, GateReport, Negotiations, RungResult
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.transcript import load_session, settle_session
+from graphbus_core.negotiation.transcript import load_session, record_application
 from tests.conftest import Project
 
 STAGES = (
@@ -339,7 +339,7 @@ def test_an_interrupted_promotion_that_a_build_ends_is_told_once(shop: Path, ena
 def test_the_record_of_a_session_whose_promotion_is_completed_later_says_that_it_was_written(shop: Path) -> None:
     misspell(shop)
     run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True))
-    settle_session(shop / ".graphbus", "S001")
+    record_application(shop / ".graphbus", "S001")
     folder = shop / ".graphbus/journal/0001-S001"
     folder.rename(folder.with_name(folder.name + COMMITTING))
     assert not load_session(shop / ".graphbus").is_applied

@@ -17,7 +17,7 @@ from graphbus_core.model.agent import (
     Publication,
     SourceSpan,
     Subscription,
-    Topic,
+    TopicDefinition,
 )
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.schema.types import INT, STR, Field, Schema
@@ -99,7 +99,7 @@ def test_every_kind_of_edge() -> None:
     assert (graph.neighbours("A"), graph.providers("B"), graph.consumers("A")) == (("B", "C"), ("A",), ("B", "C"))
     assert graph.neighbours("Nobody") == ()
     assert [topic.name for topic in graph.topics] == ["/Heard", "/Only", "/T"]
-    assert graph.topics[-1] == Topic(name="/T", publishers=("A",), subscribers=("A", "B", "C"))
+    assert graph.topics[-1] == TopicDefinition(name="/T", publishers=("A",), subscribers=("A", "B", "C"))
 
 
 def test_the_graph_is_a_networkx_graph_when_asked(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from graphbus_core.cli.diff import compare_builds
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
-from graphbus_core.model.artifacts import AgentsArtifact, BuildArtifacts, NegotiationsArtifact
+from graphbus_core.model.artifacts import AgentsArtifact, NegotiationsArtifact
+from graphbus_core.store import BuildArtifacts
 from graphbus_core.store.migration import load_any
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES
 

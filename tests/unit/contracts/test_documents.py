@@ -11,8 +11,8 @@ import pytest
 
 from graphbus_core import build_graph
 from graphbus_core.contracts import documents
-from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
-from graphbus_core.store import load
+from graphbus_core.model.artifacts import ProjectInfo
+from graphbus_core.store import BuildArtifacts, load
 from tests.fakes.asyncapi import needs_parser, parse
 from tests.project_files import write_project
 

@@ -166,7 +166,7 @@ class Shop:
 
     def proposal(self, *changes: CodeChange, src: str = "Orders", **more: Any) -> Proposal:
         more.setdefault("affects", ("Inventory", "Ledger", "Referee"))
-        return Proposal(proposal_id="P001", round=0, src=src, intent="test", code_changes=changes, **more)
+        return Proposal(proposal_id="P001", round=0, src=src, intent="test", **more).with_changes(changes)
 
     def check(self, *changes: CodeChange, **more: Any) -> GateReport:
         return self.gate.check(self.proposal(*changes, **more), self.workspace)

@@ -62,8 +62,8 @@ def refused(config: ResolvedBuild, code: str) -> EditError:
 def test_changed_files_are_written_and_described(config: ResolvedBuild) -> None:
     change = CodeChange(file_path="agents/a.py", target="a", change_type="modify")
     proposals = [
-        Proposal(proposal_id="P001", round=0, src="A", intent="x", code_changes=(change,)),
-        Proposal(proposal_id="P002", round=0, src="A", intent="x", code_changes=(change,)),
+        Proposal(proposal_id="P001", round=0, src="A", intent="x", code_change=change),
+        Proposal(proposal_id="P002", round=0, src="A", intent="x", code_change=change),
     ]
 
     changes = promote(config, CHANGED, "S001", proposals)

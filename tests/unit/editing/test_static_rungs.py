@@ -68,7 +68,7 @@ def judged(tmp_path: Path, line: str, before: str = HEAD, powers: Powers | None 
         new_code=f"{LAST}        {line}\n",
     )
     proposal = Proposal(
-        proposal_id="P001", round=0, src="Orders", intent="x", title="x", reason="x", code_changes=(change,)
+        proposal_id="P001", round=0, src="Orders", intent="x", title="x", reason="x", code_change=change
     )
     return Gate(project, config, None).check(proposal, Workspace(project))
 

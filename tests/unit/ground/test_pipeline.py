@@ -3,7 +3,7 @@
 import networkx as nx
 import pytest
 
-from graphbus_core.pipeline import Finished, Pipeline, PipelineError, Products
+from graphbus_core.pipeline import Pipeline, PipelineError, PipelineFinished, Products
 
 
 class Flour(str):
@@ -81,7 +81,7 @@ def test_a_stage_that_has_no_place_is_refused(bakery: Pipeline, name: str, after
 
 
 def test_a_shorter_pipeline_leaves_the_original_alone(bakery: Pipeline) -> None:
-    assert bakery.without("BAKE").names == ("KNEAD",)
+    assert bakery.excluding("BAKE").names == ("KNEAD",)
     assert bakery.names == ("KNEAD", "BAKE")
 
 
@@ -113,7 +113,7 @@ def test_a_stage_that_finds_nothing_left_to_do_is_the_last_one() -> None:
 
     @pipeline.stage("LOOK")
     def look(word: str) -> int:
-        raise Finished(0.5)
+        raise PipelineFinished(0.5)
 
     @pipeline.stage("WORK")
     def work(number: int) -> float:

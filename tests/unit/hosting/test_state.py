@@ -21,7 +21,7 @@ from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.errors import RunError
 from graphbus_core.hosting import database
 from graphbus_core.hosting.state import States
-from graphbus_core.model.state import State
+from graphbus_core.model.state import AgentState
 from tests.patience import PATIENCE_S
 
 
@@ -38,7 +38,7 @@ def states(path: str) -> Iterator[States]:
 
 
 @pytest.fixture
-def state(states: States) -> State:
+def state(states: States) -> AgentState:
     return states.of("Orders")
 
 
@@ -68,7 +68,7 @@ def test_a_graph_that_uses_no_state_makes_no_file(path: str) -> None:
     assert not Path(path).parent.exists()
 
 
-def test_a_state_is_a_mapping_with_its_keys_in_order(state: State) -> None:
+def test_a_state_is_a_mapping_with_its_keys_in_order(state: AgentState) -> None:
     state.update({"b": 1, "ä": [1, {"x": None}]}, a=True)
     assert list(state) == ["a", "b", "ä"]
     assert (len(state), "a" in state, "c" in state, 3 in state) == (3, True, False, False)
@@ -117,7 +117,7 @@ def test_every_json_value_comes_back_as_it_was(states: States) -> None:
     ],
 )
 def test_what_is_not_json_is_refused_with_its_path_and_the_old_value_stays(
-    state: State, value: Any, spelled: str
+    state: AgentState, value: Any, spelled: str
 ) -> None:
     state["cart"] = "old"
     with pytest.raises(RunError) as refusal:
@@ -127,7 +127,7 @@ def test_what_is_not_json_is_refused_with_its_path_and_the_old_value_stays(
     assert state["cart"] == "old"
 
 
-def test_a_value_has_the_limit_of_a_payload(state: State) -> None:
+def test_a_value_has_the_limit_of_a_payload(state: AgentState) -> None:
     state["big"] = "x" * 1_000_000
     with pytest.raises(RunError, match="GBE642"):
         state["big"] = ["x" * 600_000, "y" * 600_000]
@@ -137,7 +137,7 @@ def test_a_value_has_the_limit_of_a_payload(state: State) -> None:
 # --- versions and transactions ---------------------------------------------------------------
 
 
-def test_each_change_gives_a_version_that_was_never_there(state: State) -> None:
+def test_each_change_gives_a_version_that_was_never_there(state: AgentState) -> None:
     seen = [state.version("k")]
     for value in (1, 1, 2):
         state["k"] = value
@@ -153,7 +153,7 @@ def test_each_change_gives_a_version_that_was_never_there(state: State) -> None:
     assert state.read("other") == (None, 0)
 
 
-def test_update_if_sets_only_what_nobody_has_changed(state: State) -> None:
+def test_update_if_sets_only_what_nobody_has_changed(state: AgentState) -> None:
     assert state.update_if("k", "first", 0)
     assert not state.update_if("k", "second", 0)
     version = state.version("k")
@@ -164,7 +164,7 @@ def test_update_if_sets_only_what_nobody_has_changed(state: State) -> None:
     assert state["k"] == "won"
 
 
-def test_a_transaction_writes_all_or_nothing(state: State) -> None:
+def test_a_transaction_writes_all_or_nothing(state: AgentState) -> None:
     with state.transaction():
         state["a"] = 1
         state["b"] = 2
@@ -176,7 +176,7 @@ def test_a_transaction_writes_all_or_nothing(state: State) -> None:
     assert dict(state) == {"a": 1, "b": 2}
 
 
-def test_inside_of_a_transaction_one_reads_what_one_has_set(state: State) -> None:
+def test_inside_of_a_transaction_one_reads_what_one_has_set(state: AgentState) -> None:
     state["old"] = 0
     with state.transaction():
         state["new"] = 1
@@ -192,7 +192,7 @@ def test_inside_of_a_transaction_one_reads_what_one_has_set(state: State) -> Non
     assert dict(state) == {"inner": 1, "new": 2}
 
 
-def test_a_transaction_whose_grounds_have_changed_writes_nothing(path: str, states: States, state: State) -> None:
+def test_a_transaction_whose_grounds_have_changed_writes_nothing(path: str, states: States, state: AgentState) -> None:
     state["stock"] = 5
     elsewhere = States(path)
 
@@ -212,7 +212,7 @@ def test_a_transaction_whose_grounds_have_changed_writes_nothing(path: str, stat
 
 @pytest.mark.parametrize("read", [len, list, dict, lambda state: sum(state.values())])
 def test_a_transaction_that_has_read_all_keys_is_told_of_new_ones(
-    path: str, states: States, state: State, read: Any
+    path: str, states: States, state: AgentState, read: Any
 ) -> None:
     state["one"] = 1
     elsewhere = States(path)
@@ -234,7 +234,7 @@ def test_a_transaction_that_has_read_all_keys_is_told_of_new_ones(
 
 
 def test_a_transaction_that_has_read_all_keys_is_told_of_those_that_are_gone(
-    path: str, states: States, state: State
+    path: str, states: States, state: AgentState
 ) -> None:
     state.update(one=1, two=2)
     elsewhere = States(path)
@@ -252,7 +252,7 @@ def test_a_transaction_that_has_read_all_keys_is_told_of_those_that_are_gone(
 
 
 @pytest.mark.parametrize("take", [lambda state: state.pop("job0", None), lambda state: state.popitem()[1]])
-def test_what_is_taken_out_goes_to_one_taker_only(path: str, take: Callable[[State], Any]) -> None:
+def test_what_is_taken_out_goes_to_one_taker_only(path: str, take: Callable[[AgentState], Any]) -> None:
     many = [States(path) for _ in range(4)]
     for number in range(20):
         many[0].of("Orders")[f"job{number}"] = number
@@ -325,7 +325,7 @@ def test_state_is_there_from_on_start_to_on_stop_and_not_before_or_after(path: s
 # --- the file -------------------------------------------------------------------------------
 
 
-def test_the_file_is_its_owner_s_alone(state: State, path: str) -> None:
+def test_the_file_is_its_owner_s_alone(state: AgentState, path: str) -> None:
     state["a"] = 1
     assert os.stat(path).st_mode & 0o777 == 0o600
 
@@ -364,7 +364,7 @@ def test_a_file_that_is_not_ours_is_refused_and_not_written_over(path: str, cont
     assert Path(path).read_bytes() == before
 
 
-def test_a_disk_that_is_full_is_refused_and_the_old_value_stays(states: States, state: State) -> None:
+def test_a_disk_that_is_full_is_refused_and_the_old_value_stays(states: States, state: AgentState) -> None:
     state["a"] = "old"
     with states.open().use() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -391,7 +391,7 @@ def test_a_file_that_another_process_holds_is_refused_after_a_while(path: str) -
         holder.close()
 
 
-def test_two_processes_use_one_file(states: States, state: State, path: str) -> None:
+def test_two_processes_use_one_file(states: States, state: AgentState, path: str) -> None:
     state["n"] = 0
     code = """
         import sys

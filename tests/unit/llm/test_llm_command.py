@@ -13,12 +13,12 @@ import pytest
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm import command
-from graphbus_core.llm.client import Prompt, Turn
-from graphbus_core.llm.command import CommandClient, as_text
+from graphbus_core.llm.client import FollowUp, ModelPrompt
+from graphbus_core.llm.command import CommandClient, prompt_as_text
 from tests.fakes.pausing import comes_true
 from tests.patience import PATIENCE_S
 
-PROMPT = Prompt(shared="protocol", own="source", task="task")
+PROMPT = ModelPrompt(shared="protocol", own="source", task="task")
 KEY = "sk-top-secret-1234567890"
 
 
@@ -50,8 +50,8 @@ def test_the_program_reads_the_prompt_and_its_output_is_the_answer() -> None:
 
 
 def test_what_followed_the_task_is_marked_by_who_said_it() -> None:
-    prompt = Prompt(shared="", task="task", turns=(Turn("assistant", "mine"), Turn("user", "yours")))
-    assert as_text(prompt) == "task\n\nYour answer was:\n\nmine\n\nThe reply to it:\n\nyours\n"
+    prompt = ModelPrompt(shared="", task="task", turns=(FollowUp("assistant", "mine"), FollowUp("user", "yours")))
+    assert prompt_as_text(prompt) == "task\n\nYour answer was:\n\nmine\n\nThe reply to it:\n\nyours\n"
 
 
 def test_the_program_gets_path_home_locale_and_what_is_named_and_nothing_else() -> None:
@@ -176,6 +176,6 @@ def test_who_left_the_session_does_not_outlive_a_timeout(tmp_path: Path) -> None
 def test_an_answer_is_whole_when_a_script_opens_its_output_anew() -> None:
     script = "echo one; echo two > /dev/stdout; echo three"
     answer = CommandClient(["sh", "-c", script], PATIENCE_S, dict(os.environ)).complete(
-        Prompt(shared="", task="hi"), 10
+        ModelPrompt(shared="", task="hi"), 10
     )
     assert answer.text == "one\ntwo\nthree\n"

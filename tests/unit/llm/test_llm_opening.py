@@ -8,8 +8,8 @@ from graphbus_core.errors import ModelError, UsageError
 from graphbus_core.llm import opening, sdk
 from graphbus_core.llm.opening import (
     ProviderState,
-    choice,
-    examine,
+    examine_providers,
+    explain_choice,
     open_client,
     open_clients,
     price_client,
@@ -105,7 +105,7 @@ def test_a_price_needs_neither_key_nor_library(monkeypatch: pytest.MonkeyPatch) 
 
 
 def states(config: LLMConfig | None = None, environ: dict[str, str] | None = None) -> dict[str, ProviderState]:
-    return {state.name: state for state in examine(config or LLMConfig(), environ or {})}
+    return {state.name: state for state in examine_providers(config or LLMConfig(), environ or {})}
 
 
 def test_a_provider_can_be_asked_when_its_key_its_library_and_its_server_are_there(
@@ -149,11 +149,11 @@ SETTINGS = "the settings or the command line say so"
 def test_the_choice_comes_with_its_reason_and_with_what_is_missing(
     config: LLMConfig, environ: dict[str, str], model: str, because: str, missing: tuple[str, ...]
 ) -> None:
-    chosen = choice(config, environ)
+    chosen = explain_choice(config, environ)
     assert (chosen.model, chosen.because, chosen.missing) == (model, because, missing)
     assert chosen.roles == ({"arbiter": "ollama:x"} if config.arbiter else {})
     with pytest.raises(UsageError):
-        choice(LLMConfig(evaluator="antropic"), {})
+        explain_choice(LLMConfig(evaluator="antropic"), {})
 
 
 @pytest.mark.slow

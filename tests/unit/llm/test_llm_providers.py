@@ -11,13 +11,13 @@ from graphbus_core.errors import UsageError
 from graphbus_core.llm.providers import (
     KEY_OWNERS,
     KNOWN,
-    Spec,
+    ModelSpec,
     check_provider,
     choose_model,
     is_loopback,
-    parse,
+    parse_model,
     providers_of,
-    scrub,
+    remove_secrets,
 )
 from graphbus_core.model.config import LLMConfig, ProviderConfig, Wire
 from tests.patience import PATIENCE_S
@@ -33,19 +33,19 @@ def _config(name: str = "office", **provider: str) -> LLMConfig:
 @pytest.mark.parametrize(
     ("text", "spec"),
     [
-        ("rules", Spec("rules")),
-        ("anthropic:claude-haiku-5-5", Spec("anthropic", "claude-haiku-5-5")),
-        ("anthropic", Spec("anthropic", "claude-sonnet-5-5")),
-        (" openai : gpt-6-luna ", Spec("openai", "gpt-6-luna")),
-        ("ollama:qwen3:30b", Spec("ollama", "qwen3:30b")),
-        ("openrouter:deepseek/deepseek-r1:free", Spec("openrouter", "deepseek/deepseek-r1:free")),
-        ("command:claude -p 'in one line'", Spec("command", "claude -p 'in one line'")),
-        ("office", Spec("office", "qwen3")),
+        ("rules", ModelSpec("rules")),
+        ("anthropic:claude-haiku-5-5", ModelSpec("anthropic", "claude-haiku-5-5")),
+        ("anthropic", ModelSpec("anthropic", "claude-sonnet-5-5")),
+        (" openai : gpt-6-luna ", ModelSpec("openai", "gpt-6-luna")),
+        ("ollama:qwen3:30b", ModelSpec("ollama", "qwen3:30b")),
+        ("openrouter:deepseek/deepseek-r1:free", ModelSpec("openrouter", "deepseek/deepseek-r1:free")),
+        ("command:claude -p 'in one line'", ModelSpec("command", "claude -p 'in one line'")),
+        ("office", ModelSpec("office", "qwen3")),
     ],
 )
-def test_a_name_means_one_model_of_one_provider(text: str, spec: Spec) -> None:
+def test_a_name_means_one_model_of_one_provider(text: str, spec: ModelSpec) -> None:
     providers = providers_of(LLMConfig(providers={"office": OFFICE}))
-    assert parse(text, providers) == spec
+    assert parse_model(text, providers) == spec
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_name_means_one_model_of_one_provider(text: str, spec: Spec) -> None:
 )
 def test_a_name_that_means_no_model_is_refused(text: str, code: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        parse(text, KNOWN)
+        parse_model(text, KNOWN)
     assert caught.value.code == code
     assert says in caught.value.sentence
 
@@ -225,5 +225,5 @@ def test_reading_the_wing_of_models_loads_no_library_of_a_provider() -> None:
     ],
 )
 def test_keys_and_odd_signs_are_taken_out(text: str, shown: str) -> None:
-    assert scrub(text, KEY) == shown
-    assert len(scrub("word " * 1000, KEY)) == 301
+    assert remove_secrets(text, KEY) == shown
+    assert len(remove_secrets("word " * 1000, KEY)) == 301

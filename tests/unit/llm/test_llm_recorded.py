@@ -14,8 +14,8 @@ import pytest
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm.attempts import RetryingClient
-from graphbus_core.llm.budget import Bill, current_bill, priced, worst_request
-from graphbus_core.llm.client import Completion, Prompt, RecordedClient, ScriptedClient, Turn
+from graphbus_core.llm.budget import Bill, current_bill, price_worst_case, worst_case_of_request
+from graphbus_core.llm.client import Completion, FollowUp, ModelPrompt, RecordedClient, ScriptedClient
 from graphbus_core.llm.recorded import (
     AnswerCache,
     Tape,
@@ -27,11 +27,11 @@ from graphbus_core.llm.recorded import (
 from graphbus_core.model.spending import Price, Usage
 from tests.patience import PATIENCE_S
 
-PROMPT = Prompt(shared="who", task="what")
+PROMPT = ModelPrompt(shared="who", task="what")
 
 
 def refuse(**fields: bool) -> ScriptedClient:
-    def speak(_prompt: Prompt) -> str:
+    def speak(_prompt: ModelPrompt) -> str:
         raise ModelError("GBE448", provider="x", reason="chance", **fields)
 
     return ScriptedClient(speak, price=Price(1.0, 1.0))
@@ -50,7 +50,7 @@ def test_answers_to_the_same_request_are_given_again_in_their_order(tmp_path: Pa
     tape.close()
     assert b"what" not in path.read_bytes(), "no prompt is kept"
     again = Tape()
-    again.rewind(decode_answers(path.read_bytes()))
+    again.load(decode_answers(path.read_bytes()))
     replayed = TapedClient(RecordedClient("scripted:test"), again)
     assert [replayed.complete(PROMPT, 10).text for _ in range(2)] == ["one", "two"]
     with pytest.raises(ModelError, match="holds no answer of scripted:test") as failure:
@@ -67,10 +67,12 @@ def test_a_failure_is_given_again_with_what_it_may_have_cost(tmp_path: Path) -> 
         client.complete(PROMPT, 10)
     tape.close()
     again = Tape()
-    again.rewind(decode_answers(path.read_bytes()))
+    again.load(decode_answers(path.read_bytes()))
     with Bill().running() as second, pytest.raises(ModelError, match="broke off: chance"):
         TapedClient(RecordedClient("scripted:test"), again).complete(PROMPT, 10)
-    assert first.spent == first.lost == second.lost == priced(worst_request(PROMPT, 10), Price(1.0, 1.0))
+    assert (
+        first.spent == first.lost == second.lost == price_worst_case(worst_case_of_request(PROMPT, 10), Price(1.0, 1.0))
+    )
 
 
 def test_a_line_that_was_cut_off_is_left_out_and_written_over(tmp_path: Path) -> None:
@@ -92,20 +94,20 @@ def test_a_line_that_was_cut_off_is_left_out_and_written_over(tmp_path: Path) ->
 
 def test_a_bill_counts_what_was_spent_now_and_not_what_the_cache_gave() -> None:
     with Bill().running() as bill:
-        current_bill().take(Completion(text="", model="m", cost_usd=0.5))
-        current_bill().take(Completion(text="", model="m", is_cached=True, cost_usd=0.0))
-        current_bill().take(Completion(text="", model="m"))
+        current_bill().add_answer(Completion(text="", model="m", cost_usd=0.5))
+        current_bill().add_answer(Completion(text="", model="m", is_cached=True, cost_usd=0.0))
+        current_bill().add_answer(Completion(text="", model="m"))
     spend = bill.spend
     assert (spend.requests, spend.cached, spend.unpriced, spend.cost_usd) == (3, 1, 1, 0.5)
     assert current_bill() is not bill
 
 
 def test_one_request_goes_ahead_where_the_provider_caches_prefixes() -> None:
-    long = Prompt(shared="x" * 5000, task="what")
-    ahead: list[Prompt] = []
+    long = ModelPrompt(shared="x" * 5000, task="what")
+    ahead: list[ModelPrompt] = []
     answered, together = threading.Event(), threading.Barrier(3)
 
-    def speak(prompt: Prompt) -> str:
+    def speak(prompt: ModelPrompt) -> str:
         if prompt == long and answered.is_set():
             together.wait(PATIENCE_S)  # the others are asked at the same time
         elif prompt == long:
@@ -156,17 +158,19 @@ def test_a_full_disk_leaves_no_half_line_before_those_that_come_later(tmp_path: 
 
 # --- the cache: nothing of a prompt or a key is kept ------------------------------------------
 
-ASKED = Prompt(shared="protocol-text", own="own-source", task="the-task", turns=(Turn("assistant", "the-turn"),))
+ASKED = ModelPrompt(
+    shared="protocol-text", own="own-source", task="the-task", turns=(FollowUp("assistant", "the-turn"),)
+)
 
 
 def cache_in(folder: Path) -> AnswerCache:
     return AnswerCache(folder)
 
 
-def client_of(folder: Path, speak: Callable[[Prompt], str | Completion]) -> tuple[TapedClient, list[Prompt]]:
-    asked: list[Prompt] = []
+def client_of(folder: Path, speak: Callable[[ModelPrompt], str | Completion]) -> tuple[TapedClient, list[ModelPrompt]]:
+    asked: list[ModelPrompt] = []
 
-    def watched(prompt: Prompt) -> str | Completion:
+    def watched(prompt: ModelPrompt) -> str | Completion:
         asked.append(prompt)
         return speak(prompt)
 
@@ -186,9 +190,9 @@ def test_a_request_that_is_repeated_is_answered_without_asking_and_costs_nothing
 
 def test_all_that_decides_about_an_answer_belongs_to_the_request() -> None:
     others = [
-        Prompt(shared="protocol-text", own="own-source", task="the-task"),
-        Prompt(shared="protocol-textown-source", own="", task="the-task", turns=ASKED.turns),
-        Prompt(shared="protocol-text", own="own-source", task="the-task", turns=(Turn("user", "the-turn"),)),
+        ModelPrompt(shared="protocol-text", own="own-source", task="the-task"),
+        ModelPrompt(shared="protocol-textown-source", own="", task="the-task", turns=ASKED.turns),
+        ModelPrompt(shared="protocol-text", own="own-source", task="the-task", turns=(FollowUp("user", "the-turn"),)),
     ]
     keys = {request_key("a:x", 10, ASKED), request_key("a:y", 10, ASKED), request_key("a:x", 11, ASKED)}
     assert len(keys | {request_key("a:x", 10, other) for other in others}) == 6

@@ -16,7 +16,7 @@ import pytest
 
 from graphbus_core.errors import ModelError
 from graphbus_core.llm import sdk
-from graphbus_core.llm.client import Completion, Prompt, Turn
+from graphbus_core.llm.client import Completion, FollowUp, ModelPrompt
 from graphbus_core.llm.opening import open_client
 from graphbus_core.llm.providers import KNOWN, Provider
 from graphbus_core.llm.sdk import RemoteClient
@@ -28,8 +28,8 @@ from tests.patience import PATIENCE_S
 pytestmark = pytest.mark.slow  # the libraries take two seconds to import
 WIRES: tuple[Wire, ...] = ("anthropic", "openai")
 each_wire = pytest.mark.parametrize("wire", WIRES)
-PROMPT = Prompt(shared="protocol " * 600, own="source " * 800, task="say ok")
-SHORT = Prompt(shared="protocol", task="say ok")
+PROMPT = ModelPrompt(shared="protocol " * 600, own="source " * 800, task="say ok")
+SHORT = ModelPrompt(shared="protocol", task="say ok")
 
 
 class Asking:
@@ -64,7 +64,7 @@ def asking() -> Iterator[Asking]:
     every.close()
 
 
-def refused(client: Any, prompt: Prompt = SHORT) -> ModelError:
+def refused(client: Any, prompt: ModelPrompt = SHORT) -> ModelError:
     with pytest.raises(ModelError) as caught:
         client.complete(prompt, 100)
     return caught.value
@@ -72,7 +72,7 @@ def refused(client: Any, prompt: Prompt = SHORT) -> ModelError:
 
 @each_wire
 def test_a_prompt_is_answered_piece_by_piece(asking: Asking, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphbus_core.llm.sdk._TELL_EVERY_S", 0)  # else pieces that arrive at once are told as one
+    monkeypatch.setattr("graphbus_core.llm.sdk._PROGRESS_EVERY_S", 0)  # else pieces that arrive at once are told as one
     heard: list[int] = []
     answer = Answer("twelve signs", pieces=4, may_go=lambda number: len(heard) == number)
     server = asking.server([answer])
@@ -87,8 +87,8 @@ def test_a_prompt_is_answered_piece_by_piece(asking: Asking, wire: Wire, monkeyp
 @each_wire
 def test_a_request_holds_the_prompt_in_its_order_and_nothing_else(asking: Asking, wire: Wire) -> None:
     server = asking.server([Answer("ok")])
-    turns = (Turn("assistant", "an answer"), Turn("user", "a reply"))
-    asking.client(server, wire).complete(Prompt(shared="protocol", own="source", task="task", turns=turns), 100)
+    turns = (FollowUp("assistant", "an answer"), FollowUp("user", "a reply"))
+    asking.client(server, wire).complete(ModelPrompt(shared="protocol", own="source", task="task", turns=turns), 100)
     request = server.requests[0]
     assert request.system == "protocol"
     first, *rest = request.messages
@@ -105,8 +105,8 @@ def test_what_prompts_share_is_read_from_the_providers_cache(asking: Asking, wir
     if wire == "anthropic":
         written = [own, 0, own - shared]
     first = client.complete(PROMPT, 100).usage
-    again = client.complete(Prompt(shared=PROMPT.shared, own=PROMPT.own, task="another task"), 100).usage
-    other = client.complete(Prompt(shared=PROMPT.shared, own="body " * 1120, task="say ok"), 100).usage
+    again = client.complete(ModelPrompt(shared=PROMPT.shared, own=PROMPT.own, task="another task"), 100).usage
+    other = client.complete(ModelPrompt(shared=PROMPT.shared, own="body " * 1120, task="say ok"), 100).usage
     assert [first.cache_write_tokens, again.cache_write_tokens, other.cache_write_tokens] == written
     assert first.cache_read_tokens == 0
     assert own - 128 < again.cache_read_tokens <= own + 4
@@ -117,7 +117,7 @@ def test_what_prompts_share_is_read_from_the_providers_cache(asking: Asking, wir
 
 def test_shared_and_own_text_end_with_a_cache_breakpoint_on_the_anthropic_wire(asking: Asking) -> None:
     server = asking.server([Answer("ok")])
-    asking.client(server, "anthropic").complete(Prompt(shared="protocol", own="source", task="task"), 100)
+    asking.client(server, "anthropic").complete(ModelPrompt(shared="protocol", own="source", task="task"), 100)
     body = server.requests[0].body
     marked = [block["text"] for block in [*body["system"], *body["messages"][0]["content"]] if "cache_control" in block]
     assert marked == ["protocol", "source"]
@@ -279,10 +279,10 @@ def test_the_guard_stops_a_request_to_another_address() -> None:
     import httpx2
 
     provider = Provider("stub", "anthropic", "http://127.0.0.1:9/v1", "STUB_API_KEY")
-    guard = sdk._Guard(sdk.Asked(provider, "m", KEY, 1.0))
+    guard = sdk._RequestGuard(sdk.ModelEndpoint(provider, "m", KEY, 1.0))
     for address in ("http://127.0.0.1:10/v1", "https://127.0.0.1:9/v1", "http://localhost:9/v1"):
-        with pytest.raises(sdk._Stopped):
-            asyncio.run(guard.look_at_request(httpx2.Request("POST", address)))
+        with pytest.raises(sdk._Blocked):
+            asyncio.run(guard.check_request(httpx2.Request("POST", address)))
 
 
 # --- many, and the end --------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_what_was_read_from_the_providers_cache_is_cheaper() -> None:
 
 # --- servers that send too much, too little, or what a budget and a key must not see -----------------
 
-LONG = Prompt(shared="p" * 400, task="t" * 4)
+LONG = ModelPrompt(shared="p" * 400, task="t" * 4)
 ESTIMATED = Usage(input_tokens=101, output_tokens=2)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.attempts import Clock, RetryingClient
-from graphbus_core.llm.budget import Bill, Meter, priced, worst_request
-from graphbus_core.llm.client import Prompt, ScriptedClient
+from graphbus_core.llm.attempts import RetryingClient, RetryTiming
+from graphbus_core.llm.budget import Bill, BudgetMeter, price_worst_case, worst_case_of_request
+from graphbus_core.llm.client import ModelPrompt, ScriptedClient
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import Price
 from tests.patience import PATIENCE_S
 
-PROMPT = Prompt(shared="", task="say ok")
+PROMPT = ModelPrompt(shared="", task="say ok")
 
 
 class Time:
@@ -24,7 +24,7 @@ class Time:
     def __init__(self, chance: float = 0.5) -> None:
         self.now_s = 1000.0
         self.slept: list[float] = []
-        self.clock = Clock(now_s=lambda: self.now_s, sleep=self.sleep, chance=lambda: chance)
+        self.clock = RetryTiming(now_s=lambda: self.now_s, sleep=self.sleep, chance=lambda: chance)
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(round(seconds, 3))
@@ -42,10 +42,10 @@ def busy(retry_after_s: float | None = None, *, may_be_billed: bool = False) -> 
     )
 
 
-def failing(*failures: ModelError) -> Callable[[Prompt], str]:
+def failing(*failures: ModelError) -> Callable[[ModelPrompt], str]:
     left = list(failures)
 
-    def speak(_prompt: Prompt) -> str:
+    def speak(_prompt: ModelPrompt) -> str:
         if left:
             raise left.pop(0)
         return "ok"
@@ -89,7 +89,7 @@ def test_an_answer_that_is_late_each_time_is_the_last_word() -> None:
 
 def test_each_attempt_is_set_aside_on_the_bill_and_each_failure_that_may_be_billed_is_lost() -> None:
     price = Price(1.0, 1.0)
-    worst = priced(worst_request(PROMPT, 10), price)
+    worst = price_worst_case(worst_case_of_request(PROMPT, 10), price)
     final = ModelError("GBE440", is_final=True, provider="stub", variable="STUB_API_KEY")
     client = RetryingClient(
         ScriptedClient(failing(busy(), busy(may_be_billed=True), final), price=price), clock=Time().clock
@@ -97,7 +97,10 @@ def test_each_attempt_is_set_aside_on_the_bill_and_each_failure_that_may_be_bill
     with Bill().running() as bill, pytest.raises(ModelError) as caught:
         client.complete(PROMPT, 10)
     assert (caught.value, bill.lost, bill.spent) == (final, worst, worst)
-    with Bill(Meter(Budget(max_tokens=10))).running() as poor, pytest.raises(ModelError, match="max_tokens is 10"):
+    with (
+        Bill(BudgetMeter(Budget(max_tokens=10))).running() as poor,
+        pytest.raises(ModelError, match="max_tokens is 10"),
+    ):
         client.complete(PROMPT, 10)
     assert (poor.spent, poor.spend.requests) == ((0, 0), 0)
 
@@ -106,7 +109,7 @@ def test_no_minute_has_more_requests_than_the_setting_allows() -> None:
     time, starts_s = Time(), list[float]()
     speak = failing(busy(7.0), busy(20.0))
 
-    def timed(prompt: Prompt) -> str:
+    def timed(prompt: ModelPrompt) -> str:
         starts_s.append(time.now_s)
         return speak(prompt)
 
@@ -122,7 +125,7 @@ def test_no_more_calls_than_allowed_are_under_way_at_once() -> None:
     lock, under_way, most = threading.Lock(), [0], [0]
     gate = threading.Event()
 
-    def speak(_prompt: Prompt) -> str:
+    def speak(_prompt: ModelPrompt) -> str:
         with lock:
             under_way[0] += 1
             most[0] = max(most[0], under_way[0])

@@ -10,7 +10,7 @@ from graphbus_core.editing.edits import unified_diff
 from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.config import ResolvedBuild, Settings
 from graphbus_core.model.proposals import GateReport, Proposal, RungResult
-from graphbus_core.negotiation.agents import Trial, View
+from graphbus_core.negotiation.agents import AgentView, TriedProposal
 from graphbus_core.negotiation.rule_agent import find_for_agents
 from tests.fakes.negotiating_agents import replace_text
 from tests.project_files import write_project
@@ -64,14 +64,14 @@ def shop(folder: Path, **settings: Any) -> Project:
     )
 
 
-def view_of(project: Project, name: str = "Order", **fields: Any) -> View:
+def view_of(project: Project, name: str = "Order", **fields: Any) -> AgentView:
     """What an agent sees."""
     settings = project.config.settings
     fields = {"limit": 1, "round": 1, "intent": settings.intent, "goals": settings.refactoring_goals, **fields}
-    return View(name=name, project=project, findings=find_for_agents(project), **fields)
+    return AgentView(name=name, project=project, findings=find_for_agents(project), **fields)
 
 
-def trial_of(project: Project, proposal: Proposal | None = None, **fields: Any) -> Trial:
+def trial_of(project: Project, proposal: Proposal | None = None, **fields: Any) -> TriedProposal:
     """A proposal of Order that passed the gate."""
     draft = proposal or replace_text("agents/stock.py", "skuu", "sku", affects=("Stock",))
     names = {"proposal_id": "P001", "src": "Order", "title": "A title to hide", "reason": "a reason to hide", **fields}
@@ -84,4 +84,4 @@ def trial_of(project: Project, proposal: Proposal | None = None, **fields: Any) 
     old, new = find_for_agents(project), find_for_agents(after)
     keys = {finding.key for finding in new}
     mended = tuple(finding for finding in old if finding.key not in keys)
-    return Trial(proposal=made, report=report, after=after, diff=diff, mended=mended)
+    return TriedProposal(proposal=made, report=report, after=after, diff=diff, mended=mended)

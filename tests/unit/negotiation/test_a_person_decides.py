@@ -8,17 +8,17 @@ import pytest
 
 from graphbus_core.negotiation.engine import MAX_EDITS
 from graphbus_core.negotiation.protocol import (
-    Answered,
     AskEvaluations,
     AskPerson,
     AskRepair,
     CheckProposal,
     PersonAnswered,
+    PersonReply,
 )
 from tests.fakes.negotiating_world import World, change, draft
 
 
-def reviewed(*answers: Answered, arbiters: tuple[str, ...] = (), **safety: Any) -> World:
+def reviewed(*answers: PersonReply, arbiters: tuple[str, ...] = (), **safety: Any) -> World:
     world = World("A", "B", "C", arbiters=arbiters, **safety)
     world.is_reviewed = True
     world.proposes("A", draft("one"))
@@ -26,12 +26,12 @@ def reviewed(*answers: Answered, arbiters: tuple[str, ...] = (), **safety: Any) 
     return world
 
 
-def edit(new: str, title: str = "one") -> Answered:
-    return Answered("", "edit", draft(title, change("a.py", "0", new)))
+def edit(new: str, title: str = "one") -> PersonReply:
+    return PersonReply("", "edit", draft(title, change("a.py", "0", new)))
 
 
 def test_a_yes_commits_as_the_agents_agreed() -> None:
-    world = reviewed(Answered("", "yes", reason="fine"))
+    world = reviewed(PersonReply("", "yes", reason="fine"))
     (record,) = world.run().records
     assert record.commit is not None
     assert record.commit.consensus_type == "unanimous"
@@ -44,7 +44,7 @@ def test_a_yes_commits_as_the_agents_agreed() -> None:
     ("reason", "shown"), [("", "turned down by a person"), ("too broad", "turned down by a person: too broad")]
 )
 def test_a_no_rejects(reason: str, shown: str) -> None:
-    world = reviewed(Answered("", "no", reason=reason))
+    world = reviewed(PersonReply("", "no", reason=reason))
     (record,) = world.run().records
     assert (record.status, record.refusal) == ("rejected", shown)
     assert world.files["a.py"] == "0"
@@ -80,17 +80,17 @@ def test_a_person_may_try_a_few_times() -> None:
 
 
 def test_a_yes_to_a_text_that_the_gate_refuses_is_none() -> None:
-    world = reviewed(edit("7"), Answered("", "yes"))
+    world = reviewed(edit("7"), PersonReply("", "yes"))
     world.gate_says("one", True, False)
     (record,) = world.run().records
     assert (record.status, record.refusal) == ("refused", "G1.apply: it does not apply")
 
 
 def test_quit_ends_it_and_keeps_what_was_committed_before() -> None:
-    world = reviewed(Answered("", "yes"))
+    world = reviewed(PersonReply("", "yes"))
     world.proposes("B", draft("two", change("b.py", "0", "1")))
     world.proposes("C", draft("three", change("c.py", "0", "1")))
-    world.person["two"] = [Answered("", "quit")]
+    world.person["two"] = [PersonReply("", "quit")]
     outcome = world.run()
     assert (outcome.ending.reason, outcome.ending.detail) == ("manual", "ended in the review")
     assert [record.status for record in outcome.records] == ["accepted", "pending", "pending"]
@@ -100,14 +100,14 @@ def test_quit_ends_it_and_keeps_what_was_committed_before() -> None:
 # --- what the votes rejected -----------------------------------------------------------------
 
 
-def voted_down(*answers: Answered, **safety: Any) -> World:
+def voted_down(*answers: PersonReply, **safety: Any) -> World:
     world = reviewed(*answers, **safety)
     world.votes("one", B="reject", C="reject")
     return world
 
 
 def test_a_person_may_accept_what_the_votes_rejected() -> None:
-    world = voted_down(Answered("", "yes"))
+    world = voted_down(PersonReply("", "yes"))
     (record,) = world.run().records
     assert record.commit is not None
     assert record.commit.consensus_type == "override"
@@ -116,7 +116,7 @@ def test_a_person_may_accept_what_the_votes_rejected() -> None:
 
 
 def test_what_the_arbiter_rejected_is_shown_too() -> None:
-    world = reviewed(Answered("", "yes"), arbiters=("Z",))
+    world = reviewed(PersonReply("", "yes"), arbiters=("Z",))
     world.votes("one", B="reject")
     (record,) = world.run().records
     assert record.commit is not None
@@ -125,7 +125,7 @@ def test_what_the_arbiter_rejected_is_shown_too() -> None:
 
 
 def test_what_was_rejected_is_shown_after_what_was_accepted_and_gated_again() -> None:
-    world = voted_down(Answered("", "yes"))
+    world = voted_down(PersonReply("", "yes"))
     world.proposes("B", draft("two", change("b.py", "0", "1")))
     outcome = world.run()
     assert [question.review.proposal.title for question in world.questions(AskPerson)] == ["two", "one"]
@@ -134,7 +134,7 @@ def test_what_was_rejected_is_shown_after_what_was_accepted_and_gated_again() ->
 
 
 def test_what_no_longer_passes_cannot_be_accepted_after_all() -> None:
-    world = voted_down(Answered("", "yes"))
+    world = voted_down(PersonReply("", "yes"))
     world.proposes("B", draft("two", change("b.py", "0", "1")))
     world.gate_says("one", True, False)
     outcome = world.run()
@@ -144,7 +144,7 @@ def test_what_no_longer_passes_cannot_be_accepted_after_all() -> None:
 
 
 def test_nobody_is_asked_about_what_a_limit_forbids() -> None:
-    world = voted_down(Answered("", "yes"), max_total_file_changes=1)
+    world = voted_down(PersonReply("", "yes"), max_total_file_changes=1)
     world.proposes("B", draft("two", change("b.py", "0", "1")))
     outcome = world.run()
     assert outcome.records[0].refusal == "0 for, 2 against"

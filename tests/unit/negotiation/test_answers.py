@@ -13,10 +13,10 @@ from graphbus_core.editing.workspace import Workspace
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import Proposal
 from graphbus_core.negotiation import answers
-from graphbus_core.negotiation.agents import Trial, View
+from graphbus_core.negotiation.agents import AgentView, TriedProposal
 from graphbus_core.negotiation.answer_format import MAX_ANSWER_BYTES
-from graphbus_core.negotiation.answers import Malformed
-from graphbus_core.negotiation.edit_blocks import left_out, marked
+from graphbus_core.negotiation.answers import MalformedAnswer
+from graphbus_core.negotiation.edit_blocks import find_diff_marks, find_gap
 from tests.fakes import model_texts as texts
 from tests.unit.negotiation.prompted_shop import shop, trial_of, view_of
 
@@ -31,16 +31,16 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture
-def view(base: Project) -> View:
+def view(base: Project) -> AgentView:
     return view_of(base)
 
 
 @pytest.fixture
-def trials(base: Project) -> tuple[Trial, ...]:
+def trials(base: Project) -> tuple[TriedProposal, ...]:
     return trial_of(base), trial_of(base, proposal_id="P002")
 
 
-def _draft(text: str, view: View) -> Proposal:
+def _draft(text: str, view: AgentView) -> Proposal:
     (draft,) = answers.read_drafts(text, view)
     return draft
 
@@ -48,7 +48,7 @@ def _draft(text: str, view: View) -> Proposal:
 # --- proposals ---------------------------------------------------------------------------------
 
 
-def test_a_proposal_says_what_its_lines_say(view: View) -> None:
+def test_a_proposal_says_what_its_lines_say(view: AgentView) -> None:
     text = texts.proposal(
         "Add nothing", EDIT, intent="refactor_method", reason="Because.", dst="Stock", affects=["Shelf"], priority=3
     )
@@ -58,13 +58,13 @@ def test_a_proposal_says_what_its_lines_say(view: View) -> None:
     assert draft.code_change.new_code == TOTAL
 
 
-def test_old_code_and_digest_come_from_the_snapshot(view: View) -> None:
+def test_old_code_and_digest_come_from_the_snapshot(view: AgentView) -> None:
     seen = symbol_text(view.project.source("agents/order.py").data, "Order.total")
     change = _draft(PROPOSAL, view).code_change
     assert (change.old_code, change.base_sha256, change.change_type) == (seen, sha256_hex(seen.encode()), "modify")
 
 
-def test_each_edit_is_written_for_what_the_ones_before_it_leave(view: View) -> None:
+def test_each_edit_is_written_for_what_the_ones_before_it_leave(view: AgentView) -> None:
     first = texts.swap("agents/order.py", "return sum(prices)", "return sum(prices) * 1", "Order.total")
     second = texts.swap(
         "agents/order.py", "        return sum(prices) * 1", "        return sum(prices) * 2", "Order.total"
@@ -84,7 +84,9 @@ def test_each_edit_is_written_for_what_the_ones_before_it_leave(view: View) -> N
         ("delete_symbol", "Order.total", "", "delete"),
     ],
 )
-def test_every_operation_is_read_and_applies(operation: str, target: str, code: str, kind: str, view: View) -> None:
+def test_every_operation_is_read_and_applies(
+    operation: str, target: str, code: str, kind: str, view: AgentView
+) -> None:
     draft = _draft(texts.proposal("Do it", texts.edit(operation, "agents/order.py", target, code)), view)
     assert draft.code_change.change_type == kind
     assert Workspace(view.project).preview_project(draft.code_changes)
@@ -125,72 +127,72 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_form_makes_no_difference(form: str, view: View) -> None:
+def test_the_form_makes_no_difference(form: str, view: AgentView) -> None:
     plain, other = _draft(PROPOSAL, view), _draft(FORMS[form], view)
     assert other.code_changes == plain.code_changes
     assert (other.title, other.intent, other.reason) == (plain.title, plain.intent, plain.reason)
 
 
-def test_a_tag_of_thoughts_in_code_stays_code(view: View) -> None:
+def test_a_tag_of_thoughts_in_code_stays_code(view: AgentView) -> None:
     code = 'def total(self, prices):\n    """\n</think>\n"""\n    return 0\n'
     draft = _draft(texts.proposal("x", texts.edit("replace_symbol", "agents/order.py", "Order.total", code)), view)
     assert draft.code_change.new_code == code
 
 
-def test_a_symbol_may_end_with_underscores(view: View) -> None:
+def test_a_symbol_may_end_with_underscores(view: AgentView) -> None:
     edit = texts.edit(
         "add_symbol", "agents/order.py", "Order.__init__", "def __init__(self):\n    super().__init__()\n"
     )
     assert _draft(texts.proposal("x", edit), view).code_change.target == "Order.__init__"
 
 
-def test_a_reason_may_take_several_lines(view: View) -> None:
+def test_a_reason_may_take_several_lines(view: AgentView) -> None:
     text = PROPOSAL.replace("It is better so.", "It is\nbetter: so.\n\nThis is beside the point.")
     assert _draft(text, view).reason == "It is better: so."
 
 
-def test_code_with_fences_and_headings_in_it_stays_whole(view: View) -> None:
+def test_code_with_fences_and_headings_in_it_stays_whole(view: AgentView) -> None:
     code = 'def total(self, prices):\n    """```\n## proposal\n```"""\n    return 0\n'
     draft = _draft(texts.proposal("x", texts.edit("replace_symbol", "agents/order.py", "Order.total", code)), view)
     assert draft.code_change.new_code == code
 
 
-def test_the_owner_of_a_named_symbol_is_affected(view: View) -> None:
+def test_the_owner_of_a_named_symbol_is_affected(view: AgentView) -> None:
     edit = texts.swap("agents/stock.py", "skuu", "sku", "Stock.on_placed")
     assert _draft(texts.proposal("x", edit), view).affects == ("Stock",)
     assert _draft(texts.proposal("x", texts.swap("agents/stock.py", "skuu", "sku")), view).affects == ()
     assert _draft(texts.proposal("x", edit, dst="Stock"), view).affects == ()
 
 
-def test_a_draft_may_depend_on_earlier_ones(view: View) -> None:
+def test_a_draft_may_depend_on_earlier_ones(view: AgentView) -> None:
     text = texts.proposal("a", EDIT) + texts.proposal("b", EDIT, depends_on=["1", "P004", "none"])
     first, second = answers.read_drafts(text, view)
     assert (first.proposal_id, second.dependencies) == ("1", ("1", "P004"))
 
 
-def test_contract_elements_that_change_on_purpose_can_be_named(view: View) -> None:
+def test_contract_elements_that_change_on_purpose_can_be_named(view: AgentView) -> None:
     draft = _draft(PROPOSAL.replace("title:", "contract: `/Order/Placed`, Order.place\ntitle:"), view)
     assert [change.method for change in draft.schema_changes] == ["/Order/Placed", "Order.place"]
 
 
-def test_what_the_gate_must_judge_goes_to_the_gate(view: View) -> None:
+def test_what_the_gate_must_judge_goes_to_the_gate(view: AgentView) -> None:
     for path, target in (("../../etc/passwd", "x"), ("/etc/passwd", "x"), ("agents/order.py", "Order.unknown")):
         change = _draft(texts.proposal("x", texts.edit("replace_symbol", path, target, TOTAL)), view).code_change
         assert (change.file_path, change.target, change.old_code) == (path, target, "")
 
 
-def test_titles_and_reasons_cannot_steer_a_terminal(view: View) -> None:
+def test_titles_and_reasons_cannot_steer_a_terminal(view: AgentView) -> None:
     draft = _draft(texts.proposal("\x1b[2Jgone \u202eback \ud800", EDIT, reason="a" * 9_000), view)
     assert draft.title == "[2Jgone back"
     assert len(draft.reason) == 4_000
 
 
-def test_nothing_is_no_proposal(view: View) -> None:
+def test_nothing_is_no_proposal(view: AgentView) -> None:
     assert answers.read_drafts("There is nothing.\n\n## Nothing\n", view) == ()
     assert answers.read_repair(texts.nothing(), view, _draft(PROPOSAL, view)) is None
 
 
-def test_a_repair_keeps_what_it_does_not_say_anew(view: View) -> None:
+def test_a_repair_keeps_what_it_does_not_say_anew(view: AgentView) -> None:
     old = _draft(texts.proposal("Old", EDIT, intent="add_validation", reason="Old reason", affects=["Stock"]), view)
     mended = answers.read_repair(f"## proposal\ntitle: New\n{EDIT}", view, old)
     assert mended
@@ -245,29 +247,29 @@ BAD_PROPOSALS = {
 
 
 @pytest.mark.parametrize("name", BAD_PROPOSALS)
-def test_what_means_nothing_is_malformed_and_says_why(name: str, view: View) -> None:
+def test_what_means_nothing_is_malformed_and_says_why(name: str, view: AgentView) -> None:
     text, says = BAD_PROPOSALS[name]
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedAnswer) as caught:
         answers.read_drafts(text, view)
     assert any(says in fault for fault in caught.value.faults), caught.value.faults
 
 
-def test_every_fault_is_told_at_once(view: View) -> None:
+def test_every_fault_is_told_at_once(view: AgentView) -> None:
     text = PROPOSAL.replace("replace_symbol", "rewrite") + PROPOSAL + "## proposal\ntitle: x\n"
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedAnswer) as caught:
         answers.read_drafts(text, view)
     assert [fault.partition(":")[0] for fault in caught.value.faults] == ["Proposal 1", "Proposal 3"]
 
 
-def test_a_repair_is_one_proposal(view: View) -> None:
-    with pytest.raises(Malformed, match="2 proposals"):
+def test_a_repair_is_one_proposal(view: AgentView) -> None:
+    with pytest.raises(MalformedAnswer, match="2 proposals"):
         answers.read_repair(PROPOSAL * 2, view, _draft(PROPOSAL, view))
 
 
 # --- evaluations -------------------------------------------------------------------------------
 
 
-def test_evaluations_come_in_the_order_of_the_question(view: View, trials: tuple[Trial, ...]) -> None:
+def test_evaluations_come_in_the_order_of_the_question(view: AgentView, trials: tuple[TriedProposal, ...]) -> None:
     text = texts.evaluation("P002", "reject", "Breaks it.", concern=["a", "b"], breaks="yes", risk="high")
     first, second = answers.read_evaluations(text + texts.evaluation("P001"), view, trials)
     assert (first.proposal_id, first.decision, first.confidence) == ("P001", "accept", 0.9)
@@ -277,7 +279,9 @@ def test_evaluations_come_in_the_order_of_the_question(view: View, trials: tuple
 
 
 @pytest.mark.parametrize("heading", ["p1", "P1", "**P001**", "of P001", ": P001", "P001 (the first)", ""])
-def test_the_number_may_be_written_in_many_ways(heading: str, view: View, trials: tuple[Trial, ...]) -> None:
+def test_the_number_may_be_written_in_many_ways(
+    heading: str, view: AgentView, trials: tuple[TriedProposal, ...]
+) -> None:
     text = texts.evaluation("P001").replace("evaluation P001", f"evaluation {heading}")
     (vote,) = answers.read_evaluations(text, view, trials[:1])
     assert vote.proposal_id == "P001"
@@ -291,7 +295,7 @@ def test_the_number_may_be_written_in_many_ways(heading: str, view: View, trials
     ],
 )
 def test_confidence_is_a_number_between_nothing_and_one(
-    said: str, heard: float, view: View, trials: tuple[Trial, ...]
+    said: str, heard: float, view: AgentView, trials: tuple[TriedProposal, ...]
 ) -> None:
     text = texts.evaluation("P001").replace("confidence: 0.9", f"confidence: {said}")
     (vote,) = answers.read_evaluations(text, view, trials[:1])
@@ -301,12 +305,12 @@ def test_confidence_is_a_number_between_nothing_and_one(
 @pytest.mark.parametrize(
     ("said", "breaks"), [("no", False), ("None.", False), ("nothing", False), ("yes", True), ("Stock.on_placed", True)]
 )
-def test_what_breaks_may_be_named(said: str, breaks: bool, view: View, trials: tuple[Trial, ...]) -> None:
+def test_what_breaks_may_be_named(said: str, breaks: bool, view: AgentView, trials: tuple[TriedProposal, ...]) -> None:
     (vote,) = answers.read_evaluations(texts.evaluation("P001", breaks=said), view, trials[:1])
     assert vote.impact_assessment.breaks_contracts is breaks
 
 
-def test_evidence_is_a_test_or_a_contract(view: View, trials: tuple[Trial, ...]) -> None:
+def test_evidence_is_a_test_or_a_contract(view: AgentView, trials: tuple[TriedProposal, ...]) -> None:
     test = "def test_x():\n    assert False\n"
     parts = texts.evidence("test", test), "### Evidence: contract\nOrder.place loses `total`\n"
     (vote,) = answers.read_evaluations(texts.evaluation("P001", "reject", "No.", *parts), view, trials[:1])
@@ -316,7 +320,7 @@ def test_evidence_is_a_test_or_a_contract(view: View, trials: tuple[Trial, ...])
     ]
 
 
-def test_a_counter_carries_its_proposal(view: View, trials: tuple[Trial, ...]) -> None:
+def test_a_counter_carries_its_proposal(view: AgentView, trials: tuple[TriedProposal, ...]) -> None:
     text = texts.evaluation("P001", "counter", "Better so.", EDIT, title="Other way")
     (vote,) = answers.read_evaluations(text, view, trials[:1])
     assert vote.counter_proposal
@@ -353,28 +357,32 @@ BAD_EVALUATIONS = {
 
 
 @pytest.mark.parametrize("name", BAD_EVALUATIONS)
-def test_an_evaluation_that_means_nothing_is_malformed(name: str, view: View, trials: tuple[Trial, ...]) -> None:
+def test_an_evaluation_that_means_nothing_is_malformed(
+    name: str, view: AgentView, trials: tuple[TriedProposal, ...]
+) -> None:
     text, says = BAD_EVALUATIONS[name]
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedAnswer) as caught:
         answers.read_evaluations(text, view, trials[:1])
     assert any(says in fault for fault in caught.value.faults), caught.value.faults
 
 
-def test_headings_without_marks_are_understood(view: View, trials: tuple[Trial, ...]) -> None:
+def test_headings_without_marks_are_understood(view: AgentView, trials: tuple[TriedProposal, ...]) -> None:
     text = "Evaluation P001:\ndecision: reject\nreasoning: it breaks\n\nevaluation P002\ndecision: accept\nreasoning: fine\n"
     assert [vote.decision for vote in answers.read_evaluations(text, view, trials)] == ["reject", "accept"]
     assert answers.read_drafts("nothing\n", view) == ()
 
 
 @pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
-def test_what_a_model_was_still_thinking_is_no_vote(tag: str, view: View, trials: tuple[Trial, ...]) -> None:
-    with pytest.raises(Malformed):
+def test_what_a_model_was_still_thinking_is_no_vote(
+    tag: str, view: AgentView, trials: tuple[TriedProposal, ...]
+) -> None:
+    with pytest.raises(MalformedAnswer):
         answers.read_evaluations(f"\n<{tag}>\n{texts.evaluation('P001')}", view, trials[:1])
 
 
-def test_what_is_usable_of_a_half_bad_answer_is_kept(view: View, trials: tuple[Trial, ...]) -> None:
+def test_what_is_usable_of_a_half_bad_answer_is_kept(view: AgentView, trials: tuple[TriedProposal, ...]) -> None:
     text = texts.evaluation("P001", "reject") + texts.evaluation("P002", "perhaps")
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedAnswer) as caught:
         answers.read_evaluations(text, view, trials)
     assert [vote.proposal_id for vote in caught.value.usable] == ["P001"]
 
@@ -382,11 +390,11 @@ def test_what_is_usable_of_a_half_bad_answer_is_kept(view: View, trials: tuple[T
 # --- decisions and analyses --------------------------------------------------------------------
 
 
-def test_the_arbiter_says_yes_or_no(view: View, trials: tuple[Trial, ...]) -> None:
+def test_the_arbiter_says_yes_or_no(view: AgentView, trials: tuple[TriedProposal, ...]) -> None:
     word = answers.read_decision(texts.decision("P001", "**Reject**.", "No."), view, trials[0])
     assert (word.decision, word.reasoning) == ("reject", "No.")
     for text in (texts.decision("P001", "counter"), texts.decision("P002"), "", texts.evaluation("P001")):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedAnswer):
             answers.read_decision(text, view, trials[0])
 
 
@@ -400,7 +408,7 @@ def test_an_analysis_is_read_line_by_line() -> None:
 
 @pytest.mark.parametrize("text", ["", "## analysis\n", "responsibility: x\n"])
 def test_an_analysis_that_says_nothing_is_malformed(text: str) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedAnswer):
         answers.read_analysis(text)
 
 
@@ -466,17 +474,17 @@ def written(comment: str) -> str:
 
 @pytest.mark.parametrize("comment", PLACEHOLDERS)
 def test_a_placeholder_is_no_code(comment: str) -> None:
-    assert left_out(written(comment), OLD) == comment
+    assert find_gap(written(comment), OLD) == comment
 
 
 @pytest.mark.parametrize("comment", COMMENTS)
 def test_a_comment_is_no_placeholder(comment: str) -> None:
-    assert left_out(written(comment), OLD) == ""
+    assert find_gap(written(comment), OLD) == ""
 
 
 @pytest.mark.parametrize("comment", PLACEHOLDERS)
 def test_what_was_there_before_is_no_placeholder(comment: str) -> None:
-    assert left_out(written(comment), written(comment)) == ""
+    assert find_gap(written(comment), written(comment)) == ""
 
 
 GAPS = {
@@ -492,14 +500,14 @@ GAPS = {
 
 @pytest.mark.parametrize("name", GAPS)
 def test_dots_in_the_place_of_code_are_a_gap(name: str) -> None:
-    assert left_out(GAPS[name], OLD) == "..."
+    assert find_gap(GAPS[name], OLD) == "..."
 
 
 def test_a_method_of_a_class_that_had_a_body_needs_one() -> None:
     old = "@agent\n    class Order:\n        def place(self):\n            return 1\n\n        def size(self): ...\n"
     kept = "class Order:\n    def place(self):\n        return 2\n    def size(self): ...\n"
-    assert left_out(kept, old) == ""
-    assert left_out(kept.replace("\n        return 2", " ..."), old.replace("def size(self): ...", "x = 1")) == "..."
+    assert find_gap(kept, old) == ""
+    assert find_gap(kept.replace("\n        return 2", " ..."), old.replace("def size(self): ...", "x = 1")) == "..."
 
 
 @pytest.mark.parametrize(
@@ -515,7 +523,7 @@ def test_a_method_of_a_class_that_had_a_body_needs_one() -> None:
     ],
 )
 def test_dots_that_are_meant_are_none(code: str, old: str) -> None:
-    assert left_out(code, old) == ""
+    assert find_gap(code, old) == ""
 
 
 @pytest.mark.parametrize(
@@ -531,7 +539,7 @@ def test_dots_that_are_meant_are_none(code: str, old: str) -> None:
     ],
 )
 def test_a_diff_and_a_listing_are_told_from_code(code: str, what: str) -> None:
-    assert marked(code) == what
+    assert find_diff_marks(code) == what
 
 
 @pytest.mark.parametrize(
@@ -542,8 +550,8 @@ def test_a_diff_and_a_listing_are_told_from_code(code: str, what: str) -> None:
         ("+def place(self):\n+    return 1\n", "has the marks of a diff in its code"),
     ],
 )
-def test_an_edit_with_a_gap_goes_back_with_a_sentence_that_helps(code: str, says: str, view: View) -> None:
-    with pytest.raises(Malformed) as caught:
+def test_an_edit_with_a_gap_goes_back_with_a_sentence_that_helps(code: str, says: str, view: AgentView) -> None:
+    with pytest.raises(MalformedAnswer) as caught:
         answers.read_drafts(
             texts.proposal("x", texts.edit("replace_symbol", "agents/order.py", "Order.place", code)), view
         )
@@ -551,15 +559,15 @@ def test_an_edit_with_a_gap_goes_back_with_a_sentence_that_helps(code: str, says
     assert says in caught.value.faults[0]
 
 
-def test_a_quoted_text_that_leaves_lines_out_may_do_so_on_both_sides(view: View) -> None:
+def test_a_quoted_text_that_leaves_lines_out_may_do_so_on_both_sides(view: AgentView) -> None:
     old = '    def place(self, sku: str) -> dict:\n...\n        return {"total": self.total([1.0])}'
     swap = texts.swap("agents/order.py", old, old.replace("1.0", "2.0"), "Order")
     assert answers.read_drafts(texts.proposal("x", swap), view)
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedAnswer):
         answers.read_drafts(texts.proposal("x", texts.swap("agents/order.py", "LIMIT = 10", "LIMIT = 11\n# ...")), view)
 
 
 def test_no_code_of_the_standard_library_is_taken_for_a_gap() -> None:
     for path in sorted(Path(ast.__file__).parent.glob("[a-d]*.py")):
         text = path.read_text(encoding="utf-8", errors="replace")
-        assert left_out(text, "") in ("", "..."), path.name
+        assert find_gap(text, "") in ("", "..."), path.name

@@ -8,32 +8,32 @@ from typing import Any
 import pytest
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.budget import NANO, Amount, Bill, Meter, current_bill
-from graphbus_core.llm.client import Bound, Completion
+from graphbus_core.llm.budget import NANO, Amount, Bill, BudgetMeter, current_bill
+from graphbus_core.llm.client import Completion, WorstCase
 from graphbus_core.model.config import Budget
 from graphbus_core.model.spending import Price, Usage
 from graphbus_core.negotiation.asking import (
-    Accounts,
-    Analysed,
+    AffordableBatch,
+    Analyzed,
     AskAnalysis,
-    Asked,
-    Wave,
+    PreparedQuestion,
+    SessionBills,
     WorkerPool,
-    answer,
-    ask_in_turn,
+    answer_in_turn,
+    answer_question,
 )
-from graphbus_core.negotiation.protocol import Stopped
+from graphbus_core.negotiation.protocol import NegotiationStopped
 from tests.fakes.negotiating_agents import ScriptedAgent
 from tests.patience import PATIENCE_S
 
 VIEW: Any = None
 
 
-def asked(name: str, analysis: Any = None) -> Asked:
+def asked(name: str, analysis: Any = None) -> PreparedQuestion:
     agent = ScriptedAgent(name)
     if analysis is not None:
         agent.analysis = analysis
-    return Asked(agent, AskAnalysis(name), VIEW)
+    return PreparedQuestion(agent, AskAnalysis(name), VIEW)
 
 
 def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
@@ -59,7 +59,7 @@ def test_questions_that_have_not_begun_are_dropped_with_the_replies() -> None:
 
 def test_a_stop_is_heard_while_an_answer_is_awaited() -> None:
     release = threading.Event()
-    stop = Stopped("manual", "by hand")
+    stop = NegotiationStopped("manual", "by hand")
     (reply,) = WorkerPool(2, lambda: stop)([asked("slow", lambda _view: release.wait(PATIENCE_S) and None)])
     release.set()
     assert reply is stop
@@ -71,84 +71,86 @@ def test_a_thread_that_ends_ends_the_session_instead_of_hanging_it() -> None:
     for thread in threading.enumerate():
         if thread.name == "graphbus-agent":
             thread.join()
-    assert reply == Stopped("error", "an agent ended the thread that it ran in")
+    assert reply == NegotiationStopped("error", "an agent ended the thread that it ran in")
 
 
 def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -> None:
     def fail(is_final: bool) -> ModelError:
         return ModelError("GBE448", is_final=is_final, provider="x", reason="chance")
 
-    accounts = Accounts(Meter(Budget()))
-    last, one = Wave(accounts, [asked("a", fail(True)), asked("b", fail(False))])
-    assert answer(last) == Stopped("error", "The answer of x broke off: chance.")
-    failed = answer(one)
-    assert isinstance(failed, Analysed)
+    bills = SessionBills(BudgetMeter(Budget()))
+    last, one = AffordableBatch(bills, [asked("a", fail(True)), asked("b", fail(False))])
+    assert answer_question(last) == NegotiationStopped("error", "The answer of x broke off: chance.")
+    failed = answer_question(one)
+    assert isinstance(failed, Analyzed)
     assert "broke off" in failed.failure
-    assert accounts.final_error is not None
-    assert [accounts.spend.calls, accounts.costs([])] == [2, {}]
+    assert bills.final_error is not None
+    assert [bills.spend.calls, bills.cost_by_proposal([])] == [2, {}]
 
 
 def test_a_refused_attempt_ends_the_session_by_its_budget() -> None:
-    accounts = Accounts(Meter(Budget(max_tokens=10)))
+    bills = SessionBills(BudgetMeter(Budget(max_tokens=10)))
 
     def overdraw(_view: object) -> None:
-        current_bill().permit(Amount(11, 0))
+        current_bill().allow_attempt(Amount(11, 0))
 
-    (question,) = Wave(accounts, [asked("a", overdraw)])
-    assert answer(question) == Stopped("budget", "up to 11 more tokens after 0, and max_tokens is 10")
+    (question,) = AffordableBatch(bills, [asked("a", overdraw)])
+    assert answer_question(question) == NegotiationStopped(
+        "budget", "up to 11 more tokens after 0, and max_tokens is 10"
+    )
 
 
 def test_what_is_under_way_at_the_end_counts_with_its_worst_case_and_no_attempt_follows() -> None:
-    accounts = Accounts(Meter(Budget()))
+    bills = SessionBills(BudgetMeter(Budget()))
     is_sent, may_answer, is_done = threading.Event(), threading.Event(), threading.Event()
     refused: list[str] = []
 
     def slow(_view: object) -> None:
         bill = current_bill()
-        bill.permit(Amount(10, 1_000))
-        bill.lose(Amount(10, 1_000))
-        bill.permit(Amount(20, 2_000))
+        bill.allow_attempt(Amount(10, 1_000))
+        bill.add_loss(Amount(10, 1_000))
+        bill.allow_attempt(Amount(20, 2_000))
         is_sent.set()
         may_answer.wait()
-        bill.lose(Amount(20, 2_000))
+        bill.add_loss(Amount(20, 2_000))
         try:
-            bill.permit(Amount(40, 4_000))
+            bill.allow_attempt(Amount(40, 4_000))
         except ModelError as error:
             refused.append(error.code)
         is_done.set()
 
-    batch = list(Wave(accounts, [asked("a", slow), asked("never", slow)]))
-    threading.Thread(target=answer, args=(batch[0],), daemon=True).start()
+    batch = list(AffordableBatch(bills, [asked("a", slow), asked("never", slow)]))
+    threading.Thread(target=answer_question, args=(batch[0],), daemon=True).start()
     assert is_sent.wait(PATIENCE_S)
-    accounts.close()
-    spend = accounts.spend
+    bills.close_all()
+    spend = bills.spend
     may_answer.set()
     assert is_done.wait(PATIENCE_S)
     assert (spend.calls, spend.cost_usd) == (1, 3e-6)
-    assert accounts.spend == spend, "what comes later changes nothing"
+    assert bills.spend == spend, "what comes later changes nothing"
     assert refused == ["GBE470"]
-    assert accounts.meter.held == Amount()
+    assert bills.meter.held == Amount()
 
 
 class CostlyAgent(ScriptedAgent):
     """One whose every answer may cost a hundred tokens."""
 
     def worst_case(self, question: object, view: object, trials: object) -> Any:
-        return Bound(1, 60, 40)
+        return WorstCase(1, 60, 40)
 
 
 def test_as_many_questions_as_fit_go_out_together_and_the_rest_when_they_are_settled() -> None:
-    accounts = Accounts(Meter(Budget(max_tokens=250)))
-    accounts.prices = {"proposer": Price(1.0, 1.0)}
-    batch = [Asked(CostlyAgent(name), AskAnalysis(name), VIEW) for name in "abc"]
-    wave = Wave(accounts, batch)
+    bills = SessionBills(BudgetMeter(Budget(max_tokens=250)))
+    bills.prices = {"proposer": Price(1.0, 1.0)}
+    batch = [PreparedQuestion(CostlyAgent(name), AskAnalysis(name), VIEW) for name in "abc"]
+    wave = AffordableBatch(bills, batch)
     fitting = list(wave)
     assert [each.view for each in fitting] == [VIEW, VIEW]
     assert wave.refusal == "up to 100 more tokens after 200, and max_tokens is 250"
-    assert accounts.spend.calls == 0, "nothing is settled yet"
-    list(ask_in_turn(fitting))
-    assert accounts.meter.held == Amount()
-    (last,) = Wave(accounts, wave.rest)
+    assert bills.spend.calls == 0, "nothing is settled yet"
+    list(answer_in_turn(fitting))
+    assert bills.meter.held == Amount()
+    (last,) = AffordableBatch(bills, wave.rest)
     assert last.question == AskAnalysis("c")
 
 
@@ -166,35 +168,35 @@ class Clock:
 
 
 def test_calls_are_reserved_before_they_are_made_and_never_beyond_the_limit() -> None:
-    meter = Meter(Budget(max_calls=3))
-    assert meter.reserve(2) == ""
-    assert meter.reserve(2) == "2 more calls after 2, and max_calls is 3"
+    meter = BudgetMeter(Budget(max_calls=3))
+    assert meter.reserve_calls(2) == ""
+    assert meter.reserve_calls(2) == "2 more calls after 2, and max_calls is 3"
     assert meter.calls == 2, "what is refused is not charged"
-    assert meter.reserve(1) == ""
+    assert meter.reserve_calls(1) == ""
 
 
 def test_the_time_runs_from_the_start_of_the_loop() -> None:
     clock = Clock()
-    meter, unlimited = Meter(Budget(max_seconds=5.0), clock), Meter(Budget(max_seconds=0.0), clock)
+    meter, unlimited = BudgetMeter(Budget(max_seconds=5.0), clock), BudgetMeter(Budget(max_seconds=0.0), clock)
     clock.now_s += 60
     meter.start()
     clock.now_s += 4.9
-    assert meter.reserve(1) == ""
+    assert meter.reserve_calls(1) == ""
     clock.now_s += 0.1
-    assert meter.reserve(1) == "max_seconds is 5"
-    assert unlimited.reserve(1) == ""
+    assert meter.reserve_calls(1) == "max_seconds is 5"
+    assert unlimited.reserve_calls(1) == ""
 
 
 def test_an_answer_beyond_its_worst_case_leaves_room_for_nothing_not_even_for_what_was_set_aside() -> None:
-    meter = Meter(Budget(max_usd=1.0))
+    meter = BudgetMeter(Budget(max_usd=1.0))
     lying, waiting = Bill(meter, Amount(10, NANO // 2)), Bill(meter, Amount())
-    meter.hold(Amount(10, NANO // 2))
+    meter.set_aside(Amount(10, NANO // 2))
     usage = Usage(input_tokens=5, output_tokens=10**9)
     with lying.running() as bill:
-        bill.take(Completion(text="", model="stub:m", usage=usage, cost_usd=2.5))
+        bill.add_answer(Completion(text="", model="stub:m", usage=usage, cost_usd=2.5))
         with pytest.raises(ModelError, match=r"more than was set aside for an answer: \$2.50 so far, and max_usd is 1"):
-            bill.permit(Amount(1, 1))
+            bill.allow_attempt(Amount(1, 1))
     assert (meter.held, meter.spent.nano_usd) == (Amount(), 2.5 * NANO)
     with waiting.running() as bill, pytest.raises(ModelError):
-        bill.permit(Amount())
+        bill.allow_attempt(Amount())
     assert meter.overdraft

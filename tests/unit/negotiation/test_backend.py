@@ -12,9 +12,9 @@ from graphbus_core.llm.client import Clients
 from graphbus_core.model.config import LLMConfig, ResolvedBuild, Settings
 from graphbus_core.negotiation.apply import load_commits
 from graphbus_core.negotiation.backend import Backend
-from graphbus_core.negotiation.freshness import Inputs, differences, who_answers
+from graphbus_core.negotiation.freshness import AgentInputs, describe_changes, describe_models
 from graphbus_core.negotiation.lock import load_lock
-from graphbus_core.negotiation.sessions import hold_project, load_answers, load_start
+from graphbus_core.negotiation.sessions import claim_project, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_transcript
 from tests.fakes.model_sessions import GoodModel, write_zoo
 
@@ -46,7 +46,7 @@ def test_each_client_is_closed_once_and_the_project_is_free_afterwards(tmp_path:
         with Backend(Clients(one.client, other.client, one.client)) as backend:
             agents = backend.activate(config, project.definitions, project.order.order)
             with pytest.raises(NegotiationError, match="Another negotiation of this project is running"):
-                hold_project(config)
+                claim_project(config)
         assert set(agents.prices) == {"proposer", "evaluator", "arbiter"}
     assert (one.closed, other.closed) == (2, 2)
 
@@ -54,7 +54,7 @@ def test_each_client_is_closed_once_and_the_project_is_free_afterwards(tmp_path:
 def test_the_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / ".graphbus").write_text("a file", encoding="utf-8")
     with pytest.raises(NegotiationError) as failure:
-        hold_project(config_of(tmp_path))
+        claim_project(config_of(tmp_path))
     assert failure.value.code == "GBE407"
 
 
@@ -76,7 +76,7 @@ def test_what_is_kept_of_a_session_may_be_missing_or_damaged(tmp_path: Path) -> 
     assert load_lock(config_of(tmp_path)) is None
 
 
-WAS = Inputs(source="1", neighbours={"A": "1", "B": "1"}, findings="1", intent="1", policy="1", model="x")
+WAS = AgentInputs(source="1", neighbours={"A": "1", "B": "1"}, findings="1", intent="1", policy="1", model="x")
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ WAS = Inputs(source="1", neighbours={"A": "1", "B": "1"}, findings="1", intent="
 def test_each_input_that_has_changed_is_named(now: dict[str, object], told: str) -> None:
     import msgspec
 
-    assert list(differences(WAS, msgspec.structs.replace(WAS, **now))) == [told]
-    assert list(differences(WAS, WAS)) == []
+    assert list(describe_changes(WAS, msgspec.structs.replace(WAS, **now))) == [told]
+    assert list(describe_changes(WAS, WAS)) == []
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_each_input_that_has_changed_is_named(now: dict[str, object], told: str)
 )
 def test_models_that_change_places_are_others(models: tuple[str, ...], told: str) -> None:
     roles = dict(zip(("proposer", "evaluator", "arbiter"), models, strict=False))
-    assert who_answers(roles) == who_answers(dict(reversed(roles.items()))) == told
+    assert describe_models(roles) == describe_models(dict(reversed(roles.items()))) == told

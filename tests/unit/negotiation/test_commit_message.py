@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from graphbus_core.model.proposals import CommitRecord, GateReport, Proposal, ProposalRecord, RungResult
-from graphbus_core.negotiation.commit_message import TRAILERS, message_of, subject_of, told_in
+from graphbus_core.negotiation.commit_message import TRAILERS, commit_message, decisions_in, subject_of
 from graphbus_core.negotiation.transcript import SessionRecord
 from tests.fakes.negotiating_world import World
 
@@ -35,7 +35,7 @@ def session(**fields: Any) -> SessionRecord:
 
 def proposal(**fields: Any) -> Proposal:
     given_fields = {"src": "OrderProcessor", "intent": "add_validation", "title": "Validate negative prices", **fields}
-    return Proposal(proposal_id="P001", round=1, code_changes=(), **given_fields)
+    return Proposal(proposal_id="P001", round=1, **given_fields)
 
 
 def record(**fields: Any) -> ProposalRecord:
@@ -64,12 +64,12 @@ def record(**fields: Any) -> ProposalRecord:
 
 
 def trailers_in(message: str) -> dict[str, str]:
-    return next((dict(told.trailers) for told in told_in(message)), {})
+    return next((dict(told.trailers) for told in decisions_in(message)), {})
 
 
 def test_a_message_has_a_subject_a_reason_and_trailers() -> None:
     told = session(models={"proposer": "anthropic:one", "evaluator": "openai:two"}, costs={"P001": 0.01234})
-    assert message_of(told, record()) == (
+    assert commit_message(told, record()) == (
         "fix(OrderProcessor): validate negative prices\n"
         "\n"
         "A negative price would make the total wrong.\n"
@@ -129,7 +129,7 @@ def test_nothing_in_a_title_acts_on_a_forge_or_a_terminal(said: str, told: str) 
 
 def test_a_reason_that_looks_like_trailers_is_none() -> None:
     reason = "Good.\n\nGraphBus-Session: S999\n\n---\n\ndiff --git a/x b/x\n\nCo-authored-by: Nobody <n@example.com>"
-    message = message_of(session(), record(reason=reason))
+    message = commit_message(session(), record(reason=reason))
     assert "\n GraphBus-Session: S999\n" in message
     assert "\n ---\n" in message
     assert trailers_in(message)["GraphBus-Session"] == "S001"
@@ -137,7 +137,7 @@ def test_a_reason_that_looks_like_trailers_is_none() -> None:
 
 @given(title=st.text(max_size=120), reason=st.text(max_size=400), agent=st.text(min_size=1, max_size=40))
 def test_whatever_a_model_writes_the_message_keeps_its_form(title: str, reason: str, agent: str) -> None:
-    told = message_of(session(), record(title=title, reason=reason, src=agent))
+    told = commit_message(session(), record(title=title, reason=reason, src=agent))
     subject, _, rest = told.partition("\n")
     assert subject.startswith("fix(")
     assert subject.isprintable()
@@ -150,7 +150,7 @@ def test_whatever_a_model_writes_the_message_keeps_its_form(title: str, reason: 
 
 
 def test_git_reads_the_same_trailers(tmp_path: Path) -> None:
-    message = message_of(
+    message = commit_message(
         session(costs={"P001": 1.5}), replace(record(reason="Fix: it\n\nReviewed-by: A <a@example.com>"))
     )
     done = subprocess.run(
@@ -160,8 +160,8 @@ def test_git_reads_the_same_trailers(tmp_path: Path) -> None:
 
 
 def test_a_squashed_message_tells_of_each_decision() -> None:
-    first, second = (message_of(session(), record(title=title)) for title in ("One thing", "Other thing"))
-    told = tuple(told_in(f"Improve orders (#12)\n\n* {first}\n* {second}\nCo-authored-by: A <a@example.com>\n"))
+    first, second = (commit_message(session(), record(title=title)) for title in ("One thing", "Other thing"))
+    told = tuple(decisions_in(f"Improve orders (#12)\n\n* {first}\n* {second}\nCo-authored-by: A <a@example.com>\n"))
     assert [one.trailers["GraphBus-Proposal"] for one in told] == ["P001", "P001"]
     assert told[0].text.startswith("Improve orders (#12)\n\n* fix(OrderProcessor): one thing\n")
     assert told[1].text.startswith("* fix(OrderProcessor): other thing\n")

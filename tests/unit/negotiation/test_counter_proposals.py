@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from graphbus_core.model.proposals import Evidence, ProposalEvaluation
+from graphbus_core.model.proposals import Counterexample, ProposalEvaluation
 from graphbus_core.negotiation.engine import begin, step
 from graphbus_core.negotiation.protocol import (
     AskEvaluations,
     AskProposals,
     AskRepair,
     Gated,
+    GatedProposal,
+    NegotiationState,
     ProposalPostponed,
     Proposed,
-    Review,
-    State,
 )
 from tests.fakes.negotiating_world import World, change, counter, draft, proposing, report
 
@@ -87,11 +87,13 @@ def test_a_counter_beyond_a_limit_is_a_reject_that_names_the_setting(safety: dic
     assert (vote.decision, vote.concerns) == ("reject", (f"its counter-proposal was not taken: {why}",))
 
 
-def _inboxes(state: State) -> list[AskEvaluations]:
+def _inboxes(state: NegotiationState) -> list[AskEvaluations]:
     cases = state.cases.values()
     return [
         AskEvaluations(
-            1, name, tuple(Review(case.proposal, report(case.proposal_id)) for case in cases if name in case.asked)
+            1,
+            name,
+            tuple(GatedProposal(case.proposal, report(case.proposal_id)) for case in cases if name in case.asked),
         )
         for name in "BC"
     ]
@@ -218,7 +220,11 @@ def test_a_counter_that_needs_what_waits_for_another_counter_is_refused_at_once(
 def test_a_negotiation_does_not_converge_while_a_counter_proposal_waits_for_its_number() -> None:
     """The veto of C decides the original; what B has in its place enters in the next round all the same."""
     veto = ProposalEvaluation(
-        proposal_id="", evaluator="", round=0, decision="reject", evidence=(Evidence("test", "x", is_verified=True),)
+        proposal_id="",
+        evaluator="",
+        round=0,
+        decision="reject",
+        evidence=(Counterexample("test", "x", is_verified=True),),
     )
     world = World("A", "B", "C", convergence_threshold=1, max_proposals_per_round=2)
     one = draft("one", change("a.py", "0", "1"), dependencies=("P001",))

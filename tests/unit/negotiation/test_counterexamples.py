@@ -8,9 +8,9 @@ import pytest
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.model.config import ResolvedBuild
-from graphbus_core.model.proposals import CodeChange, Evidence, Proposal, ProposalEvaluation
+from graphbus_core.model.proposals import CodeChange, Counterexample, Proposal, ProposalEvaluation
 from graphbus_core.negotiation.protocol import CheckProposal, Evaluated, Gated
-from graphbus_core.negotiation.session_workspace import Fact, SessionWorkspace, broken_for
+from graphbus_core.negotiation.session_workspace import BrokenPromise, SessionWorkspace, find_broken_promises
 from tests.fakes.negotiating_agents import OpenGate
 
 HEAD = "from graphbus_core import GraphBusNode, depends_on, schema_method, subscribe\n\n\n"
@@ -51,36 +51,38 @@ def project_of(root: Path, **texts: str) -> Project:
 
 
 CASES = [
-    ("shop", '"total": 1.5', '"sum": 1.5', Fact(
+    ("shop", '"total": 1.5', '"sum": 1.5', BrokenPromise(
         "/Order/Placed", "total", "Shop no longer sends 'total' of '/Order/Placed', which Bills.on_placed reads")),
-    ("shop", '"total": 1.5', '"total": "much"', Fact(
+    ("shop", '"total": 1.5', '"total": "much"', BrokenPromise(
         "/Order/Placed", "total", "Shop sends as str and no longer as float the field 'total' of '/Order/Placed', which"
         " Bills.on_placed reads")),
-    ("shop", '/Order/Placed', '/Order/Put', Fact(
+    ("shop", '/Order/Placed', '/Order/Put', BrokenPromise(
         "/Order/Placed", "", "Shop no longer publishes '/Order/Placed', which Bills.on_placed hears")),
-    ("prices", '"amount": float', '"price": float', Fact(
+    ("prices", '"amount": float', '"price": float', BrokenPromise(
         "Prices.look_up", "amount", "Prices.look_up no longer gives 'amount', which Bills uses")),
-    ("prices", '"amount": float', '"amount": str', Fact(
+    ("prices", '"amount": float', '"amount": str', BrokenPromise(
         "Prices.look_up", "amount", "Prices.look_up gives another 'amount' than Bills uses: float is wanted, str is given")),
-    ("prices", '"sku": str}', '"sku": str, "day": int}', Fact(
+    ("prices", '"sku": str}', '"sku": str, "day": int}', BrokenPromise(
         "Prices.look_up", "day", "Prices.look_up requires 'day', which Bills does not pass")),
-    ("prices", '"sku": str}', '"sku": int}', Fact(
+    ("prices", '"sku": str}', '"sku": int}', BrokenPromise(
         "Prices.look_up", "sku", "Prices.look_up does not take the 'sku' of Bills: int is wanted, str is given")),
-    ("prices", '"sku": str}', '"name": str}', Fact(
+    ("prices", '"sku": str}', '"name": str}', BrokenPromise(
         "Prices.look_up", "sku", "Prices.look_up does not take 'sku', which Bills passes")),
-    ("prices", "look_up(", "find(", Fact(
+    ("prices", "look_up(", "find(", BrokenPromise(
         "Prices.look_up", "", "Bills calls Prices.look_up, which cannot be called")),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "old", "new", "fact"), CASES, ids=[case[3].sentence for case in CASES])
-def test_what_a_change_takes_from_an_agent_is_a_fact(tmp_path: Path, name: str, old: str, new: str, fact: Fact) -> None:
+def test_what_a_change_takes_from_an_agent_is_a_fact(
+    tmp_path: Path, name: str, old: str, new: str, fact: BrokenPromise
+) -> None:
     before = project_of(tmp_path)
     after = before.with_files({f"agents/{name}.py": (HEAD + TEXTS[name].replace(old, new)).encode()})
-    assert fact in broken_for("Bills", before, after)
-    assert broken_for("Bills", before, before) == ()
-    assert broken_for("Bills", after, after) == ()
-    assert broken_for("Web", before, after) == broken_for("Nobody", before, after) == ()
+    assert fact in find_broken_promises("Bills", before, after)
+    assert find_broken_promises("Bills", before, before) == ()
+    assert find_broken_promises("Bills", after, after) == ()
+    assert find_broken_promises("Web", before, after) == find_broken_promises("Nobody", before, after) == ()
 
 
 @pytest.mark.parametrize(
@@ -100,14 +102,14 @@ def test_what_takes_nothing_that_is_known_is_none(tmp_path: Path, name: str, old
     before = project_of(tmp_path)
     assert old in TEXTS[name]
     after = before.with_files({f"agents/{name}.py": (HEAD + TEXTS[name].replace(old, new)).encode()})
-    assert broken_for("Bills", before, after) == ()
+    assert find_broken_promises("Bills", before, after) == ()
 
 
 def test_a_field_that_is_sent_only_at_one_of_two_places_is_sent_sometimes(tmp_path: Path) -> None:
     before = project_of(tmp_path)
     more = '        self.publish("/Order/Placed", {"sku": sku})\n'
     after = before.with_files({"agents/shop.py": (HEAD + SHOP + more).encode()})
-    assert [fact.sentence for fact in broken_for("Bills", before, after)] == [
+    assert [fact.sentence for fact in find_broken_promises("Bills", before, after)] == [
         "Shop sends only sometimes 'total' of '/Order/Placed', which Bills.on_placed reads"
     ]
 
@@ -125,8 +127,8 @@ def test_a_field_that_is_sent_only_at_one_of_two_places_is_sent_sometimes(tmp_pa
     ],
 )
 def test_a_fact_is_stated_by_its_element_and_its_field(text: str, is_stated: bool) -> None:
-    assert Fact("/Order/Placed", "total", "").is_stated_in(text) is is_stated
-    assert Fact("Prices.total", "total", "").is_stated_in("Prices.total") is False
+    assert BrokenPromise("/Order/Placed", "total", "").is_stated_in(text) is is_stated
+    assert BrokenPromise("Prices.total", "total", "").is_stated_in("Prices.total") is False
 
 
 def objection(root: Path, evaluator: str, *texts: str) -> ProposalEvaluation:
@@ -140,13 +142,13 @@ def objection(root: Path, evaluator: str, *texts: str) -> ProposalEvaluation:
         old_code='        self.publish("/Order/Placed", {"sku": sku, "total": 1.5})',
         new_code='        self.publish("/Order/Placed", {"sku": sku, "sum": 1.5})',
     )
-    proposal = Proposal(proposal_id="P001", round=1, src="Shop", intent="rename", code_changes=(change,))
+    proposal = Proposal(proposal_id="P001", round=1, src="Shop", intent="rename", code_change=change)
     assert isinstance(workspace.check(CheckProposal(proposal)), Gated)
-    evidence = tuple(Evidence("contract", text) for text in texts)
+    evidence = tuple(Counterexample("contract", text) for text in texts)
     vote = ProposalEvaluation(
         proposal_id="P001", evaluator="whoever", round=1, decision="reject", evidence=evidence, concerns=("mine",)
     )
-    return workspace.weighed(Evaluated(evaluator, (vote,))).evaluations[0]
+    return workspace.verify_evidence(Evaluated(evaluator, (vote,))).evaluations[0]
 
 
 def test_an_objection_that_states_a_fact_is_verified(tmp_path: Path) -> None:

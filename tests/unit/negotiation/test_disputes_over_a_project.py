@@ -10,7 +10,7 @@ import pytest
 from graphbus_core.editing.edits import symbol_text
 from graphbus_core.errors import UsageError
 from graphbus_core.model.proposals import CodeChange, Proposal
-from graphbus_core.negotiation.session_workspace import PersonWord, Sheet
+from graphbus_core.negotiation.session_workspace import PersonDecision, ReviewSheet
 from tests.fakes.negotiating_agents import Scene, ScriptedAgent, replace_text
 
 SHOP = """\
@@ -42,7 +42,7 @@ def whole(here: Scene, old: str, new: str) -> Proposal:
     change = CodeChange(
         file_path=ORDER, target="Order", change_type="modify", old_code=text, new_code=text.replace(old, new)
     )
-    return Proposal(proposal_id="", round=0, src="", intent="test", title=new, code_changes=(change,))
+    return Proposal(proposal_id="", round=0, src="", intent="test", title=new, code_change=change)
 
 
 @pytest.fixture
@@ -101,11 +101,11 @@ def test_an_arbiter_sees_why_it_is_asked(scene: Callable[..., Scene]) -> None:
 class Person:
     """Says what a test tells it to, and keeps what it was shown."""
 
-    def __init__(self, *words: PersonWord) -> None:
+    def __init__(self, *words: PersonDecision) -> None:
         self.words = list(words)
-        self.sheets: list[Sheet] = []
+        self.sheets: list[ReviewSheet] = []
 
-    def decide(self, sheet: Sheet) -> PersonWord:
+    def decide(self, sheet: ReviewSheet) -> PersonDecision:
         self.sheets.append(sheet)
         return self.words.pop(0)
 
@@ -119,7 +119,7 @@ def test_a_review_without_anybody_to_ask_is_refused_before_anything_is_asked(sce
 def test_a_person_sees_what_would_be_and_decides(scene: Callable[..., Scene]) -> None:
     here = scene(is_reviewed=True)
     here.agents["Order"].drafts[1] = (replace_text(ORDER, '"mug"', '"cup"'),)
-    person = Person(PersonWord("no", "I like mugs"))
+    person = Person(PersonDecision("no", "I like mugs"))
     outcome = here.run(person)
     (sheet,) = person.sheets
     assert sheet.texts == {ORDER: SHOP.replace('"mug"', '"cup"')}
@@ -144,7 +144,7 @@ def test_a_person_sees_what_would_be_and_decides(scene: Callable[..., Scene]) ->
 def test_a_person_s_own_text_is_what_is_committed(scene: Callable[..., Scene], new: str) -> None:
     here = scene(is_reviewed=True)
     here.agents["Order"].drafts[1] = (replace_text(ORDER, '"mug"', '"cup"'),)
-    outcome = here.run(Person(PersonWord("edit", texts={ORDER: new})))
+    outcome = here.run(Person(PersonDecision("edit", texts={ORDER: new})))
     (commit,) = outcome.negotiations.completed
     assert commit.consensus_type == "override"
     assert outcome.workspace.file_data(ORDER).decode() == new.replace("\r\n", "\n")
@@ -153,7 +153,7 @@ def test_a_person_s_own_text_is_what_is_committed(scene: Callable[..., Scene], n
 def test_a_person_who_writes_the_old_text_changes_nothing(scene: Callable[..., Scene]) -> None:
     here = scene(is_reviewed=True)
     here.agents["Order"].drafts[1] = (replace_text(ORDER, '"mug"', '"cup"'),)
-    outcome = here.run(Person(PersonWord("edit", texts={ORDER: SHOP})))
+    outcome = here.run(Person(PersonDecision("edit", texts={ORDER: SHOP})))
     assert outcome.negotiations.records[0].refusal == "it changes nothing"
 
 
@@ -162,7 +162,7 @@ def test_a_text_that_the_gate_refuses_is_shown_again_without_a_diff_of_what_does
 ) -> None:
     here = scene(is_reviewed=True)
     here.agents["Order"].drafts[1] = (replace_text(ORDER, '"mug"', '"cup"'),)
-    person = Person(PersonWord("edit", texts={ORDER: SHOP.replace("class", "klass", 1)}), PersonWord("no"))
+    person = Person(PersonDecision("edit", texts={ORDER: SHOP.replace("class", "klass", 1)}), PersonDecision("no"))
     here.run(person)
     assert person.sheets[1].texts == {}
     assert person.sheets[1].diff == ""
@@ -173,7 +173,7 @@ def test_what_the_votes_rejected_may_be_wanted_after_all(scene: Callable[..., Sc
     here = scene(is_reviewed=True)
     here.agents["Order"].drafts[1] = (replace_text(ORDER, '"mug"', '"cup"'),)
     here.agents["Stock"].vote = "reject"
-    person = Person(PersonWord("yes"))
+    person = Person(PersonDecision("yes"))
     outcome = here.run(person)
     assert person.sheets[0].agreed is None
     assert outcome.negotiations.completed[0].consensus_type == "override"

@@ -3,21 +3,23 @@ from __future__ import annotations
 import pytest
 
 from graphbus_core.model.artifacts import Edge
-from graphbus_core.model.proposals import Evidence, GateReport, ProposalEvaluation
-from graphbus_core.negotiation.engine import NEXT, begin, call_bound, conclude, step, summarize
+from graphbus_core.model.proposals import Counterexample, GateReport, ProposalEvaluation
+from graphbus_core.negotiation.engine import NEXT, begin, collect_records, max_questions, step, summarize
 from graphbus_core.negotiation.protocol import (
     AgentFailed,
-    Applied,
     ApplyProposal,
     AskArbitration,
     AskEvaluations,
     AskProposals,
     AskRepair,
-    Case,
+    ChangeApplied,
     CheckProposal,
     EvaluationMade,
     Gated,
+    NegotiationState,
+    NegotiationStopped,
     ProposalArbitrated,
+    ProposalCase,
     ProposalCommitted,
     ProposalGated,
     ProposalMade,
@@ -26,10 +28,8 @@ from graphbus_core.negotiation.protocol import (
     Proposed,
     ProtocolError,
     RoundStarted,
-    State,
-    Stopped,
 )
-from graphbus_core.negotiation.transitions import MOVES, Turn, open_votes
+from graphbus_core.negotiation.transitions import MOVES, EngineTurn, open_votes
 from tests.fakes.negotiating_world import World, change, counter, draft, proposing, report
 
 # --- the plain way ---------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_without_an_arbiter_a_tie_is_a_reject() -> None:
 
 def test_a_veto_is_heard_before_a_counter_proposal() -> None:
     world = proposing("A", "B", "C", "D")
-    proof = Evidence("contract", "GB003", is_verified=True)
+    proof = Counterexample("contract", "GB003", is_verified=True)
     veto = ProposalEvaluation(proposal_id="", evaluator="", round=0, decision="reject", evidence=(proof,))
     world.votes("one", B=counter("other"), C=veto)
     assert world.statuses() == {"one": "rejected", "other": "accepted"}
@@ -353,8 +353,8 @@ def test_the_world_may_stop_it_and_what_was_committed_stays(reason: str) -> None
     while state.round < 2:
         for question in world.note(commands):
             state, commands = step(state, world.answer(question))
-    state, commands = step(state, Stopped(reason, "for a reason"))  # type: ignore[arg-type]
-    outcome = conclude(state, "S007")
+    state, commands = step(state, NegotiationStopped(reason, "for a reason"))  # type: ignore[arg-type]
+    outcome = collect_records(state, "S007")
     assert (outcome.ending.reason, outcome.ending.detail) == (reason, "for a reason")
     assert (outcome.session, len(outcome.completed)) == ("S007", 1)
     assert summarize(state).still_pending == 0
@@ -399,31 +399,31 @@ def test_an_answer_that_nobody_asked_for_and_a_second_one_are_the_driver_s_mista
         step(state, Proposed("X"))
     assert info.value.culprit == "driver"
     with pytest.raises(ProtocolError, match="nobody asked to apply P001"):
-        step(state, Applied(proposal_id="P001", digest="d"))
+        step(state, ChangeApplied(proposal_id="P001", digest="d"))
     state, _ = step(state, Proposed("A"))
     with pytest.raises(ProtocolError, match="the question to propose A was answered twice"):
         step(state, Proposed("A"))
     with pytest.raises(ProtocolError, match="before the end"):
-        conclude(state, "S001")
+        collect_records(state, "S001")
 
 
 def test_a_decided_proposal_cannot_be_decided_again() -> None:
 
     world = proposing("A", "B")
     world.run()
-    assert isinstance(world.state, State)
-    turn = Turn(world.state)
+    assert isinstance(world.state, NegotiationState)
+    turn = EngineTurn(world.state)
     with pytest.raises(
         ProtocolError, match="the engine broke the protocol: P001 is accepted and cannot become rejected"
     ):
-        turn.move(turn.cases["P001"], "rejected")
+        turn.set_status(turn.cases["P001"], "rejected")
 
 
 def test_nothing_comes_to_a_vote_before_the_gate() -> None:
 
     world = World("A", "B")
-    turn = Turn(State(participants=world.participants, safety=world.safety, digest="d"))
-    turn.cases["P001"] = Case(proposal=draft("one", proposal_id="P001"))
+    turn = EngineTurn(NegotiationState(participants=world.participants, safety=world.safety, digest="d"))
+    turn.cases["P001"] = ProposalCase(proposal=draft("one", proposal_id="P001"))
     with pytest.raises(ProtocolError, match="P001 comes to a vote before the gate"):
         open_votes(turn)
 
@@ -445,8 +445,8 @@ def test_the_phases_go_round_and_only_open_statuses_have_successors() -> None:
 
 
 def test_the_bound_of_calls_is_what_its_limits_say() -> None:
-    assert call_bound(World("A").safety, 4, 0) == 4 + 2 * 10 * 4 + 4 * 3 * 2
-    assert call_bound(World("A").safety, 5, 1) == 5 + 2 * 10 * 4 + 4 * 3 * (2 + 4)
-    assert call_bound(World("A").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 4)
-    assert call_bound(World("A", arbitration="vote").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 4 * 2)
-    assert call_bound(World("A", max_negotiation_rounds=1, max_repairs=0).safety, 3, 1) == 3 + 2 * 2 + 2 * 2
+    assert max_questions(World("A").safety, 4, 0) == 4 + 2 * 10 * 4 + 4 * 3 * 2
+    assert max_questions(World("A").safety, 5, 1) == 5 + 2 * 10 * 4 + 4 * 3 * (2 + 4)
+    assert max_questions(World("A").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 4)
+    assert max_questions(World("A", arbitration="vote").safety, 6, 2) == 6 + 2 * 10 * 4 + 4 * 3 * (2 + 4 * 2)
+    assert max_questions(World("A", max_negotiation_rounds=1, max_repairs=0).safety, 3, 1) == 3 + 2 * 2 + 2 * 2

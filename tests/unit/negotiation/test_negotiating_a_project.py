@@ -13,9 +13,9 @@ from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.errors import EditError, NegotiationError
 from graphbus_core.model.config import Budget, SafetyConfig
-from graphbus_core.model.proposals import Evidence, ProposalEvaluation
-from graphbus_core.negotiation.agents import View
-from graphbus_core.negotiation.driver import Outcome
+from graphbus_core.model.proposals import Counterexample, ProposalEvaluation
+from graphbus_core.negotiation.agents import AgentView
+from graphbus_core.negotiation.driver import SessionOutcome
 from graphbus_core.negotiation.transcript import list_sessions, load_session, load_transcript
 from tests.fakes.negotiating_agents import BrokenGate, OpenGate, Scene, ask_backwards, replace_text
 
@@ -111,7 +111,7 @@ def test_an_agent_sees_its_source_its_neighbours_its_history_and_its_analysis(sc
     here = scene(intent="totals", refactoring_goals=("align_schemas",))
     here.agents["Order"].drafts[1] = (MORE,)
     here.run()
-    view: View = here.agents["Order"].views[-1]
+    view: AgentView = here.agents["Order"].views[-1]
     assert view.source.startswith("class Order(GraphBusNode):")
     assert {one.name for one in view.neighbours} == {"Stock", "Mail"}
     assert [(one.proposal.proposal_id, one.status) for one in view.history] == [("P001", "accepted")]
@@ -152,7 +152,7 @@ def test_agents_see_the_findings_as_they_are_now_and_the_conflicts_of_the_beginn
 
 
 def reject_with(text: str, *, kind: Any = "contract", is_verified: bool = False) -> ProposalEvaluation:
-    evidence = (Evidence(kind, text, is_verified=is_verified),)
+    evidence = (Counterexample(kind, text, is_verified=is_verified),)
     return ProposalEvaluation(proposal_id="P001", evaluator="Stock", round=1, decision="reject", evidence=evidence)
 
 
@@ -304,7 +304,7 @@ def test_the_outcome_does_not_depend_on_the_order_of_the_answers(scene: Callable
         here.agents["Order"].drafts[1] = (MORE,)
         here.agents["Mail"].vote = "reject"
         negotiations, workspace = here.run()
-        outcomes.append((msgspec.json.encode(negotiations), workspace.digest, here.session.said))
+        outcomes.append((msgspec.json.encode(negotiations), workspace.digest, here.session.events))
     assert outcomes[0] == outcomes[1]
 
 
@@ -315,7 +315,7 @@ def test_a_proposal_too_large_for_the_bus_is_still_judged(scene: Callable[..., S
     (record,) = here.run().negotiations.records
     assert record.status == "accepted"
     proposed = next(payload for topic, payload in here.heard if topic == "/Negotiation/Proposed")
-    assert len(proposed["proposal"]["code_changes"][0]["new_code"]) < 3000
+    assert len(proposed["proposal"]["code_change"]["new_code"]) < 3000
     assert (
         len(load_session(here.config.artifacts_dir).negotiations.records[0].proposal.code_change.new_code) > 1_000_000
     )
@@ -345,7 +345,7 @@ def test_the_budget_of_time_ends_it_even_between_two_answers(scene: Callable[...
     here = scene(budget=Budget(max_seconds=10.0))
     now_s = [0.0]
 
-    def late(view: View) -> tuple[()]:
+    def late(view: AgentView) -> tuple[()]:
         now_s[0] += 6
         return ()
 
@@ -451,7 +451,7 @@ def test_a_name_that_is_taken_is_refused_before_anybody_is_asked(scene: Callable
 
 def test_a_session_that_begins_while_another_one_goes_on_gets_the_next_name(scene: Callable[..., Scene]) -> None:
     here, other = scene(), scene()
-    outcomes: list[Outcome] = []
+    outcomes: list[SessionOutcome] = []
     here.bus.subscribe("/Negotiation/Started", lambda event: outcomes.append(other.run()))
     outcomes.append(here.run())
     assert [outcome.negotiations.session for outcome in outcomes] == ["S002", "S001"]

@@ -12,8 +12,8 @@ from graphbus_core.editing.rungs.trials import MAX_CHARACTERS, Objection, Object
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import state_digest
 from graphbus_core.model.config import GateConfig
-from graphbus_core.model.proposals import Evidence, ProposalEvaluation
-from graphbus_core.negotiation.protocol import AskEvaluations, CheckProposal, Evaluated, Gated, Review
+from graphbus_core.model.proposals import Counterexample, ProposalEvaluation
+from graphbus_core.negotiation.protocol import AskEvaluations, CheckProposal, Evaluated, Gated, GatedProposal
 from graphbus_core.negotiation.session_workspace import MAX_TESTS, SessionWorkspace
 from tests.fakes.negotiating_agents import OpenGate
 from tests.unit.editing.shop_project import Shop
@@ -130,27 +130,27 @@ class Trial:
         self.proposal = shop.proposal(shop.change(ORDERS, "", "str(order)", "search_replace", "json.dumps(order)"))
         gated = self.workspace.check(CheckProposal(self.proposal))
         assert isinstance(gated, Gated)
-        self.review = Review(self.proposal, gated.report)
+        self.review = GatedProposal(self.proposal, gated.report)
 
     def ask(self, *agents: str) -> None:
         for agent in agents:
-            self.workspace.expect(AskEvaluations(1, agent, (self.review,)))
+            self.workspace.note_evaluators(AskEvaluations(1, agent, (self.review,)))
 
-    def vote(self, agent: str, *evidence: Evidence, decision: Any = "reject") -> ProposalEvaluation:
+    def vote(self, agent: str, *evidence: Counterexample, decision: Any = "reject") -> ProposalEvaluation:
         vote = ProposalEvaluation(
             proposal_id="P001", evaluator=agent, round=1, decision=decision, evidence=evidence, concerns=("mine",)
         )
-        return self.workspace.weighed(Evaluated(agent, (vote,))).evaluations[0]
+        return self.workspace.verify_evidence(Evaluated(agent, (vote,))).evaluations[0]
 
 
 @pytest.mark.slow
 def test_a_test_that_holds_is_verified_and_one_that_does_not_is_called_unsubstantiated(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.ask("Inventory", "Ledger")
-    held = trial.vote("Inventory", Evidence("test", HOLDS))
+    held = trial.vote("Inventory", Counterexample("test", HOLDS))
     assert held.evidence[0].is_verified
     assert held.concerns == ("mine",)
-    empty = trial.vote("Ledger", Evidence("test", "def test_x(): pass", is_verified=True))
+    empty = trial.vote("Ledger", Counterexample("test", "def test_x(): pass", is_verified=True))
     assert not empty.evidence[0].is_verified
     assert empty.concerns == ("mine", "unsubstantiated: test_x passes with the change, too")
 
@@ -159,9 +159,9 @@ def test_a_test_that_holds_is_verified_and_one_that_does_not_is_called_unsubstan
 def test_one_test_of_an_evaluation_is_run_and_only_of_a_reject(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.ask("Inventory", "Ledger")
-    held = trial.vote("Inventory", Evidence("test", "def test_x(): pass"), Evidence("test", HOLDS))
+    held = trial.vote("Inventory", Counterexample("test", "def test_x(): pass"), Counterexample("test", HOLDS))
     assert [item.detail for item in held.evidence] == ["test_x passes with the change, too", "the test was not run"]
-    accepted = trial.vote("Ledger", Evidence("test", HOLDS), decision="accept")
+    accepted = trial.vote("Ledger", Counterexample("test", HOLDS), decision="accept")
     assert [item.detail for item in accepted.evidence] == ["the test was not run"]
 
 
@@ -170,20 +170,20 @@ def test_the_tests_of_the_first_evaluators_are_run_whoever_answers_first(tmp_pat
     trial = Trial(tmp_path)
     names = [f"Agent{number}" for number in range(MAX_TESTS + 1)]
     trial.ask(*names, *names)
-    run = {name: trial.vote(name, Evidence("test", HOLDS)).evidence[0].is_verified for name in reversed(names)}
+    run = {name: trial.vote(name, Counterexample("test", HOLDS)).evidence[0].is_verified for name in reversed(names)}
     assert [run[name] for name in names] == [True] * MAX_TESTS + [False]
 
 
 def test_a_gate_that_runs_nothing_verifies_no_test(tmp_path: Path) -> None:
     trial = Trial(tmp_path, OpenGate())
     trial.ask("Inventory")
-    vote = trial.vote("Inventory", Evidence("test", HOLDS))
+    vote = trial.vote("Inventory", Counterexample("test", HOLDS))
     assert vote.concerns == ("mine", "unsubstantiated: nothing can be run here")
 
 
 def test_a_contract_objection_must_be_what_the_rules_say(tmp_path: Path) -> None:
     trial = Trial(tmp_path, OpenGate())
-    vote = trial.vote("Inventory", Evidence("contract", "it feels wrong", is_verified=True))
+    vote = trial.vote("Inventory", Counterexample("contract", "it feels wrong", is_verified=True))
     assert vote.concerns[-1] == (
         "unsubstantiated: neither the rules nor the contracts show such a thing after the change"
     )

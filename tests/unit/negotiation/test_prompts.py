@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from graphbus_core.compiler.project import Project
-from graphbus_core.llm.client import Prompt
+from graphbus_core.llm.client import ModelPrompt
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import ResolvedBuild, SafetyConfig
 from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.proposals import (
     CodeChange,
-    Evidence,
+    Counterexample,
     GateReport,
     Operation,
     ProposalEvaluation,
@@ -28,9 +28,9 @@ from graphbus_core.model.proposals import (
     SchemaChange,
 )
 from graphbus_core.negotiation import answer_format, answers, edit_blocks, prompts
-from graphbus_core.negotiation.agents import Analysis, View
+from graphbus_core.negotiation.agents import AgentView, Analysis
 from graphbus_core.negotiation.answer_format import EXAMPLES, PROTOCOL_VERSION, edit_text
-from graphbus_core.negotiation.prompts import contract_of, fenced, map_of, mark_for
+from graphbus_core.negotiation.prompts import contract_of, fence_data, fence_mark, map_of
 from graphbus_core.schema.types import STR, Field, Schema
 from tests.fakes.model_texts import asked_in, data_in, without_data
 from tests.patience import PATIENCE_S
@@ -48,7 +48,7 @@ def _refusal(**fields: object) -> GateReport:
     return GateReport(proposal_id="P001", passed=False, rungs=(msgspec.convert(rung, RungResult),))
 
 
-def _all_prompts(base: Project, name: str = "Order") -> dict[str, Prompt]:
+def _all_prompts(base: Project, name: str = "Order") -> dict[str, ModelPrompt]:
     view, trial = view_of(base, name), trial_of(base)
     return {
         "analyze": prompts.ask_analysis(view),
@@ -59,7 +59,7 @@ def _all_prompts(base: Project, name: str = "Order") -> dict[str, Prompt]:
     }
 
 
-def _text(prompt: Prompt) -> str:
+def _text(prompt: ModelPrompt) -> str:
     return "\n".join([prompt.shared, prompt.own, prompt.task])
 
 
@@ -228,15 +228,13 @@ def test_a_repair_shows_code_place_and_lines_of_the_refused_text(base: Project) 
 def test_a_repair_of_an_edit_that_does_not_apply_shows_the_present_lines(base: Project) -> None:
     proposal = msgspec.structs.replace(
         trial_of(base).proposal,
-        code_changes=(
-            CodeChange(
-                file_path="agents/stock.py",
-                target="",
-                change_type="modify",
-                operation="search_replace",
-                old_code="nowhere",
-                new_code="x",
-            ),
+        code_change=CodeChange(
+            file_path="agents/stock.py",
+            target="",
+            change_type="modify",
+            operation="search_replace",
+            old_code="nowhere",
+            new_code="x",
         ),
     )
     view = view_of(base)
@@ -275,7 +273,10 @@ def test_the_arbiter_sees_everything_whole(base: Project) -> None:
             reasoning=long.strip(),
             concerns=("a concern",),
             suggestions=("a suggestion",),
-            evidence=(Evidence("contract", "it breaks", is_verified=True), Evidence("test", "def test_x(): ...")),
+            evidence=(
+                Counterexample("contract", "it breaks", is_verified=True),
+                Counterexample("test", "def test_x(): ..."),
+            ),
         ),
         ProposalEvaluation(proposal_id="P001", evaluator="Shelf", round=1, decision="accept"),
     )
@@ -288,7 +289,7 @@ def test_the_arbiter_sees_everything_whole(base: Project) -> None:
         assert text in task
 
 
-def _record(view: View, *, src: str, status: str, votes: dict[str, str], **fields: object) -> ProposalRecord:
+def _record(view: AgentView, *, src: str, status: str, votes: dict[str, str], **fields: object) -> ProposalRecord:
     evaluations = tuple(
         ProposalEvaluation(proposal_id="P001", evaluator=name, round=1, decision=said, reasoning=f"says {name}")  # type: ignore[arg-type]
         for name, said in votes.items()
@@ -341,19 +342,19 @@ def test_an_instruction_in_a_comment_stays_between_the_marks(base: Project) -> N
 
 
 def test_the_mark_follows_from_the_content_and_is_not_in_it() -> None:
-    assert fenced("x = 1\n", "a") == fenced("x = 1", "a")
-    assert mark_for("x") != mark_for("y")
-    first = mark_for("x")
-    assert fenced("", "nothing") == f"<<data {mark_for('')}: nothing>>\n<<end {mark_for('')}>>\n"
+    assert fence_data("x = 1\n", "a") == fence_data("x = 1", "a")
+    assert fence_mark("x") != fence_mark("y")
+    first = fence_mark("x")
+    assert fence_data("", "nothing") == f"<<data {fence_mark('')}: nothing>>\n<<end {fence_mark('')}>>\n"
     assert first.isalnum()
-    assert mark_for("\ud800")
+    assert fence_mark("\ud800")
 
 
 def test_a_mark_that_the_content_guessed_becomes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "sha256_hex", lambda data: "ab" * 32)
-    assert prompts.mark_for("abab") == "ab" * 6
-    assert prompts.mark_for("ab" * 10) == "ab" * 10 + "a"
-    assert len(prompts.mark_for("ab" * 32)) == 65
+    assert prompts.fence_mark("abab") == "ab" * 6
+    assert prompts.fence_mark("ab" * 10) == "ab" * 10 + "a"
+    assert len(prompts.fence_mark("ab" * 32)) == 65
 
 
 def test_a_prompt_holds_nothing_of_the_environment(base: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from graphbus_core.compiler.stages import detect_conflicts
 from graphbus_core.editing.gate import Gate
 from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.proposals import ProposalRecord
-from graphbus_core.negotiation.backend import activate
-from graphbus_core.negotiation.driver import Negotiation
-from graphbus_core.negotiation.rule_agent import find
+from graphbus_core.negotiation.backend import activate_agents
+from graphbus_core.negotiation.driver import NegotiationSession
+from graphbus_core.negotiation.rule_agent import find_selected
 from tests.project_files import write_project
 
 MARKET = Path(__file__).parents[2] / "projects" / "clean_market"
@@ -154,8 +154,8 @@ def mended(root: Path, files: Mapping[str, str], limit: int = 9) -> Outcome:
     before = Project.read(config, cache=False)
     after, records = apply_safe_fixes(before, CheckOptions()).project, ()
     if not after.errors:
-        agents = activate(after.definitions, after.order.order, config)
-        session = Negotiation(config, MessageBus())
+        agents = activate_agents(after.definitions, after.order.order, config)
+        session = NegotiationSession(config, MessageBus())
         session.analyze(agents, after)
         outcome = session.run(after, agents, detect_conflicts(after), Gate(after, config, None))
         after, records = outcome.workspace.project, outcome.negotiations.records
@@ -163,7 +163,7 @@ def mended(root: Path, files: Mapping[str, str], limit: int = 9) -> Outcome:
 
 
 def _alarms(project: Project) -> frozenset[object]:
-    return frozenset(each.key for each in find(project) if each.severity != "info")
+    return frozenset(each.key for each in find_selected(project) if each.severity != "info")
 
 
 def _text(project: Project, path: str) -> str:

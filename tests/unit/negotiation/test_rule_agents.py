@@ -17,9 +17,9 @@ from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.config import ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.findings import Finding, Related
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalRecord, SchemaChange
-from graphbus_core.negotiation.agents import ActiveAgents, Trial, View
-from graphbus_core.negotiation.backend import activate
-from graphbus_core.negotiation.rule_agent import RuleAgent, find, find_for_agents, matching_words
+from graphbus_core.negotiation.agents import ActiveAgents, AgentView, TriedProposal
+from graphbus_core.negotiation.backend import activate_agents
+from graphbus_core.negotiation.rule_agent import RuleAgent, find_for_agents, find_selected, matching_words
 from tests.fakes.negotiating_agents import ScriptedAgent, negotiate, replace_text
 from tests.fakes.negotiating_world import report
 
@@ -80,7 +80,7 @@ def shop(project: Callable[[Mapping[str, str]], Path]) -> Callable[..., Project]
     return read
 
 
-def view_of(project: Project, name: str, **fields: Any) -> View:
+def view_of(project: Project, name: str, **fields: Any) -> AgentView:
     settings = project.config.settings
     given = {
         "findings": find_for_agents(project),
@@ -88,7 +88,7 @@ def view_of(project: Project, name: str, **fields: Any) -> View:
         "intent": settings.intent,
         "goals": settings.refactoring_goals,
     }
-    return View(name=name, project=project, **{**given, **fields})
+    return AgentView(name=name, project=project, **{**given, **fields})
 
 
 def codes(project: Project, name: str = "Stock", **fields: Any) -> list[str]:
@@ -124,7 +124,7 @@ def test_findings_at_its_own_end_become_proposals_the_worst_first(shop: Callable
 def test_a_proposal_says_what_why_and_whom_it_affects(shop: Callable[..., Project]) -> None:
     project = shop()
     first = RuleAgent("Stock").propose(view_of(project, "Stock", round=4))[0]
-    finding = next(one for one in find(project) if one.code == "GB003")
+    finding = next(one for one in find_selected(project) if one.code == "GB003")
     assert (first.src, first.round, first.finding, first.reason) == ("Stock", 4, "GB003", finding.message)
     assert first.files == ("agents/stock.py",)
     assert first.dst is None
@@ -189,7 +189,9 @@ def test_no_decorator_is_proposed_that_the_gate_refuses(
 ) -> None:
     root = project({**BASE, "agents/caller.py": CALLER.replace("{depends}", depends)})
     here = Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),), dry_run=True), cache=False)
-    assert [(each.code, each.is_fix_safe) for each in find(here) if each.agent == "Caller"] == [("GB010", True)]
+    assert [(each.code, each.is_fix_safe) for each in find_selected(here) if each.agent == "Caller"] == [
+        ("GB010", True)
+    ]
     proposals = RuleAgent("Caller").propose(view_of(here, "Caller"))
     assert [each.finding for each in proposals] == proposed
     for each in proposals:
@@ -224,15 +226,15 @@ def test_all_annotations_of_a_method_are_one_proposal_also_in_a_base_class(
 ) -> None:
     root = project(BASE)
     here = Project.read(ResolvedBuild(root=str(root), paths=(str(root / "agents"),), dry_run=True), cache=False)
-    assert sorted(each.code for each in find(here)) == ["GB201", "GB201", "GB202"]
+    assert sorted(each.code for each in find_selected(here)) == ["GB201", "GB201", "GB202"]
     (proposal,) = RuleAgent("One").propose(view_of(here, "One"))
     assert (proposal.files, proposal.affects) == (("agents/base.py",), ("Two",))
     assert proposal.title == "Annotate the parameters and the result in BaseService.work"
-    assert [finding.message in proposal.reason for finding in find(here)] == [True] * 3
+    assert [finding.message in proposal.reason for finding in find_selected(here)] == [True] * 3
     workspace = Workspace(here)
     report = Gate(here, here.config, None).check(proposal, workspace)
     assert [rung.status for rung in report.rungs[:5]] == ["passed"] * 5
-    assert find(workspace.preview_project(proposal.code_changes)) == ()
+    assert find_selected(workspace.preview_project(proposal.code_changes)) == ()
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_of_a_file_without_agent_only_their_base_may_change_and_all_heirs_are_as
     target = "BaseService" if "return" in old else "Other"
     proposal = msgspec.structs.replace(replace_text(path, old, f"{old}  # so"), src="One", affects=affects)
     change = msgspec.structs.replace(proposal.code_changes[0], target=target)
-    problem = check_scope(msgspec.structs.replace(proposal, code_changes=(change,)), here)
+    problem = check_scope(msgspec.structs.replace(proposal, code_change=change), here)
     assert (problem.code if problem else "") == code
 
 
@@ -284,8 +286,8 @@ def test_what_was_turned_down_or_is_under_way_is_not_proposed_again(shop: Callab
 def test_what_was_refused_is_proposed_again_only_when_the_text_has_changed(shop: Callable[..., Project]) -> None:
     project = shop()
     assert codes(project, history=history(project, "refused")) == ["GB001", "GB301"]
-    other = replace_text("agents/stock.py", "a", "b").code_changes
-    assert codes(project, history=history(project, "refused", code_changes=other)) == ["GB003", "GB001", "GB301"]
+    other = replace_text("agents/stock.py", "a", "b").code_change
+    assert codes(project, history=history(project, "refused", code_change=other)) == ["GB003", "GB001", "GB301"]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def test_an_intent_wakes_a_rule_that_is_off_by_default(shop: Callable[..., Proje
     assert "GB210" not in codes(shop(), "Order")
     assert "GB210" in codes(shop(intent="add validation"), "Order")
     assert "GB210" in codes(shop(refactoring_goals=("add_validation",)), "Order")
-    assert "GB210" not in {finding.code for finding in find(shop(intent="add validation"))}
+    assert "GB210" not in {finding.code for finding in find_selected(shop(intent="add validation"))}
 
 
 @pytest.mark.parametrize(
@@ -353,12 +355,12 @@ def finding(code: str = "GB003", agent: str = "Stock", message: str = "it breaks
 
 def trial(
     project: Project, *, passed: bool = True, path: str = "agents/order.py", changes: tuple[str, ...] = (), **found: Any
-) -> Trial:
+) -> TriedProposal:
     proposal: Proposal = msgspec.structs.replace(replace_text(path, "a", "b"), proposal_id="P001", src="Order")
     gate = GateReport(
         proposal_id="P001", passed=passed, rungs=(), schema_changes=tuple(SchemaChange(method=name) for name in changes)
     )
-    return Trial(proposal=proposal, report=gate, after=project, **found)
+    return TriedProposal(proposal=proposal, report=gate, after=project, **found)
 
 
 @pytest.mark.parametrize(
@@ -423,14 +425,14 @@ def test_the_arbiter_counts_the_votes_in_its_explanation(shop: Callable[..., Pro
 
 def test_agents_come_to_life_in_the_order_of_activation_arbiters_last(shop: Callable[..., Project]) -> None:
     project = shop()
-    agents = activate(project.definitions, project.order.order, project.config)
+    agents = activate_agents(project.definitions, project.order.order, project.config)
     assert list(agents) == ["Order", "Stock", "Judge"]
     assert agents.arbiters == ("Judge",)
 
 
 def test_the_settings_may_name_the_arbiters(shop: Callable[..., Project]) -> None:
     project = shop(safety=SafetyConfig(arbiter_agents=("Stock", "Order")))
-    agents = activate(project.definitions, project.order.order, project.config)
+    agents = activate_agents(project.definitions, project.order.order, project.config)
     assert agents.arbiters == ("Stock", "Order")
     assert not agents["Judge"].is_arbiter
 
@@ -438,7 +440,7 @@ def test_the_settings_may_name_the_arbiters(shop: Callable[..., Project]) -> Non
 def test_an_arbiter_that_is_not_there_is_an_error_with_the_nearest(shop: Callable[..., Project]) -> None:
     project = shop(safety=SafetyConfig(arbiter_agents=("Jugde",)))
     with pytest.raises(NegotiationError, match=r"names Jugde, which is no agent .* Did you mean 'Judge'") as info:
-        activate(project.definitions, project.order.order, project.config)
+        activate_agents(project.definitions, project.order.order, project.config)
     assert info.value.code == "GBE401"
 
 
@@ -446,7 +448,7 @@ def test_an_arbiter_that_is_not_there_is_an_error_with_the_nearest(shop: Callabl
 def test_a_domain_of_one_who_is_no_arbiter_is_refused(shop: Callable[..., Project], name: str, shown: str) -> None:
     project = shop(safety=SafetyConfig(arbiter_domains={"Judge": ("*",), name: ("*",)}))
     with pytest.raises(NegotiationError, match=rf"names {name}, which is no arbiter.*{shown}") as info:
-        activate(project.definitions, project.order.order, project.config)
+        activate_agents(project.definitions, project.order.order, project.config)
     assert info.value.code == "GBE411"
 
 
@@ -455,17 +457,17 @@ def test_a_domain_of_one_who_is_no_arbiter_is_refused(shop: Callable[..., Projec
 
 def test_rule_agents_mend_what_they_can_and_converge(shop: Callable[..., Project]) -> None:
     project = shop()
-    agents = activate(project.definitions, project.order.order, project.config)
+    agents = activate_agents(project.definitions, project.order.order, project.config)
     outcome = negotiate(project, agents)
     assert outcome.negotiations.converged
-    left = [(one.code, one.agent) for one in find(outcome.workspace.project) if one.is_fixable]
+    left = [(one.code, one.agent) for one in find_selected(outcome.workspace.project) if one.is_fixable]
     assert left == [("GB301", "Judge")], "arbiters do not propose"
     assert {one.status for one in outcome.negotiations.records} == {"accepted"}
 
 
 def test_a_fix_that_its_voters_reject_is_not_tried_again(shop: Callable[..., Project]) -> None:
     project = shop(safety=SafetyConfig(max_proposals_per_agent=9))
-    agents = activate(project.definitions, project.order.order, project.config)
+    agents = activate_agents(project.definitions, project.order.order, project.config)
     stubborn = ScriptedAgent("Order")
     stubborn.vote = "reject"
     outcome = negotiate(project, ActiveAgents({**agents, "Order": stubborn}))

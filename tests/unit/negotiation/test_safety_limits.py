@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from graphbus_core.model.config import SafetyConfig
 from graphbus_core.model.proposals import ProposalEvaluation
 from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair, DraftsDropped
-from graphbus_core.negotiation.transitions import allowance, refuse, refuse_files
+from graphbus_core.negotiation.transitions import refusal_of, refusal_of_files, remaining_proposals
 from graphbus_core.negotiation.votes import path_matches
 from tests.fakes.negotiating_world import World, change, draft, proposing
 
@@ -212,21 +212,24 @@ def test_protected_patterns_are_for_paths_names_and_folders(path: str, pattern: 
 
 
 def test_a_proposal_without_a_change_is_refused() -> None:
-    empty = replace(draft("x"), code_changes=())
-    assert refuse(empty, SafetyConfig(), (), ()) == "it changes nothing"
+    empty = draft("x").with_changes(())
+    assert refusal_of(empty, SafetyConfig(), (), ()) == "it changes nothing"
 
 
 def test_an_unnamed_dependency_is_refused() -> None:
-    assert "something unnamed" in refuse(draft("x", dependencies=("",)), SafetyConfig(), (), ())
+    assert "something unnamed" in refusal_of(draft("x", dependencies=("",)), SafetyConfig(), (), ())
 
 
 def test_files_that_were_changed_before_do_not_count_twice() -> None:
-    assert refuse_files(("a.py",), SafetyConfig(max_total_file_changes=1), ("a.py",)) == ""
-    assert refuse_files(("b.py",), SafetyConfig(max_total_file_changes=1), ("a.py",)) != ""
+    assert refusal_of_files(("a.py",), SafetyConfig(max_total_file_changes=1), ("a.py",)) == ""
+    assert refusal_of_files(("b.py",), SafetyConfig(max_total_file_changes=1), ("a.py",)) != ""
 
 
 def test_an_allowance_is_never_negative() -> None:
     own = [replace(draft("x"), src="A", round=1)] * 5
-    assert allowance("A", own, 1, SafetyConfig()).limit == 0
-    assert allowance("A", own, 2, SafetyConfig(max_proposals_per_agent=9)).limit == 1
-    assert allowance("A", own, 1, SafetyConfig(max_proposals_per_agent=9)) == (0, "max_proposals_per_round is 1")
+    assert remaining_proposals("A", own, 1, SafetyConfig()).limit == 0
+    assert remaining_proposals("A", own, 2, SafetyConfig(max_proposals_per_agent=9)).limit == 1
+    assert remaining_proposals("A", own, 1, SafetyConfig(max_proposals_per_agent=9)) == (
+        0,
+        "max_proposals_per_round is 1",
+    )

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from graphbus_core.errors import ModelError, NegotiationError
-from graphbus_core.llm.client import Prompt
+from graphbus_core.llm.client import ModelPrompt
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.negotiation.lock import load_lock
-from graphbus_core.negotiation.sessions import load_start, resumed
+from graphbus_core.negotiation.sessions import load_start, resume_request
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.settings import resolve_build
 from graphbus_core.store.cache import seal_of
@@ -22,7 +22,7 @@ from tests.fakes.model_texts import asked_in
 pytestmark = pytest.mark.slow
 
 
-def away(_prompt: Prompt) -> None:
+def away(_prompt: ModelPrompt) -> None:
     raise ModelError("GBE445", provider="scripted", reason="connection refused", is_transient=True)
 
 
@@ -40,7 +40,7 @@ def test_a_session_in_which_nobody_could_answer_fails_and_settles_nobody(tmp_pat
 def test_an_agent_that_could_not_answer_has_not_settled_and_is_asked_again(tmp_path: Path) -> None:
     root = write_zoo(tmp_path)
 
-    def away_for_mail(prompt: Prompt) -> None:
+    def away_for_mail(prompt: ModelPrompt) -> None:
         if asked_in(prompt).agent == "MailService" and asked_in(prompt).task == "propose":
             away(prompt)
 
@@ -78,11 +78,11 @@ def begun_with(root: Path, **asked_for: bool) -> BuildConfig:
 def test_a_session_that_was_reviewed_does_not_go_on_without_a_person(interrupted: Path) -> None:
     request = begun_with(interrupted, is_reviewed=True)
     with pytest.raises(NegotiationError, match="--review was dropped since it was interrupted") as refused:
-        resumed(request)
+        resume_request(request)
     assert refused.value.code == "GBE422"
-    assert resumed(msgspec.structs.replace(request, is_reviewed=True)).is_reviewed
+    assert resume_request(msgspec.structs.replace(request, is_reviewed=True)).is_reviewed
 
 
 @pytest.mark.parametrize("makes_commits", [True, False])
 def test_a_session_that_makes_commits_goes_on_to_make_them(interrupted: Path, makes_commits: bool) -> None:
-    assert resumed(begun_with(interrupted, makes_commits=makes_commits)).makes_commits is makes_commits
+    assert resume_request(begun_with(interrupted, makes_commits=makes_commits)).makes_commits is makes_commits

@@ -8,21 +8,24 @@ from msgspec.structs import replace
 
 from graphbus_core.errors import NegotiationError
 from graphbus_core.negotiation.transcript import (
-    Said,
     SessionRecord,
+    TranscriptEvent,
     claim_session,
     fit_for_bus,
     list_sessions,
     load_session,
     load_transcript,
+    record_application,
     release_session,
     save_session,
-    settle_session,
 )
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, freeze
 from tests.fakes.negotiating_world import World, draft
 
-SAID = (Said("/Negotiation/Round", {"round": 1}), Said("/Negotiation/Finished", {"ending": {"reason": "convergence"}}))
+SAID = (
+    TranscriptEvent("/Negotiation/Round", {"round": 1}),
+    TranscriptEvent("/Negotiation/Finished", {"ending": {"reason": "convergence"}}),
+)
 
 
 def record(session: str = "S001") -> SessionRecord:
@@ -50,9 +53,9 @@ def test_a_session_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_record_says_nothing_was_written_until_it_was(tmp_path: Path) -> None:
     save_session(tmp_path, record(), SAID)
     assert (load_session(tmp_path).is_applied, load_session(tmp_path).refusal) == (False, "")
-    settle_session(tmp_path, "S001", refusal="A file has changed.")
+    record_application(tmp_path, "S001", refusal="A file has changed.")
     assert load_session(tmp_path) == replace(record(), refusal="A file has changed.")
-    settle_session(tmp_path, "S001", is_applied=True)
+    record_application(tmp_path, "S001", is_applied=True)
     assert load_session(tmp_path) == replace(record(), is_applied=True)
     assert load_transcript(tmp_path, "S001") == SAID
 
@@ -67,7 +70,7 @@ def test_a_record_that_cannot_be_renewed_after_the_files_were_written_says_so(
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(NegotiationError, match="cannot be renewed: no space left on device") as info:
-        settle_session(tmp_path, "S001", is_applied=True)
+        record_application(tmp_path, "S001", is_applied=True)
     assert info.value.code == "GBE410"
 
 

@@ -4,16 +4,16 @@ import pytest
 
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.config import SafetyConfig
-from graphbus_core.model.proposals import CodeChange, Evidence, Proposal, ProposalEvaluation, SchemaChange
-from graphbus_core.negotiation.protocol import Case, Participants
+from graphbus_core.model.proposals import CodeChange, Counterexample, Proposal, ProposalEvaluation, SchemaChange
+from graphbus_core.negotiation.protocol import Participants, ProposalCase
 from graphbus_core.negotiation.votes import (
-    contradict,
-    decide,
-    electorate,
+    changes_contradict,
+    count_votes,
+    decide_by_votes,
+    electorate_of,
     ends_of_changed_edges,
     find_veto,
-    neighbours,
-    tally,
+    neighbours_of,
 )
 from graphbus_core.schema.types import STR, Field, Schema
 from tests.fakes.negotiating_world import report
@@ -22,7 +22,9 @@ LETTERS = {"a": "accept", "r": "reject", "x": "abstain", "c": "counter", "d": "d
 VOTERS = ("B", "C", "D", "E", "F", "G")
 
 
-def case(votes: str = "", *, path: str = "free.py", evidence: Evidence | None = None, **fields: object) -> Case:
+def case(
+    votes: str = "", *, path: str = "free.py", evidence: Counterexample | None = None, **fields: object
+) -> ProposalCase:
     """A proposal of A with the votes of B, C, D ... one letter each."""
     evaluations = tuple(
         ProposalEvaluation(
@@ -39,11 +41,11 @@ def case(votes: str = "", *, path: str = "free.py", evidence: Evidence | None = 
         round=1,
         src="A",
         intent="test",
-        code_changes=(CodeChange(file_path=path, target=str(fields.pop("target", "")), change_type="modify"),),
+        code_change=CodeChange(file_path=path, target=str(fields.pop("target", "")), change_type="modify"),
         dst=fields.pop("dst", None),  # type: ignore[arg-type]
         affects=fields.pop("affects", ()),  # type: ignore[arg-type]
     )
-    return Case(proposal=proposal, evaluations=evaluations, electorate=VOTERS[: len(votes)], **fields)  # type: ignore[arg-type]
+    return ProposalCase(proposal=proposal, evaluations=evaluations, electorate=VOTERS[: len(votes)], **fields)  # type: ignore[arg-type]
 
 
 def participants(*arbiters: str, edges: tuple[Edge, ...] = ()) -> Participants:
@@ -78,64 +80,68 @@ def participants(*arbiters: str, edges: tuple[Edge, ...] = ()) -> Participants:
 )
 def test_what_the_votes_come_to(votes: str, with_arbiter: str, without: str) -> None:
     for arbiters, expected in ((("Z",), with_arbiter), ((), without)):
-        verdict = decide(case(votes), participants(*arbiters), SafetyConfig())
+        verdict = decide_by_votes(case(votes), participants(*arbiters), SafetyConfig())
         assert f"{verdict.outcome} {verdict.consensus or ''}".strip() == expected
 
 
 @pytest.mark.parametrize(("votes", "expected"), [("ar", "reject"), ("aar", "accept"), ("arr", "reject")])
 def test_a_conflict_goes_to_no_arbiter_when_the_setting_says_so(votes: str, expected: str) -> None:
-    assert decide(case(votes), participants("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome == expected
+    assert (
+        decide_by_votes(case(votes), participants("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome
+        == expected
+    )
 
 
 def test_too_few_votes_go_to_the_arbiter_even_then() -> None:
     assert (
-        decide(case("axx"), participants("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome == "arbitrate"
+        decide_by_votes(case("axx"), participants("Z"), SafetyConfig(require_arbiter_on_conflict=False)).outcome
+        == "arbitrate"
     )
 
 
 @pytest.mark.parametrize("letter", "xcd")
 def test_only_an_accept_is_an_accept(letter: str) -> None:
-    assert tally(case(letter).evaluations) == (0, 0, 1)
+    assert count_votes(case(letter).evaluations) == (0, 0, 1)
 
 
 def test_the_last_vote_of_an_agent_holds_and_the_arbiter_has_none() -> None:
     first, second = case("r").evaluations[0], case("a").evaluations[0]
     word = ProposalEvaluation(proposal_id="P001", evaluator="Z", round=1, decision="reject", is_arbiter=True)
-    assert tally((first, second, word)) == (1, 0, 0)
-    assert tally((first, second, word)).votes == 1
+    assert count_votes((first, second, word)) == (1, 0, 0)
+    assert count_votes((first, second, word)).votes == 1
 
 
 def test_a_tally_reads_well() -> None:
-    assert str(tally(case("aar").evaluations)) == "2 for, 1 against"
-    assert str(tally(case("arx").evaluations)) == "1 for, 1 against, 1 abstained"
+    assert str(count_votes(case("aar").evaluations)) == "2 for, 1 against"
+    assert str(count_votes(case("arx").evaluations)) == "1 for, 1 against, 1 abstained"
 
 
 def test_a_verified_objection_is_a_veto_against_any_majority() -> None:
-    proof = Evidence("contract", "GB003 at C", is_verified=True)
-    verdict = decide(case("aaaar", evidence=proof), participants("Z"), SafetyConfig())
+    proof = Counterexample("contract", "GB003 at C", is_verified=True)
+    verdict = decide_by_votes(case("aaaar", evidence=proof), participants("Z"), SafetyConfig())
     assert verdict.outcome == "reject"
     assert "GB003 at C" in verdict.reason
 
 
 def test_an_objection_that_is_not_verified_is_one_vote() -> None:
-    claim = Evidence("contract", "it feels wrong")
-    assert decide(case("aaaar", evidence=claim), participants("Z"), SafetyConfig()).outcome == "accept"
+    claim = Counterexample("contract", "it feels wrong")
+    assert decide_by_votes(case("aaaar", evidence=claim), participants("Z"), SafetyConfig()).outcome == "accept"
 
 
 def test_evidence_of_someone_who_accepts_is_no_veto() -> None:
     accepted = case("aaaa")
-    proof = Evidence("contract", "x", is_verified=True)
+    proof = Counterexample("contract", "x", is_verified=True)
     votes = tuple(
         ProposalEvaluation(proposal_id="P001", evaluator=v.evaluator, round=1, decision="accept", evidence=(proof,))
         for v in accepted.evaluations
     )
-    assert find_veto(Case(proposal=accepted.proposal, evaluations=votes), participants()) == ""
+    assert find_veto(ProposalCase(proposal=accepted.proposal, evaluations=votes), participants()) == ""
 
 
 def test_the_owner_of_a_touched_file_has_a_veto() -> None:
-    verdict = decide(case("aaaar", path="f.py"), participants("Z"), SafetyConfig())
+    verdict = decide_by_votes(case("aaaar", path="f.py"), participants("Z"), SafetyConfig())
     assert (verdict.outcome, verdict.reason) == ("reject", "F owns a file that it would change, and rejects it")
-    assert decide(case("aaaar", path="b.py"), participants("Z"), SafetyConfig()).outcome == "accept"
+    assert decide_by_votes(case("aaaar", path="b.py"), participants("Z"), SafetyConfig()).outcome == "accept"
 
 
 EDGES = (
@@ -147,12 +153,12 @@ EDGES = (
 
 
 def voters(
-    of: Case, edges: tuple[Edge, ...] = EDGES, *arbiters: str, countered: str = "", **safety: object
+    of: ProposalCase, edges: tuple[Edge, ...] = EDGES, *arbiters: str, countered: str = "", **safety: object
 ) -> tuple[str, ...]:
-    return electorate(of, participants(*arbiters, edges=edges), SafetyConfig(**safety), countered)  # type: ignore[arg-type]
+    return electorate_of(of, participants(*arbiters, edges=edges), SafetyConfig(**safety), countered)  # type: ignore[arg-type]
 
 
-def same_graph(**fields: object) -> Case:
+def same_graph(**fields: object) -> ProposalCase:
     return case(edges=EDGES, **fields)  # type: ignore[arg-type]
 
 
@@ -168,7 +174,7 @@ def test_owners_and_declared_agents_vote_the_owners_first() -> None:
 def test_the_owner_of_the_changed_class_comes_before_others_in_its_file() -> None:
     place = Participants(agents=("A", "B", "C"), owners={"x.py": ("B", "C")})
     of = case(path="x.py", target="C.method")
-    assert electorate(of, place, SafetyConfig(max_votes_per_proposal=1)) == ("C",)
+    assert electorate_of(of, place, SafetyConfig(max_votes_per_proposal=1)) == ("C",)
 
 
 def test_an_author_cannot_crowd_out_whom_its_change_concerns() -> None:
@@ -214,11 +220,11 @@ def test_no_more_than_max_votes_per_proposal_vote() -> None:
 
 
 def test_neighbours_are_at_either_end() -> None:
-    assert neighbours("A", EDGES) == {"B", "C"}
+    assert neighbours_of("A", EDGES) == {"B", "C"}
 
 
 def test_changes_of_one_method_contradict_each_other_unless_they_are_the_same() -> None:
     one, other = (SchemaChange(method="A.f", input_schema_after=Schema(fields=(Field(name, STR),))) for name in "xy")
-    assert contradict(one, other)
-    assert not contradict(one, one)
-    assert not contradict(one, SchemaChange(method="A.g"))
+    assert changes_contradict(one, other)
+    assert not changes_contradict(one, one)
+    assert not changes_contradict(one, SchemaChange(method="A.g"))

@@ -12,11 +12,10 @@ import pytest
 
 import graphbus_core
 from graphbus_core import store
-from graphbus_core.model.agent import Topic
+from graphbus_core.model.agent import TopicDefinition
 from graphbus_core.model.artifacts import (
     SCHEMA_VERSION,
     AgentsArtifact,
-    BuildArtifacts,
     GraphArtifact,
     Manifest,
     ModifiedFilesArtifact,
@@ -35,7 +34,7 @@ from graphbus_core.model.proposals import (
     ProposalRecord,
     RungResult,
 )
-from graphbus_core.store import writing
+from graphbus_core.store import BuildArtifacts, writing
 from tests.reading import HEAD, read_files
 
 FOLDER = Path(graphbus_core.__file__).parent / "schemas"
@@ -78,7 +77,7 @@ class B(GraphBusNode):
     )
     assert not project.errors
     change = CodeChange(file_path="agents.py", target="A.f", change_type="modify", old_code="a", new_code="b")
-    proposal = Proposal(proposal_id="P001", round=0, src="A", intent="align_schema", code_changes=(change,))
+    proposal = Proposal(proposal_id="P001", round=0, src="A", intent="align_schema", code_change=change)
     commit = CommitRecord(
         commit_id="C001",
         proposal_id="P001",
@@ -108,7 +107,7 @@ class B(GraphBusNode):
             topic_cycles=project.order.topic_cycles,
         ),
         agents=AgentsArtifact(project.definitions),
-        topics=TopicsArtifact((*project.graph.topics, Topic(name="/Outside", is_external=True))),
+        topics=TopicsArtifact((*project.graph.topics, TopicDefinition(name="/Outside", is_external=True))),
         negotiations=NegotiationsArtifact(
             Negotiations(session="S001", completed=(commit,), records=(record,), ending=ending)
         ),

@@ -26,8 +26,8 @@ FROZEN: dict[int, dict[str, str]] = {
     3: {
         "graph.json": "30ed10d1ca88607151a526cb76d971988e030285cf7ff7c461384bcba02b14b5",
         "agents.json": "9b4370e225d53b37608ba9085f0a8d9438bb22ea765cbca2dc7aa95701410299",
-        "topics.json": "51c839e57c13f0ef88f59cadd8e5873fdb4031ec0e08d77a0fac82f592c54fab",
-        "negotiations.json": "5de88017a50028ae51c2a5c7d007a115fd7da2aa6b7ef77d75e71a5fd69cbb08",
+        "topics.json": "43b8108cae290229b730f5b6105e023b18997262848340df394c6469434f8863",
+        "negotiations.json": "5bb048d1b3d7166f32323eec5fdfd3d99f35283acccfbb9e078853229e9b2017",
         "modified_files.json": "15f30fe2ddbf38277595c610f90028fc53d52abadd271c2b1d381a2c27c9bb3b",
         "manifest.json": "b754d6ddf8a7481b57ba3a3f16e81098dc23bf4d303c4c898ab065dc6b1629e1",
     },

@@ -16,15 +16,8 @@ import pytest
 
 from graphbus_core import store
 from graphbus_core.errors import ArtifactError
-from graphbus_core.model.artifacts import (
-    SCHEMA_VERSION,
-    AgentsArtifact,
-    BuildArtifacts,
-    GraphArtifact,
-    Manifest,
-    TopicsArtifact,
-)
-from graphbus_core.store import writing
+from graphbus_core.model.artifacts import SCHEMA_VERSION, AgentsArtifact, GraphArtifact, Manifest, TopicsArtifact
+from graphbus_core.store import BuildArtifacts, writing
 from tests.patience import PATIENCE_S
 
 _VERSION = b'"schema_version": %d' % SCHEMA_VERSION

@@ -12,8 +12,8 @@ import pytest
 from graphbus_core.errors import GraphBusError
 from graphbus_core.hosting.instruments import profile
 from graphbus_core.model.config import ResolvedBuild, Settings
-from graphbus_core.negotiation.lock import load_lock, pack, unpack
-from graphbus_core.negotiation.replay import replay
+from graphbus_core.negotiation.lock import load_lock, pack_bytes, unpack_bytes
+from graphbus_core.negotiation.replay import replay_session
 from graphbus_core.negotiation.sessions import load_start
 from graphbus_core.negotiation.transcript import load_session
 from tests.fakes.frozen_artifacts import thaw
@@ -29,7 +29,7 @@ def kept(tmp_path: Path) -> Path:
     session = folder / "sessions" / "S001"
     session.mkdir(parents=True)
     (session / "session.json").write_text(json.dumps(lock["session"]["start"]))
-    (session / "record.json").write_bytes(unpack(lock["session"]["record"]))
+    (session / "record.json").write_bytes(unpack_bytes(lock["session"]["record"]))
     profile.save(profile.Profile(began=1, wall_s=2, handlers=()), folder / "state")
     return folder
 
@@ -44,9 +44,9 @@ def _whole(edit: Edit) -> Edit:
 
 def _record_in_lock(edit: Edit) -> Edit:
     def edited(lock: dict[str, Any]) -> None:
-        record = json.loads(unpack(lock["session"]["record"]))
+        record = json.loads(unpack_bytes(lock["session"]["record"]))
         edit(record)
-        lock["session"]["record"] = pack(json.dumps(record).encode())
+        lock["session"]["record"] = pack_bytes(json.dumps(record).encode())
 
     return edited
 
@@ -64,7 +64,7 @@ READERS = [
     Reader("sessions/S001/session.json", _whole, lambda folder: load_start(folder, "S001"), "GBE405"),
     Reader("sessions/S001/record.json", _whole, lambda folder: load_session(folder, "S001"), "GBE405"),
     Reader("negotiation.lock", _whole, lambda folder: load_lock(_config(folder)), "GBE222"),
-    Reader("negotiation.lock", _record_in_lock, lambda folder: replay(_config(folder)), "GBE423"),
+    Reader("negotiation.lock", _record_in_lock, lambda folder: replay_session(_config(folder)), "GBE423"),
     Reader("state/profile.json", _whole, lambda folder: profile.load(folder / "state"), "GBE687"),
 ]
 

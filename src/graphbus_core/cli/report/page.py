@@ -26,7 +26,7 @@ from graphbus_core.model.proposals import (
     TerminationReason,
     VoteDecision,
 )
-from graphbus_core.model.spending import Spend, dollars
+from graphbus_core.model.spending import Spend, format_usd
 
 _HERE = Path(__file__).parent
 _ENDINGS: dict[TerminationReason, str] = {
@@ -102,7 +102,11 @@ def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
     if story.was_free:
         yield "Cost", "$0", "no model was asked"
     else:
-        yield "Cost", dollars(record.spent.cost_usd), f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out"
+        yield (
+            "Cost",
+            format_usd(record.spent.cost_usd),
+            f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out",
+        )
     roles = ", ".join(f"{role}: {name}" for role, name in sorted(record.models.items()))
     models = list(dict.fromkeys(record.models.values())) or [record.backend.replace("rules", "Rules")]
     yield ("Models", models[0], roles) if len(models) > 1 else ("Model", models[0], "negotiated")
@@ -204,7 +208,7 @@ def _stations(case: ProposalStory) -> Iterator[ProposalStep]:
 def _judged(case: ProposalStory) -> Iterator[ProposalStep]:
     if any(not vote.is_arbiter for vote in case.votes):
         yield ProposalStep(f"Votes: {_tally(case)}")
-    yield from (ProposalStep(f"Arbiter {vote.evaluator}: {vote.decision}") for vote in case.votes if vote.is_arbiter)
+    yield from (ProposalStep(f"Arbiter {vote.agent}: {vote.decision}") for vote in case.votes if vote.is_arbiter)
 
 
 def _tally(case: ProposalStory) -> str:
@@ -225,7 +229,7 @@ def _facts(story: Story, case: ProposalStory) -> Iterator[Values]:
         ("Needs", "", proposal.dependencies),
         ("Counters", "", [proposal.parent] if proposal.parent else ()),
         ("Countered by", "", story.counters(case.name)),
-        ("Cost", dollars(costs[case.name]) if case.name in costs else "", ()),
+        ("Cost", format_usd(costs[case.name]) if case.name in costs else "", ()),
     )
     for label, text, names in facts:
         if text or names:
@@ -273,7 +277,7 @@ def _rung(rung: RungResult) -> Values:
 def _vote(vote: ProposalEvaluation) -> Values:
     counter = vote.counter_proposal
     return {
-        "evaluator": vote.evaluator,
+        "evaluator": vote.agent,
         "is_arbiter": vote.is_arbiter,
         "decision": vote.decision,
         "decision_name": vote.decision.capitalize(),
@@ -322,9 +326,9 @@ def _outcome_of(story: Story, case: ProposalStory) -> str:
 
 def _voices(story: Story) -> Iterator[Values]:
     """Yield a row for each agent that voted or proposed, with a cell for each proposal; nothing when nobody voted."""
-    voters = {vote.evaluator for case in story.cases for vote in case.votes}
+    voters = {vote.agent for case in story.cases for vote in case.votes}
     proposers = {case.proposal.src for case in story.cases} if voters else set[str]()
-    by_case = [{vote.evaluator: vote for vote in case.votes} for case in story.cases]
+    by_case = [{vote.agent: vote for vote in case.votes} for case in story.cases]
     for name in story.agents:
         if name in voters | proposers:
             votes = (own.get(name) for own in by_case)
@@ -352,7 +356,7 @@ def _cost(story: Story) -> Values:
         "amounts": [
             {"what": what, "amount": f"{amount:,}", "detail": detail} for what, amount, detail in _amounts(spent)
         ],
-        "dollars": dollars(spent.cost_usd),
+        "dollars": format_usd(spent.cost_usd),
         "unpriced": pluralize(spent.unpriced, "request") if spent.unpriced else "",
         "prices": list(_prices(story)),
     }
@@ -377,7 +381,7 @@ def _prices(story: Story) -> Iterator[Values]:
     most = max(*costs.values(), total - sum(costs.values()), 0.000001)
 
     def price(amount: float, **values: Value) -> Values:
-        return {**values, "amount": dollars(amount), "bar": max(round(96 * amount / most), 1)}
+        return {**values, "amount": format_usd(amount), "bar": max(round(96 * amount / most), 1)}
 
     for case in story.cases:
         if case.name in costs:

@@ -18,8 +18,8 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import CodeChange, GateReport, ProposalEvaluation, ProposalRecord, VoteDecision
 from graphbus_core.negotiation.transcript import (
     TRANSCRIPT,
-    Said,
     SessionRecord,
+    TranscriptEvent,
     load_session,
     load_transcript,
     sessions_dir,
@@ -114,13 +114,13 @@ class ProposalStory:
     @cached_property
     def votes(self) -> tuple[ProposalEvaluation, ...]:
         """The last vote of each evaluator, arbiters after the others."""
-        latest = {(vote.is_arbiter, vote.evaluator): vote for vote in self.record.evaluations}
+        latest = {(vote.is_arbiter, vote.agent): vote for vote in self.record.evaluations}
         return tuple(sorted(latest.values(), key=lambda vote: vote.is_arbiter))
 
     @property
     def concerned(self) -> tuple[str, ...]:
         """The proposer, the affected agents and the voters."""
-        voters = (vote.evaluator for vote in self.record.evaluations)
+        voters = (vote.agent for vote in self.record.evaluations)
         return tuple(dict.fromkeys((self.proposal.src, *self.affected, *voters)))
 
     def count(self, decision: VoteDecision) -> int:
@@ -143,7 +143,7 @@ class Story:
     """
 
     def __init__(
-        self, record: SessionRecord, edges: Iterable[Edge] | None, said: Iterable[Said] = (), fate: Fate = ""
+        self, record: SessionRecord, edges: Iterable[Edge] | None, said: Iterable[TranscriptEvent] = (), fate: Fate = ""
     ) -> None:
         self.record = record
         self.fate = fate
@@ -269,7 +269,7 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
         yield name if is_usable else f"proposal-{number}"
 
 
-def _read(said: Iterable[Said]) -> tuple[dict[str, list[ProposalStep | GateReport]], tuple[Note, ...]]:
+def _read(said: Iterable[TranscriptEvent]) -> tuple[dict[str, list[ProposalStep | GateReport]], tuple[Note, ...]]:
     """Give what happened to each proposal, in order, and the notes; of several votes on a proposal the last ones count."""
     steps: dict[str, list[ProposalStep | GateReport]] = {}
     notes: list[Note] = []

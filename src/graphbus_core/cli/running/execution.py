@@ -30,8 +30,8 @@ from graphbus_core.hosting.instruments.profile import Profiler, save
 from graphbus_core.hosting.instruments.trace import Delivery, TraceFile, Tracer
 from graphbus_core.hosting.logs import show_logs
 from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.model.config import Instrument, RuntimeConfig, Validation
+from graphbus_core.store import BuildArtifacts
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -31,8 +31,8 @@ from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_nam
 from graphbus_core.hosting.instruments.trace import SHORT, Tracer, find, plant, roots
 from graphbus_core.hosting.signals import noticing_signals
 from graphbus_core.isolation import attempt
-from graphbus_core.model.artifacts import BuildArtifacts
 from graphbus_core.schema.types import Schema
+from graphbus_core.store import BuildArtifacts
 from graphbus_core.store.beneath import Folder, read_plain
 
 _HISTORY = "prompt_history"
@@ -311,8 +311,8 @@ class CommandPrompt(Cmd):
         heard: dict[str, Schema] = {}
         for agent in self._artifacts.agents.agents:
             for subscription in agent.subscriptions:
-                if subscription.declared is not None:
-                    heard.setdefault(subscription.topic, subscription.declared)
+                if subscription.declared_schema is not None:
+                    heard.setdefault(subscription.topic, subscription.declared_schema)
         return {topic.name: topic.schema or heard.get(topic.name) for topic in self._artifacts.topics.topics}
 
     def _event(self, command: str, rest: str) -> tuple[str, Any]:

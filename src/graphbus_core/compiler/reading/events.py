@@ -34,7 +34,7 @@ from graphbus_core.model.agent import (
     Publication,
     SourceSpan,
     Subscription,
-    decide,
+    decide_handler_shape,
 )
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
@@ -227,7 +227,7 @@ def _shape(
         kind = annotation_kind(annotation, scope, parameter.type)
         known: Annotation = kind if kind in ("none", "event", "mapping", "typed") else "other"  # type: ignore[assignment]
         given.append(HandlerParameter(parameter.name, parameter.kind, known))
-    shape = decide(given, promised)
+    shape = decide_handler_shape(given, promised)
     is_foreign = len(given) == 1 and kind == "other" and parameters[0].type.kind == "unknown"
     if is_foreign and shape in ("event", "payload", "fields") and given[0].kind != "keyword_only":
         return "typed"  # a class of another package: probably a model, in any case no field of that name

@@ -133,14 +133,14 @@ def _misfits(
         if reason:
             yield repr(name), demand.span, reason
     if publication.payload is None or (publication.payload.fields and not accepted):
-        reason = why_not(heard.subscription.wanted, publication.given, is_narrowed=True)
+        reason = why_not(heard.subscription.declared_type, publication.payload_type, is_narrowed=True)
         if reason:
             yield "the payload", heard.subscription.span, reason
 
 
 def _against_promise(heard: AgentSubscription) -> Iterator[Finding]:
     """Find a handler that takes something else than the Topic that it listens to promises."""
-    wanted, promised = heard.subscription.wanted, heard.subscription.promised
+    wanted, promised = heard.subscription.declared_type, heard.subscription.promised
     reason = why_not(wanted, promised) if promised.kind != "unknown" else None
     if reason:
         message = f"{heard.name} takes what the Topic {heard.topic!r} does not promise: {reason}"

@@ -151,7 +151,7 @@ def _against_own_declaration(publishers: tuple[AgentPublication, ...]) -> Iterat
             or None not in (publication.payload, declared.publication.payload)
         ):
             continue
-        wanted, given = declared.publication.given, publication.given
+        wanted, given = declared.publication.payload_type, publication.payload_type
         if why_not(wanted, given, is_narrowed=True):
             message = f"{sent.agent.name} sends {given} to {sent.topic!r}, but its own declaration says {wanted}"
             place = publication.payload_span or publication.span

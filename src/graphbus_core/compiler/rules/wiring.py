@@ -441,7 +441,7 @@ def accepted_fields(heard: AgentSubscription) -> dict[str, tuple[Demand, bool]]:
             for item in subscription.fields
             if item.kind in ("positional", "keyword_only")
         }
-    fields = subscription.declared.fields if subscription.declared else ()
+    fields = subscription.declared_schema.fields if subscription.declared_schema else ()
     return {field.name: (Demand(field.name, field.type, subscription.span), field.required) for field in fields}
 
 

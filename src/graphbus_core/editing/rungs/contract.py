@@ -133,20 +133,20 @@ def _of_heard(old: AgentDefinition, new: AgentDefinition, after: Project) -> Ite
             is_lost = not _is_whole(each) and (_is_whole(known) if known else whole)
             if (is_lost and not _only_shows(each, new, after)) or (known and _takes_anything(known, each)):
                 yield _Loss(what, each.span)
-            elif known and known.declared is not None:
-                yield from _of_types(what, known.declared, _needs_of(each), each.span)
+            elif known and known.declared_schema is not None:
+                yield from _of_types(what, known.declared_schema, _needs_of(each), each.span)
     for topic, computed in _made_computed(was, now):
         yield _Loss(f"Which topic {new.name}.{computed.method} hears in the place of {topic!r}", computed.span)
 
 
 def _is_whole(heard: Subscription) -> bool:
     """True when all is known that a handler needs: it needs nothing, says what it takes, or reads nothing but plain keys."""
-    return heard.shape == "nothing" or heard.declared is not None or heard.reads_all_known
+    return heard.shape == "nothing" or heard.declared_schema is not None or heard.reads_all_known
 
 
 def _needs_of(heard: Subscription) -> Schema:
     keys = dict.fromkeys(read.key for read in heard.reads)
-    return heard.declared or Schema(tuple(Field(key, UNKNOWN) for key in keys))
+    return heard.declared_schema or Schema(tuple(Field(key, UNKNOWN) for key in keys))
 
 
 def _takes_anything(known: Subscription, heard: Subscription) -> bool:

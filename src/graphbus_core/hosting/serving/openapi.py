@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from graphbus_core.hosting.serving.problems import MEDIA_TYPE, TITLES
-from graphbus_core.model.agent import AgentDefinition, MethodSpec, Topic
-from graphbus_core.model.artifacts import BuildArtifacts, ProjectInfo
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, TopicDefinition
+from graphbus_core.model.artifacts import ProjectInfo
 from graphbus_core.model.topics import is_topic, matches
 from graphbus_core.schema.json_schema import JsonSchema, Writer
 from graphbus_core.schema.types import Schema
+from graphbus_core.store import BuildArtifacts
 
 _WRITER = Writer()
 
@@ -94,7 +95,7 @@ def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
     return {**operation, "summary": summary} if summary else operation
 
 
-def _publish(topic: Topic, agents: Iterable[AgentDefinition], wait_limit_s: float) -> dict[str, Any]:
+def _publish(topic: TopicDefinition, agents: Iterable[AgentDefinition], wait_limit_s: float) -> dict[str, Any]:
     heard = ", ".join(topic.subscribers)
     taken = [] if topic.schema else _taken(topic.name, agents)
     return {
@@ -115,7 +116,10 @@ def _publish(topic: Topic, agents: Iterable[AgentDefinition], wait_limit_s: floa
 def _taken(topic: str, agents: Iterable[AgentDefinition]) -> list[Schema]:
     """What the handlers of a topic say that they take, each schema once."""
     found = [
-        each.declared for agent in agents for each in agent.subscriptions if each.topic and matches(each.topic, topic)
+        each.declared_schema
+        for agent in agents
+        for each in agent.subscriptions
+        if each.topic and matches(each.topic, topic)
     ]
     return list(dict.fromkeys(each for each in found if each is not None))
 

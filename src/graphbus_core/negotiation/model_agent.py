@@ -13,11 +13,11 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, Clients, LLMClient, Prompt, estimated
+from graphbus_core.llm.client import Clients, LLMClient, ModelPrompt, WorstCase, estimate_tokens
 from graphbus_core.model.proposals import GateReport, Proposal, ProposalEvaluation
 from graphbus_core.negotiation import answers, prompts
-from graphbus_core.negotiation.agents import Analysis, Trial, View
-from graphbus_core.negotiation.answers import Malformed
+from graphbus_core.negotiation.agents import AgentView, Analysis, TriedProposal
+from graphbus_core.negotiation.answers import MalformedAnswer
 from graphbus_core.negotiation.protocol import AskArbitration, AskEvaluations, AskProposals, AskRepair
 from graphbus_core.negotiation.rule_agent import RuleAgent
 
@@ -35,11 +35,11 @@ _SENT_BACK_TOKENS = _FAULTS_BYTES + 2 * _MESSAGES * _MESSAGE_TOKENS
 class _Made(NamedTuple):
     """The prompts of the last question: how each is made, what it is about besides the view, and its text."""
 
-    view: View | None = None
-    prompts: tuple[tuple[Callable[..., Prompt], tuple[object, ...], Prompt], ...] = ()
+    view: AgentView | None = None
+    prompts: tuple[tuple[Callable[..., ModelPrompt], tuple[object, ...], ModelPrompt], ...] = ()
 
 
-class LLMAgent:
+class ModelAgent:
     """See `ActiveAgent` for what its methods promise.
 
     Attributes:
@@ -63,7 +63,7 @@ class LLMAgent:
         self._clients = clients
         self._made = _Made()
 
-    def analyze(self, view: View) -> Analysis:
+    def analyze(self, view: AgentView) -> Analysis:
         """Add to the facts of the rules what the model makes of the class."""
         facts = RuleAgent(self.name).analyze(view)
         said = self._ask(self._clients.proposer, self._prompt(prompts.ask_analysis, view), answers.read_analysis)
@@ -75,21 +75,21 @@ class LLMAgent:
             potential_issues=_joined(facts.potential_issues, said.potential_issues),
         )
 
-    def propose(self, view: View) -> tuple[Proposal, ...]:
+    def propose(self, view: AgentView) -> tuple[Proposal, ...]:
         """Ask for changes."""
         prompt = self._prompt(prompts.ask_proposals, view)
         return self._ask(self._clients.proposer, prompt, lambda text: answers.read_drafts(text, view))
 
-    def repair(self, view: View, proposal: Proposal, report: GateReport) -> Proposal | None:
+    def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> Proposal | None:
         """Ask for another way, or give up."""
         prompt = self._prompt(prompts.ask_repair, view, proposal, report)
         return self._ask(self._clients.proposer, prompt, lambda text: answers.read_repair(text, view, proposal))
 
-    def evaluate(self, view: View, trials: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
+    def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
         """Ask for judgements, a few proposals at a time; of a half usable answer the usable half counts."""
         return tuple(vote for batch in _batches(trials) for vote in self._judge(view, batch))
 
-    def _judge(self, view: View, batch: Sequence[Trial]) -> tuple[ProposalEvaluation, ...]:
+    def _judge(self, view: AgentView, batch: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
         prompt = self._prompt(_ask_evaluations, view, *batch)
         return self._ask(
             self._clients.evaluator,
@@ -98,13 +98,15 @@ class LLMAgent:
             lambda malformed: malformed.usable or None,
         )
 
-    def arbitrate(self, view: View, trial: Trial, evaluations: Sequence[ProposalEvaluation]) -> ProposalEvaluation:
+    def arbitrate(
+        self, view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]
+    ) -> ProposalEvaluation:
         """Ask for a decision."""
         prompt = self._prompt(prompts.ask_decision, view, trial, evaluations)
         word = self._ask(self._clients.arbiter, prompt, lambda text: answers.read_decision(text, view, trial))
         return replace(word, is_arbiter=True)
 
-    def worst_case(self, question: object, view: View, trials: Sequence[Trial]) -> Bound:
+    def worst_case(self, question: object, view: AgentView, trials: Sequence[TriedProposal]) -> WorstCase:
         """Give what an answer can need at most: a text has no more tokens than bytes, and every answer is sent back once.
 
         Args:
@@ -113,9 +115,9 @@ class LLMAgent:
             trials: The proposals that the question is about.
         """
         bounds = [self._bound(prompt) for prompt in self._prompts(question, view, trials)]
-        return Bound(*(sum(numbers) for numbers in zip(*bounds, strict=True)))
+        return WorstCase(*(sum(numbers) for numbers in zip(*bounds, strict=True)))
 
-    def _prompts(self, question: object, view: View, trials: Sequence[Trial]) -> Iterator[Prompt]:
+    def _prompts(self, question: object, view: AgentView, trials: Sequence[TriedProposal]) -> Iterator[ModelPrompt]:
         if isinstance(question, AskEvaluations):
             yield from (self._prompt(_ask_evaluations, view, *batch) for batch in _batches(trials))
         elif isinstance(question, AskArbitration):
@@ -127,7 +129,7 @@ class LLMAgent:
         else:
             yield self._prompt(prompts.ask_analysis, view)
 
-    def _prompt(self, make: Callable[..., Prompt], view: View, *about: object) -> Prompt:
+    def _prompt(self, make: Callable[..., ModelPrompt], view: AgentView, *about: object) -> ModelPrompt:
         """Make each prompt of a question once: its worst case is reckoned with the very text that is sent."""
         made = self._made
         known = made.prompts if made.view is view else ()
@@ -138,21 +140,21 @@ class LLMAgent:
         self._made = _Made(view, (*known, (make, about, prompt)))
         return prompt
 
-    def _bound(self, prompt: Prompt) -> Bound:
+    def _bound(self, prompt: ModelPrompt) -> WorstCase:
         if self._excess(prompt):
-            return Bound()
+            return WorstCase()
         asked = sum(len(text.encode(errors="replace")) for text in (prompt.shared, prompt.own, prompt.task))
         sent_back = (
             2 * self.max_output_tokens + _SENT_BACK_TOKENS
         )  # an answer may have more tokens when it is read again
-        return Bound(requests=2, input_tokens=2 * asked + sent_back, output_tokens=2 * self.max_output_tokens)
+        return WorstCase(requests=2, input_tokens=2 * asked + sent_back, output_tokens=2 * self.max_output_tokens)
 
     def _ask(
         self,
         client: LLMClient,
-        prompt: Prompt,
+        prompt: ModelPrompt,
         read: Callable[[str], T],
-        rest: Callable[[Malformed], T | None] = lambda _malformed: None,
+        rest: Callable[[MalformedAnswer], T | None] = lambda _malformed: None,
     ) -> T:
         """Ask, and ask once more after a malformed answer; `rest` gives what can be used of a second one.
 
@@ -164,38 +166,40 @@ class LLMAgent:
         if excess:
             raise ModelError("GBE462", agent=self.name, tokens=excess, limit=self.max_prompt_tokens)
         text, said = self._answer(client, prompt, read)
-        if isinstance(said, Malformed):
+        if isinstance(said, MalformedAnswer):
             text, said = self._answer(client, prompts.ask_again(prompt, text, said.faults), read)
-        if not isinstance(said, Malformed):
+        if not isinstance(said, MalformedAnswer):
             return said
         usable = rest(said)
         if usable is not None:
             return usable
         raise ModelError("GBE460", model=client.model, reason=" ".join(said.faults))
 
-    def _excess(self, prompt: Prompt) -> int:
+    def _excess(self, prompt: ModelPrompt) -> int:
         """The tokens of a prompt that is too long; 0 when it is not."""
-        tokens = estimated(prompt.shared, prompt.own, prompt.task)
+        tokens = estimate_tokens(prompt.shared, prompt.own, prompt.task)
         return tokens if 0 < self.max_prompt_tokens < tokens else 0
 
-    def _answer(self, client: LLMClient, prompt: Prompt, read: Callable[[str], T]) -> tuple[str, T | Malformed]:
+    def _answer(
+        self, client: LLMClient, prompt: ModelPrompt, read: Callable[[str], T]
+    ) -> tuple[str, T | MalformedAnswer]:
         completion = client.complete(prompt, self.max_output_tokens)
         if completion.stop == "refusal":
             raise ModelError("GBE461", model=client.model)
         if completion.stop == "length":
             fault = f"It was cut off after {self.max_output_tokens} tokens: it is too long."
-            return completion.text, Malformed([fault])
+            return completion.text, MalformedAnswer([fault])
         try:
             return completion.text, read(completion.text)
-        except Malformed as malformed:
+        except MalformedAnswer as malformed:
             return completion.text, malformed
 
 
-def _ask_evaluations(view: View, *batch: Trial) -> Prompt:
+def _ask_evaluations(view: AgentView, *batch: TriedProposal) -> ModelPrompt:
     return prompts.ask_evaluations(view, batch)
 
 
-def _batches(trials: Sequence[Trial]) -> Iterator[Sequence[Trial]]:
+def _batches(trials: Sequence[TriedProposal]) -> Iterator[Sequence[TriedProposal]]:
     for start in range(0, len(trials), prompts.BATCH):
         yield trials[start : start + prompts.BATCH]
 

@@ -10,21 +10,21 @@ import pytest
 
 from graphbus_core.compiler.project import Project
 from graphbus_core.errors import ModelError
-from graphbus_core.llm.client import Bound, Clients, Completion, Prompt, ScriptedClient
+from graphbus_core.llm.client import Clients, Completion, ModelPrompt, ScriptedClient, WorstCase
 from graphbus_core.model.config import LLMConfig, ResolvedBuild, SafetyConfig, Settings
 from graphbus_core.model.proposals import GateReport
 from graphbus_core.model.spending import Usage
-from graphbus_core.negotiation.asking import Asked, answer
-from graphbus_core.negotiation.backend import activate
-from graphbus_core.negotiation.llm_agent import LLMAgent
+from graphbus_core.negotiation.asking import PreparedQuestion, answer_question
+from graphbus_core.negotiation.backend import activate_agents
+from graphbus_core.negotiation.model_agent import ModelAgent
 from graphbus_core.negotiation.protocol import (
     AskArbitration,
     AskEvaluations,
     AskProposals,
     AskRepair,
     Evaluated,
+    GatedProposal,
     Proposed,
-    Review,
 )
 from tests.fakes import model_texts as texts
 from tests.fakes.model_texts import Recorder, Speak, asked_in, clients_of
@@ -42,8 +42,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return shop(tmp_path_factory.mktemp("shop"))
 
 
-def _agent(speak: Speak, name: str = "Order", **fields: int) -> LLMAgent:
-    return LLMAgent(name, clients_of(speak), max_output_tokens=fields.get("max_output_tokens", 1000))
+def _agent(speak: Speak, name: str = "Order", **fields: int) -> ModelAgent:
+    return ModelAgent(name, clients_of(speak), max_output_tokens=fields.get("max_output_tokens", 1000))
 
 
 def _in_turn(*answers: str | Completion) -> Recorder:
@@ -55,13 +55,13 @@ def test_each_task_goes_to_the_model_of_its_role(base: Project) -> None:
     heard: list[tuple[str, str]] = []
 
     def client(role: str) -> ScriptedClient:
-        def speak(prompt: Prompt) -> str:
+        def speak(prompt: ModelPrompt) -> str:
             heard.append((role, asked_in(prompt).task))
             return texts.agreeable(prompt)
 
         return ScriptedClient(speak, f"scripted:{role}")
 
-    agent = LLMAgent("Order", Clients(client("proposer"), client("evaluator"), client("arbiter")), is_arbiter=True)
+    agent = ModelAgent("Order", Clients(client("proposer"), client("evaluator"), client("arbiter")), is_arbiter=True)
     view, trial = view_of(base), trial_of(base)
     agent.analyze(view)
     assert agent.propose(view) == ()
@@ -126,7 +126,7 @@ def test_a_refusal_is_a_failure_and_is_not_argued_with(base: Project) -> None:
 def test_errors_of_the_client_go_up_unchanged(base: Project) -> None:
     error = ModelError("GBE461", is_final=True, model="x")
 
-    def speak(_prompt: Prompt) -> str:
+    def speak(_prompt: ModelPrompt) -> str:
         raise error
 
     with pytest.raises(ModelError) as caught:
@@ -151,21 +151,23 @@ def test_of_a_half_usable_answer_the_usable_half_counts(base: Project) -> None:
 
 def test_a_failed_evaluation_is_an_abstention_and_never_an_accept(base: Project) -> None:
     trial = trial_of(base)
-    question = AskEvaluations(1, "Order", (Review(trial.proposal, trial.report),))
+    question = AskEvaluations(1, "Order", (GatedProposal(trial.proposal, trial.report),))
     for text in (
         "",
         "accept",
         "## evaluation P001\nreasoning: I accept this.\n",
         "## evaluation P002\ndecision: accept\n",
     ):
-        reply = answer(Asked(_agent(lambda _prompt, text=text: text), question, view_of(base), (trial,)))
+        reply = answer_question(
+            PreparedQuestion(_agent(lambda _prompt, text=text: text), question, view_of(base), (trial,))
+        )
         assert isinstance(reply, Evaluated)
         assert reply.evaluations == ()
         assert reply.failure
 
 
 def test_a_failed_proposer_proposes_nothing(base: Project) -> None:
-    reply = answer(Asked(_agent(lambda _prompt: "x"), AskProposals(1, "Order", 1), view_of(base)))
+    reply = answer_question(PreparedQuestion(_agent(lambda _prompt: "x"), AskProposals(1, "Order", 1), view_of(base)))
     assert isinstance(reply, Proposed)
     assert reply.proposals == ()
     assert reply.failure.startswith("scripted:test gave no usable answer, twice: There is neither")
@@ -186,7 +188,7 @@ def test_answers_in_many_threads_are_those_of_one(base: Project) -> None:
 def test_the_bound_holds_for_the_worst_that_a_model_can_do(base: Project) -> None:
     view, trial = view_of(base), trial_of(base)
     trials = tuple(trial_of(base, proposal_id=f"P{number:03}") for number in range(1, 6))
-    reviews = tuple(Review(one.proposal, one.report) for one in trials)
+    reviews = tuple(GatedProposal(one.proposal, one.report) for one in trials)
     questions = [
         (AskProposals(1, "Order", 1), ()),
         (AskRepair(1, "Order", trial.proposal, REPORT), ()),
@@ -197,7 +199,7 @@ def test_the_bound_holds_for_the_worst_that_a_model_can_do(base: Project) -> Non
     for question, about in questions:
         used: list[Usage] = []
 
-        def chatter(prompt: Prompt, used: list[Usage] = used) -> Completion:
+        def chatter(prompt: ModelPrompt, used: list[Usage] = used) -> Completion:
             sent = (prompt.shared, prompt.own, prompt.task, *(turn.text for turn in prompt.turns))
             used.append(Usage(input_tokens=sum(len(text.encode()) for text in sent), output_tokens=1000))
             return Completion(text="## evaluation P099\n" * 50, model="m", usage=used[-1])
@@ -208,7 +210,7 @@ def test_the_bound_holds_for_the_worst_that_a_model_can_do(base: Project) -> Non
             with pytest.raises(ModelError):
                 agent.analyze(view)
         else:
-            answer(Asked(agent, question, view, about))
+            answer_question(PreparedQuestion(agent, question, view, about))
         spent = sum(used, start=Usage())
         assert 0 < len(used) <= bound.requests
         assert spent.input_tokens <= bound.input_tokens
@@ -227,7 +229,7 @@ def test_a_prompt_that_is_too_long_is_not_sent_and_says_what_to_do(tmp_path: Pat
     )
     project = Project.read(ResolvedBuild(root=str(tmp_path), paths=(str(tmp_path),)), cache=False)
     speak = _in_turn()
-    (agent,) = activate(project.definitions, ["Big"], project.config, clients_of(speak)).values()
+    (agent,) = activate_agents(project.definitions, ["Big"], project.config, clients_of(speak)).values()
     for ask in (agent.analyze, agent.propose):
         with pytest.raises(ModelError) as caught:
             ask(view_of(project, "Big"))
@@ -235,17 +237,17 @@ def test_a_prompt_that_is_too_long_is_not_sent_and_says_what_to_do(tmp_path: Pat
         assert {caught.value.is_final, caught.value.is_transient, caught.value.may_be_billed} == {False}
     assert "Big is not asked: its prompt has about 15" in caught.value.sentence
     assert speak.prompts == []
-    assert isinstance(agent, LLMAgent)
-    assert agent.worst_case(None, view_of(project, "Big"), ()) == Bound()
+    assert isinstance(agent, ModelAgent)
+    assert agent.worst_case(None, view_of(project, "Big"), ()) == WorstCase()
 
 
 def test_without_a_limit_any_prompt_is_sent(base: Project) -> None:
-    agent = LLMAgent("Order", clients_of(_in_turn("## nothing")), max_prompt_tokens=0)
+    agent = ModelAgent("Order", clients_of(_in_turn("## nothing")), max_prompt_tokens=0)
     assert agent.propose(view_of(base)) == ()
 
 
 def test_a_question_about_nothing_costs_nothing(base: Project) -> None:
-    assert _agent(texts.agreeable).worst_case(AskEvaluations(1, "Order", ()), view_of(base), ()) == Bound()
+    assert _agent(texts.agreeable).worst_case(AskEvaluations(1, "Order", ()), view_of(base), ()) == WorstCase()
 
 
 # --- activation --------------------------------------------------------------------------------
@@ -254,14 +256,14 @@ def test_a_question_about_nothing_costs_nothing(base: Project) -> None:
 def test_with_models_every_class_has_an_agent_that_asks_them(base: Project) -> None:
     settings = Settings(llm=LLMConfig(max_output_tokens=77), safety=SafetyConfig(arbiter_agents=("Order",)))
     config = ResolvedBuild(root=base.config.root, paths=base.config.paths, settings=settings)
-    agents = activate(base.definitions, base.order.order, config, clients_of(texts.agreeable))
+    agents = activate_agents(base.definitions, base.order.order, config, clients_of(texts.agreeable))
     assert list(agents) == ["Shelf", "Stock", "Order"]
     assert agents.arbiters == ("Order",)
     assert agents.backend == "scripted:test"
     assert agents.models == dict.fromkeys(("proposer", "evaluator", "arbiter"), "scripted:test")
-    assert {one.max_output_tokens for one in agents.values() if isinstance(one, LLMAgent)} == {77}
+    assert {one.max_output_tokens for one in agents.values() if isinstance(one, ModelAgent)} == {77}
 
 
 def test_without_models_the_rules_negotiate(base: Project) -> None:
-    agents = activate(base.definitions, base.order.order, base.config)
+    agents = activate_agents(base.definitions, base.order.order, base.config)
     assert (agents.backend, agents.models) == ("rules", {})
