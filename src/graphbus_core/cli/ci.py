@@ -17,19 +17,19 @@ import graphbus_core
 from graphbus_core import store
 from graphbus_core.cli import console, shipping, wheel
 from graphbus_core.cli.shipping import ask, text_of
-from graphbus_core.deploy.image import entries
-from graphbus_core.deploy.names import as_label, check_label, choose_python, refusal
+from graphbus_core.deploy.image import read_entries
+from graphbus_core.deploy.names import as_label, check_label, choose_python, invalid_value
 from graphbus_core.deploy.pipelines import (
     GITLAB_MARK,
     GITLAB_PIPELINE,
     PROJECT_FILE,
     Forge,
-    Negotiation,
+    NegotiationJob,
     PipelinePlan,
-    amount,
     check_cron,
     check_name,
     check_plain,
+    format_usd,
     generate_github,
     generate_gitlab,
 )
@@ -165,7 +165,7 @@ def _plan(forge: Forge, given: Mapping[str, Any], root: Path, top: Path) -> Pipe
         "paths": plan.paths,
         "requirements": plan.requirements if given["requirements"] else (),
         "branch": "" if plan.branch == PipelinePlan().branch else plan.branch,
-        "max_usd": None if given["max_usd"] is None else amount(given["max_usd"]),
+        "max_usd": None if given["max_usd"] is None else format_usd(given["max_usd"]),
     }
     shown = {name: changed.get(name, given[name]) for name in _SHOWN}
     return plan._replace(command=shipping.command_line(f"graphbus ci {forge}", shown))
@@ -244,7 +244,7 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
         text = (root / path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise _no_graphbus(path) from None
-    for number, entry in entries(text):
+    for number, entry in read_entries(text):
         included = _INCLUDE.match(entry)
         if included:
             yield from _entries(root, Path(os.path.normpath(Path(path).parent / included[1])).as_posix(), seen)
@@ -305,11 +305,11 @@ def _name(wanted: str, folder: str) -> str:
     name = as_label(Path(folder).name)
     if folder and not name:
         reason = f"nothing of the folder {folder} can be in the name of a job; give one with --name"
-        raise refusal(folder, "name of a project", reason, "--name shop")
+        raise invalid_value(folder, "name of a project", reason, "--name shop")
     return name
 
 
-def _negotiation(given: Mapping[str, Any], config: LLMConfig) -> Negotiation:
+def _negotiation(given: Mapping[str, Any], config: LLMConfig) -> NegotiationJob:
     providers = providers_of(config)
     settled = [text for text in (config.model, config.proposer, config.evaluator, config.arbiter) if text]
     model = given["model"] or ("" if settled else f"anthropic:{KNOWN['anthropic'].default_model}")
@@ -320,7 +320,7 @@ def _negotiation(given: Mapping[str, Any], config: LLMConfig) -> Negotiation:
     for name in filter(None, keys):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise DeployError("GBE737", value=repr(name), kind="variable")
-    return Negotiation(
+    return NegotiationJob(
         cron=check_cron(given["schedule"] or _CRON),
         model=check_plain(model if model == RULES else str(specs[0]), "command") if model else "",
         keys=tuple(dict.fromkeys(filter(None, keys))),

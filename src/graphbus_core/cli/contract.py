@@ -428,7 +428,7 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
     if form == "openapi":
         from graphbus_core.hosting.serving import openapi
 
-        return {form: openapi.document(artifacts, info, wait_limit_s=serve.call_timeout_s)}
+        return {form: openapi.describe_api(artifacts, info, wait_limit_s=serve.call_timeout_s)}
     return {form: (documents.asyncapi if form == "asyncapi" else documents.bundle)(artifacts, info)}
 
 
@@ -437,6 +437,6 @@ def _rendered(document: Mapping[str, Any], *, as_yaml: bool) -> str:
     if as_yaml:
         from graphbus_core.deploy import yaml
 
-        return yaml.render(document)
+        return yaml.render_yaml(document)
     text = dumps(document, indent=2, ensure_ascii=False)
     return "".join(each if each.isprintable() or each == "\n" else dumps(each)[1:-1] for each in text) + "\n"

@@ -20,7 +20,14 @@ import graphbus_core
 from graphbus_core import store
 from graphbus_core.cli import console, shipping, wheel
 from graphbus_core.cli.shipping import Project, name_image, read_project, text_of
-from graphbus_core.deploy.image import ImagePlan, check_base, generate, join, read_hashed, start_arguments
+from graphbus_core.deploy.image import (
+    ImagePlan,
+    check_base,
+    generate_image,
+    join_requirements,
+    read_hashed,
+    start_arguments,
+)
 from graphbus_core.deploy.names import (
     BASES,
     HEALTH_PORT,
@@ -31,8 +38,8 @@ from graphbus_core.deploy.names import (
     check_image,
     choose_python,
     folders_to_write,
+    invalid_value,
     parts_of_image,
-    refusal,
 )
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, UsageError
@@ -264,7 +271,7 @@ def _check_tag(tag: str) -> str:
     """Return the tag of a new image, which cannot be a digest: nobody knows it before the build."""
     name, at, _ = check_image(tag).partition("@")
     if at:
-        raise refusal(tag, "name for a new image", "an image gets its digest when it is built", name)
+        raise invalid_value(tag, "name for a new image", "an image gets its digest when it is built", name)
     return tag
 
 
@@ -348,7 +355,7 @@ def _plan_image(wanted: _Wanted) -> tuple[Path, Files]:
         wheel=WHEEL_NAME,
         artifacts=wanted.artifacts,
         artifact_files=(*store.ARTIFACTS, store.MANIFEST),
-        sources=tuple(sorted({*store.files_of(manifest), *own})),
+        sources=tuple(sorted({*store.needed_files(manifest), *own})),
         includes=wanted.includes,
         requirements=wanted.requirements,
         third_party=tuple(name for name in manifest.third_party if name not in wanted.optional),
@@ -357,8 +364,8 @@ def _plan_image(wanted: _Wanted) -> tuple[Path, Files]:
         writable=folders_to_write(project.run.powers),
     )
     packed = make_wheel()
-    requirements = join(_pins(project, wanted), WHEEL_NAME, sha256(packed).hexdigest(), theirs)
-    return root, generate(plan, requirements=requirements, wheel=packed)
+    requirements = join_requirements(_pins(project, wanted), WHEEL_NAME, sha256(packed).hexdigest(), theirs)
+    return root, generate_image(plan, requirements=requirements, wheel=packed)
 
 
 def _base(project: Project, wanted: _Wanted) -> str:

@@ -28,7 +28,7 @@ from graphbus_core.errors import DeployError, Place, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts, Manifest
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import project_table, resolve_run
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.folders import Folder
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _State = Literal["new", "same", "changed"]
@@ -304,7 +304,7 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
                 known = above.status(place.name)
                 above.write(beside, data)
                 if known and S_ISREG(known.st_mode):
-                    above.give(beside, mode=S_IMODE(known.st_mode))
+                    above.set_mode(beside, mode=S_IMODE(known.st_mode))
             for above, beside, name in ready:
                 above.replace(beside, name)
         except OSError as error:

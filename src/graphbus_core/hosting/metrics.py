@@ -74,7 +74,7 @@ class Running(NamedTuple):
     since: float
 
 
-class Meter:
+class HandlerMetrics:
     """Middleware that measures how long handlers and calls take, and knows which of them are running.
 
     Attributes:
@@ -106,7 +106,7 @@ class Meter:
                     perf_counter() - started, messaging_system="graphbus", graphbus_handler=handling.name
                 )
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request over HTTP; called on the thread of the server only."""
         self._http.record(seconds, http_route=route)
         self._answered[route, status] += 1
@@ -116,7 +116,7 @@ class Meter:
         """How many handlers and methods have begun and not ended."""
         return len(self._running)
 
-    def longest(self) -> Running | None:
+    def longest_running(self) -> Running | None:
         """The one that has been running for the longest time."""
         return min(list(self._running.values()), key=lambda each: each.since, default=None)
 
@@ -132,7 +132,7 @@ class Meter:
         yield from _family("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
 
 
-def exposition(statistics: Statistics, meter: Meter) -> bytes:
+def render_metrics(statistics: Statistics, meter: HandlerMetrics) -> bytes:
     """The whole page for one scrape."""
     lines = [*_bus(statistics), *meter.lines(), *_process()]
     return "".join(f"{line}\n" for line in lines).encode()

@@ -24,8 +24,8 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
 from graphbus_core.negotiation.commit_message import message_of
 from graphbus_core.negotiation.transcript import load_session, sessions_dir, settle_session
-from graphbus_core.store.beneath import Folder, read_plain
-from graphbus_core.store.writing import encode, write_atomic
+from graphbus_core.store.folders import Folder, read_plain
+from graphbus_core.store.writing import encode_artifact, write_atomic
 
 
 class Landed(NamedTuple):
@@ -192,7 +192,7 @@ def _commit_session(config: ResolvedBuild, session: str, plan: Plan) -> None:
     def keep(ids: Sequence[str]) -> None:
         made.extend(ids)
         commits = dict(zip(plan.steps, ids, strict=True))
-        write_atomic(kept, encode(MadeCommits(branch=branch, before=before, commits=commits)))
+        write_atomic(kept, encode_artifact(MadeCommits(branch=branch, before=before, commits=commits)))
 
     try:
         make_commits(repository, tuple(plan.steps.values()), keep)

@@ -33,7 +33,7 @@ from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
 from graphbus_core.store import writing
 from graphbus_core.store.reading import decode_versioned
-from graphbus_core.store.writing import encode
+from graphbus_core.store.writing import encode_artifact
 
 
 class Replay(NamedTuple):
@@ -112,7 +112,7 @@ def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> KeptSessi
             after[file.path] = file.sha256_after
     return KeptSession(
         start=load_start(config.artifacts_dir, record.session),
-        record=pack(encode(record)),
+        record=pack(encode_artifact(record)),
         answers=pack(encode_answers(answers)) if answers else "",
         before=before,
         after=after,
@@ -214,7 +214,7 @@ def _differences(kept: KeptSession, answers: Iterable[Answer], config: ResolvedB
         f"{path} has other bytes" for path in sorted({*files, *kept.after}) if files.get(path) != kept.after.get(path)
     )
     if kept.artifacts:
-        manifest = writing.save(
+        manifest = writing.save_artifacts(
             Path(config.artifacts_dir), describe(landed.project, history_of(outcome.negotiations, landed.files))
         )
         yield from (
@@ -241,7 +241,7 @@ def _different_record(kept: KeptSession, now: SessionRecord) -> Iterator[str]:
     """Compare byte for byte, but for what was written into the record after the negotiation."""
     was = _decoded(kept)
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
-    lines = zip_longest(unpack(kept.record).splitlines(), encode(now).splitlines(), fillvalue=b"")
+    lines = zip_longest(unpack(kept.record).splitlines(), encode_artifact(now).splitlines(), fillvalue=b"")
     for number, (before, after) in enumerate(lines, start=1):
         if before != after:
             told = before.decode(errors="replace").strip()

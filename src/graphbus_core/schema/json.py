@@ -17,7 +17,7 @@ import msgspec
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt
 from graphbus_core.schema.types import TEXTS
-from graphbus_core.schema.values import clipped, items_of, mapping_of, plain_of, shown, word_of
+from graphbus_core.schema.values import clip_text, format_value, items_of, mapping_of, plain_of, word_of
 
 Json = Any
 """A JSON value: dict, list, str, int, float, bool or None."""
@@ -163,7 +163,7 @@ class _Freezer:
         for given, item in value.items():
             key = given if type(given) is str or self._is_kept else word_of(given)
             if type(key) is not str:
-                raise self._not_json(f"a dict with the key {shown(given)}")
+                raise self._not_json(f"a dict with the key {format_value(given)}")
             self._spend(len(key) + 2)
             kind = type(item)
             if kind is str:
@@ -191,7 +191,7 @@ class _Freezer:
             raise self._not_json(f"a {kind.__name__}")
         plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=plain_model))
         if error is not None:
-            raise self._not_json(f"a {kind.__name__} that is not JSON: {clipped(type(error).__name__)}")
+            raise self._not_json(f"a {kind.__name__} that is not JSON: {clip_text(type(error).__name__)}")
         return plain
 
     def _enter(self) -> None:
@@ -205,7 +205,7 @@ class _Freezer:
             raise RunError("GBE613", limit=self._limit)
 
     def _not_json(self, found: str) -> RunError:
-        return RunError("GBE612", path=clipped(describe_path(self._path)), found=clipped(found))
+        return RunError("GBE612", path=clip_text(describe_path(self._path)), found=clip_text(found))
 
 
 def describe_path(path: Iterable[str | int], whole: str = "the payload") -> str:

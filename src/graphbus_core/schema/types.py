@@ -175,14 +175,14 @@ def is_vague(of: Type) -> bool:
     return of.kind in ("unknown", "any")
 
 
-def left_open(of: Type) -> Type:
+def without_text_forms(of: Type) -> Type:
     """The type with nothing said of such texts: pydantic makes dates of numbers and of texts in other forms, too."""
     if of.kind == "str" and of.name:
         return Type("unknown", name=of.name)
     if of.kind == "union":
-        return union(*map(left_open, of.args))
-    fields = tuple(Field(each.name, left_open(each.type), each.required) for each in of.fields)
-    return Type(of.kind, tuple(map(left_open, of.args)), of.values, of.name, fields)
+        return union(*map(without_text_forms, of.args))
+    fields = tuple(Field(each.name, without_text_forms(each.type), each.required) for each in of.fields)
+    return Type(of.kind, tuple(map(without_text_forms, of.args)), of.values, of.name, fields)
 
 
 IsOne = Callable[[object], bool]

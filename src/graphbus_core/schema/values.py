@@ -153,12 +153,12 @@ _BASES: tuple[tuple[type, Callable[[Any], object]], ...] = (
 _MAX_SHOWN = 60
 
 
-def clipped(text: str, limit: int = 240) -> str:
+def clip_text(text: str, limit: int = 240) -> str:
     """A text that may be long, short, and without characters that a terminal or a log obeys or cannot write."""
     return on_one_line(text if len(text) <= limit else f"{text[: limit - 3]}...")
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value for people: its class, and as much of it as 60 characters hold; no code of its class runs."""
     if value is None:
         return "None"

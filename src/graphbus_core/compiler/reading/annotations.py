@@ -35,8 +35,8 @@ from graphbus_core.schema.types import (
     Field,
     Schema,
     Type,
-    left_open,
     union,
+    without_text_forms,
 )
 
 _TEXTS = frozenset({"enum.StrEnum", "builtins.str"})
@@ -528,7 +528,7 @@ def _read_class(site: ClassSite, scope: Scope, depth: int = 0) -> Type:
         fields |= {field.name: field for field in _class_fields(entry, scope, depth + 1)}
     record = Type("record", name=site.node.name, fields=tuple(fields.values()))
     is_of_pydantic = bases & _PYDANTIC or any(_is_decorated(entry, scope, _PYDANTIC) for entry in chain)
-    return left_open(record) if is_of_pydantic else record
+    return without_text_forms(record) if is_of_pydantic else record
 
 
 def _is_decorated(site: ClassSite, scope: Scope, names: frozenset[str]) -> bool:
