@@ -24,12 +24,12 @@ from graphbus_core.schema.types import (
     BOOL,
     BYTES,
     DICT,
-    EXAMPLES,
     FLOAT,
     INT,
     LIST,
     NULL,
     STR,
+    TEXT_EXAMPLES,
     UNKNOWN,
     Field,
     Schema,
@@ -119,7 +119,7 @@ HOSTILE = [
     "x" * 200,
 ]
 NAMES = st.sampled_from(["a", "b", "c"]) | st.sampled_from(HOSTILE) | st.text(max_size=3)
-TEXTS = [Type("str", name=name) for name in EXAMPLES]
+TEXTS = [Type("str", name=name) for name in TEXT_EXAMPLES]
 LEAVES = [
     *TEXTS,
     UNKNOWN,
@@ -191,7 +191,7 @@ SCALARS = (
     | st.binary(max_size=3)
     | st.sampled_from(["a", "b", Colour.RED, Level.LOW, Plain.ONE, Text("a"), Text("b"), Ellipsis])
     | st.sampled_from(OBJECTS)
-    | st.sampled_from([text for texts in EXAMPLES.values() for text in texts])
+    | st.sampled_from([text for texts in TEXT_EXAMPLES.values() for text in texts])
     | st.builds(Rude)
 )
 
@@ -236,7 +236,7 @@ def fitting(draw: st.DrawFn, wanted: Type) -> Any:
     if wanted.kind == "tuple" and wanted.args:
         return [draw(fitting(part)) for part in wanted.args]
     if wanted.kind == "dict" and wanted.args:
-        keys = st.text(max_size=2) | st.sampled_from(EXAMPLES.get(wanted.args[0].name, ("a",))) | st.integers(0, 1)
+        keys = st.text(max_size=2) | st.sampled_from(TEXT_EXAMPLES.get(wanted.args[0].name, ("a",))) | st.integers(0, 1)
         return draw(st.dictionaries(keys, fitting(wanted.args[1]), max_size=3))
     if wanted.kind == "union" and wanted.args:
         return draw(fitting(draw(st.sampled_from(wanted.args))))
@@ -245,7 +245,7 @@ def fitting(draw: st.DrawFn, wanted: Type) -> Any:
     if wanted.kind == "record":
         return draw(fitting_fields(wanted.fields))
     if wanted in TEXTS:
-        return draw(st.sampled_from(EXAMPLES[wanted.name]) | st.sampled_from(OBJECTS))
+        return draw(st.sampled_from(TEXT_EXAMPLES[wanted.name]) | st.sampled_from(OBJECTS))
     return draw(_OF_KIND.get(wanted.kind, VALUES))
 
 

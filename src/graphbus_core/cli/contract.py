@@ -243,7 +243,7 @@ def _read(paths: tuple[str, ...]) -> Project:
     """Read sources, those of the whole project by default."""
     project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _everything())))
     if not project.definitions and not project.errors:
-        for folder in filter(store.has_parts, paths):
+        for folder in filter(store.has_artifacts, paths):
             store.load_manifest(folder)  # refuses: without it nothing of a build can be read
         raise DeployError("GBE746", path=", ".join(paths) or "the working tree")
     return project
@@ -254,7 +254,7 @@ def _roots_of(folder: str) -> tuple[str, ...]:
     manifest = load_any(Path(folder))[0].manifest
     if manifest is None:
         raise TypeError("artifacts that are loaded have a manifest")
-    raise_all([ArtifactError("GBE508", where=Place(path)) for path in store.verify_sources(folder, manifest)])
+    raise_all([ArtifactError("GBE508", where=Place(path)) for path in store.find_changed_sources(folder, manifest)])
     root = store.project_root(folder, manifest)
     return tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots)
 

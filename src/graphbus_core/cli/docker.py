@@ -34,12 +34,12 @@ from graphbus_core.deploy.names import (
     SERVE_PORT,
     STATE,
     USER_ID,
-    as_label,
     check_image,
     choose_python,
     folders_to_write,
     invalid_value,
-    parts_of_image,
+    make_label,
+    split_image,
 )
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, UsageError
@@ -110,7 +110,7 @@ def _run_command(
         arguments: On top of those of the image.
     """
     settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
-    name = parts_of_image(image)[0].rpartition("/")[2]
+    name = split_image(image)[0].rpartition("/")[2]
     served = ["--publish", f"127.0.0.1:{SERVE_PORT}:{SERVE_PORT}", "--env", settings.serve.token_env]
     # One word is enough for an engine to leave out what the image says; then nobody would answer its HEALTHCHECK.
     given = (*start_arguments(is_served=is_served), *arguments) if arguments else ()
@@ -118,7 +118,7 @@ def _run_command(
         *(engine, "run", "--rm", "--init"),
         *("--read-only", "--tmpfs", "/tmp:rw,noexec,nosuid,nodev,size=64m"),  # noqa: S108 - of the container
         *("--user", f"{USER_ID}:{USER_ID}", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
-        *("--volume", f"{as_label(name)}-state:{STATE}"),
+        *("--volume", f"{make_label(name)}-state:{STATE}"),
         *("--publish", f"127.0.0.1:{port}:{HEALTH_PORT}", *(served if is_served else ())),
         *("--stop-timeout", str(ceil(settings.grace_s) + _MARGIN_S)),
         *(image, *given),

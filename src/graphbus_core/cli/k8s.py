@@ -21,13 +21,13 @@ from graphbus_core.deploy.kubernetes import (
     KUSTOMIZATION,
     ClusterPlan,
     Topology,
-    check_fixed,
-    check_name,
+    check_application_name,
+    check_pinned_image,
     plan_pods,
     refuse_cut_edges,
 )
 from graphbus_core.deploy.kubernetes import generate_manifests as generate_files
-from graphbus_core.deploy.names import as_label, invalid_value, parts_of_image
+from graphbus_core.deploy.names import invalid_value, make_label, split_image
 from graphbus_core.deploy.render import fill_template
 from graphbus_core.errors import DeployError, Place, raise_all
 
@@ -113,10 +113,10 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
     rendered = kubectl.render(folder)
     if image:
         manifests.write_text(rendered, encoding="utf-8")
-        names = sorted({parts_of_image(each)[0] for each in _read_images(rendered)})
+        names = sorted({split_image(each)[0] for each in _read_images(rendered)})
         if len(names) != 1:
             raise DeployError("GBE734", where=Place(str(folder)), names=", ".join(names) or "none")
-        new_name, tag, digest = parts_of_image(image)
+        new_name, tag, digest = split_image(image)
         change = fill_template(
             "overlay.yaml", base=_MANIFESTS, name=names[0], new_name=new_name, tag=tag, digest=digest
         )
@@ -317,7 +317,7 @@ def deploy(
             timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m"
         )
     if image:
-        check_fixed(image)
+        check_pinned_image(image)
     kubectl = _Kubectl(folder, context)
     inside = ("--namespace", namespace) if namespace else ()
     with TemporaryDirectory(prefix="graphbus-") as made:
@@ -351,7 +351,7 @@ def _plan(
     """Decide what shall run, from what was asked for and what the project is; `given` are further fields of the plan."""
     if topology == "per-agent":
         refuse_cut_edges(project.artifacts)
-    name = check_name(name or as_label(text_of(project.about, "name") or project.root.name))
+    name = check_application_name(name or make_label(text_of(project.about, "name") or project.root.name))
     settings = project.run.settings
     agents = tuple(agent.name for agent in project.artifacts.agents.agents)
     keepers = frozenset(agents if state or settings.keep_dead_letters is True else _find_keepers(project))

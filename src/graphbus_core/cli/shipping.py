@@ -22,7 +22,7 @@ import click
 from graphbus_core import store
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
-from graphbus_core.deploy.names import as_label, check_image
+from graphbus_core.deploy.names import check_image, make_label
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, Place, raise_all
 from graphbus_core.model.artifacts import BuildArtifacts, Manifest
@@ -94,7 +94,7 @@ def name_image(root: Path, *, option: str = "--tag") -> str:
         DeployError: GBE716 when the project does not say one of them.
     """
     about = project_table(root)
-    name, version = as_label(text_of(about, "name")), text_of(about, "version")
+    name, version = make_label(text_of(about, "name")), text_of(about, "version")
     if not name or not version:
         missing = "`version`" if name else "`name`"
         raise DeployError("GBE716", missing=missing, option=option, example="shop:1.4.2")

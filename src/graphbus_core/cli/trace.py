@@ -11,7 +11,14 @@ from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.running import trace_text
 from graphbus_core.cli.running.trace_text import clock, duration
-from graphbus_core.hosting.instruments.trace import SHORT, RootSummary, TracedEvent, find_event, list_roots, read_trace
+from graphbus_core.hosting.instruments.trace import (
+    SHORT_ID_LENGTH,
+    RootSummary,
+    TracedEvent,
+    find_event,
+    list_roots,
+    read_trace,
+)
 from graphbus_core.model.config import RuntimeConfig
 
 _LINES = 200
@@ -69,7 +76,7 @@ def _show_roots(found: Sequence[RootSummary], *, as_json: bool) -> None:
         return
     rows = [
         (
-            console.paint(each.event_id[:SHORT], "accent"),
+            console.paint(each.event_id[:SHORT_ID_LENGTH], "accent"),
             clock(each.published),
             console.plain(each.topic) or console.paint("not in the trace any more", "dim"),
             console.plain(each.src) or "outside",

@@ -45,7 +45,7 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> SourceFacts:
     manifest = artifacts.manifest
     if manifest is None:
         return SourceFacts()
-    drifted = store.verify_sources(folder, manifest)
+    drifted = store.find_changed_sources(folder, manifest)
     raise_all(ArtifactError("GBE512", where=Place(path), wanted=SCHEMA_VERSION) for path in drifted)
     root = Path(store.project_root(folder, manifest))
     config = ResolvedBuild(root=str(root), paths=(), settings=settings.load(root), dry_run=True)

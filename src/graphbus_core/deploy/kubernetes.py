@@ -21,12 +21,12 @@ from graphbus_core.deploy.names import (
     HOME,
     LONGEST_LABEL,
     SERVE_PORT,
-    as_label,
     check_image,
     check_label,
     folders_to_write,
     invalid_value,
-    parts_of_image,
+    make_label,
+    split_image,
 )
 from graphbus_core.deploy.render import fill_template
 from graphbus_core.deploy.yaml import format_scalar, quote_text
@@ -113,15 +113,15 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def version_label(self) -> str:
         """The version as the value of a label: the tag of the image, else the version of the project; may be empty."""
-        _, tag, _ = parts_of_image(self.image)
+        _, tag, _ = split_image(self.image)
         return re.sub(r"[^A-Za-z0-9._-]+", "-", tag or self.version)[:LONGEST_LABEL].strip("-._")
 
 
 def _check_plan(plan: ClusterPlan) -> None:
     """Refuse what a cluster would refuse, or what would surprise those who run it."""
     for pod in plan.pods:
-        check_name(pod.name)
-    check_fixed(plan.image)
+        check_application_name(pod.name)
+    check_pinned_image(plan.image)
     for namespace in (plan.namespace, *plan.admitted):
         check_label(namespace, "name of a namespace")
     if plan.pull_secret:
@@ -135,7 +135,7 @@ def _check_plan(plan: ClusterPlan) -> None:
             raise invalid_value(value, kind, reason, example)
 
 
-def check_name(name: str) -> str:
+def check_application_name(name: str) -> str:
     """Return a name that a service can have as well: it begins with a letter.
 
     Raises:
@@ -147,13 +147,13 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_fixed(image: str) -> str:
+def check_pinned_image(image: str) -> str:
     """Return the reference of an image if its content cannot change: it has a tag other than `latest`, or a digest.
 
     Raises:
         DeployError: GBE703 for what is no reference, GBE720.
     """
-    _, tag, digest = parts_of_image(check_image(image))
+    _, tag, digest = split_image(check_image(image))
     if not digest and tag in ("", "latest"):
         raise DeployError("GBE720", image=image, example="ghcr.io/acme/shop:1.4.2")
     return image
@@ -172,7 +172,7 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
         return (Pod(name=name, component="graph", keeps_state=bool(keepers)),)
     labels: dict[str, str] = {}
     for agent in agents:
-        label = as_label(agent)
+        label = make_label(agent)
         if not label:
             raise DeployError("GBE724", agent=agent)
         if label in labels:

@@ -84,7 +84,7 @@ def check_label(value: str, kind: str) -> str:
         raise invalid_value(value, kind, f"it has more than {LONGEST_LABEL} characters", "shop")
     if not _LABEL.fullmatch(value):
         reason = "it may have a-z, 0-9 and hyphens, and begins and ends with a letter or digit"
-        raise invalid_value(value, kind, reason, as_label(value) or "shop")
+        raise invalid_value(value, kind, reason, make_label(value) or "shop")
     return value
 
 
@@ -100,7 +100,7 @@ def check_image(value: str) -> str:
     return value
 
 
-def parts_of_image(image: str) -> tuple[str, str, str]:
+def split_image(image: str) -> tuple[str, str, str]:
     """Split a reference into name, tag and digest; a colon before the last slash belongs to a port."""
     name, _, digest = image.partition("@")
     folder, slash, last = name.rpartition("/")
@@ -108,7 +108,7 @@ def parts_of_image(image: str) -> tuple[str, str, str]:
     return f"{folder}{slash}{base}", tag, digest
 
 
-def as_label(text: str) -> str:
+def make_label(text: str) -> str:
     """Make a label of any text: `OrderProcessor` -> `order-processor`. Empty if no character of it can stay."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:LONGEST_LABEL].rstrip("-")

@@ -209,7 +209,7 @@ def format_usd(usd: float) -> str:
     return f"{usd:.6f}".rstrip("0").rstrip(".")
 
 
-def check_name(value: str, kind: Literal["branch", "environment"]) -> str:
+def check_ref_name(value: str, kind: Literal["branch", "environment"]) -> str:
     """Return the value if it is the name of one branch, and no pattern, or of an environment as both forges take it.
 
     Raises:
@@ -221,7 +221,7 @@ def check_name(value: str, kind: Literal["branch", "environment"]) -> str:
     return value
 
 
-def check_plain(value: str, kind: str) -> str:
+def check_script_text(value: str, kind: str) -> str:
     """Return the value if it can stand in a script: one line, and nothing that a forge would put a value into.
 
     Raises:

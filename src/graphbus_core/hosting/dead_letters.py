@@ -142,7 +142,7 @@ def find_subscription(bus: MessageBus, letter: DeadLetter) -> Subscription | Non
 
 
 FILE = "dead_letters.sqlite3"
-KEPT = 10_000
+MOST_LETTERS = 10_000
 
 _log = Log("graphbus.dead_letters")
 
@@ -208,7 +208,7 @@ class DeadLetterFile:
         RunError: GBE643-645 when it cannot be used; from every method, too.
     """
 
-    def __init__(self, path: str, *, kept: int = KEPT, timeout_s: float = 5.0) -> None:
+    def __init__(self, path: str, *, kept: int = MOST_LETTERS, timeout_s: float = 5.0) -> None:
         self.path = path
         self._kept = kept
         self._database = Database(path, "The file of dead letters", 0x4742444C, _TABLES, timeout_s=timeout_s)

@@ -19,7 +19,7 @@ from graphbus_core.model.config import ResolvedRun, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.topics import name_of
 from graphbus_core.node import GraphBusNode
-from graphbus_core.schema.live import arguments_of, result_of, schema_of, with_defaults
+from graphbus_core.schema.live import arguments_of, mark_defaults_optional, result_of, schema_of
 from graphbus_core.schema.types import Schema
 from graphbus_core.schema.values import format_value
 
@@ -44,7 +44,7 @@ def _spec_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> M
     if method is not None and declared.input_schema is None and declared.output_schema is None:
         given, promised = arguments_of(method), result_of(method)
     elif method is not None and given is not None:
-        given = with_defaults(given, method)
+        given = mark_defaults_optional(given, method)
     return MethodSpec(name=name, span=_NOWHERE, has_schema=True, input_schema=given, output_schema=promised)
 
 

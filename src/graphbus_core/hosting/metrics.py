@@ -67,7 +67,7 @@ class Histogram:
             yield _sample(f"{self.name}_count", labels, count)
 
 
-class Running(NamedTuple):
+class RunningHandler(NamedTuple):
     """A handler or method that has begun and not ended."""
 
     name: str
@@ -87,14 +87,14 @@ class HandlerMetrics:
         self._call = Histogram("graphbus_call_duration_seconds", "Time that called methods took.")
         self._http = Histogram("http_server_request_duration_seconds", "Time that requests took.")
         self._answered: Counter[tuple[str, int]] = Counter()
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningHandler] = {}
 
     def __call__(self, handling: Handling) -> Iterator[None]:
         """Measure one handler or call; a failure counts as well."""
         started = perf_counter()
         key = id(handling)
         self.begun += 1
-        self._running[key] = Running(handling.name, monotonic())
+        self._running[key] = RunningHandler(handling.name, monotonic())
         try:
             yield
         finally:
@@ -116,7 +116,7 @@ class HandlerMetrics:
         """How many handlers and methods have begun and not ended."""
         return len(self._running)
 
-    def longest_running(self) -> Running | None:
+    def longest_running(self) -> RunningHandler | None:
         """The one that has been running for the longest time."""
         return min(list(self._running.values()), key=lambda each: each.since, default=None)
 

@@ -35,7 +35,7 @@ from graphbus_core.schema.types import (
     LIST,
     NULL,
     STR,
-    TEXTS,
+    TEXT_TYPES,
     UNKNOWN,
     Field,
     Kind,
@@ -44,7 +44,7 @@ from graphbus_core.schema.types import (
     union,
     without_text_forms,
 )
-from graphbus_core.schema.values import alias_of, plain_of
+from graphbus_core.schema.values import alias_of, builtin_of
 
 _PLAIN: dict[object, Type] = {
     str: STR,
@@ -135,7 +135,7 @@ class _Reading:
         if isinstance(annotation, EnumMeta):
             return _words_of(annotation)
         if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
-            known = _PLAIN.get(annotation) or TEXTS.get((annotation.__module__, annotation.__name__))
+            known = _PLAIN.get(annotation) or TEXT_TYPES.get((annotation.__module__, annotation.__name__))
             return known or self._record(annotation, depth)
         if isinstance(annotation, str):
             return _BY_TEXT.get(annotation.strip(), UNKNOWN)
@@ -148,7 +148,7 @@ class _Reading:
 
     def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:
         if origin is Literal:
-            values: Any = tuple(map(plain_of, args))  # members of a StrEnum are text
+            values: Any = tuple(map(builtin_of, args))  # members of a StrEnum are text
             return Type("literal", values=values) if {*map(type, values)} <= _OF_LITERALS else UNKNOWN
         if isinstance(origin, type) and _fields_of(origin) is not None:
             return self._record(origin, depth, dict(zip(getattr(origin, "__parameters__", ()), args, strict=False)))
@@ -195,7 +195,7 @@ def _container(origin: type, inner: tuple[Type, ...], *, is_of_any_length: bool)
 def _words_of(kind: EnumMeta) -> Type:
     """The values of an Enum, which JSON has for its members; unknown if it takes others, too, or they are not text and ints."""
     found: dict[str, Any] = kind.__dict__["_member_map_"]
-    values: Any = tuple(dict.fromkeys(plain_of(member._value_) for member in found.values()))
+    values: Any = tuple(dict.fromkeys(builtin_of(member._value_) for member in found.values()))
     takes_others = issubclass(kind, Flag) or kind._missing_.__func__ is not Enum._missing_.__func__  # type: ignore[attr-defined]
     if not values or takes_others or not {*map(type, values)} <= {str, int}:
         return Type("unknown", name=kind.__name__)
@@ -301,7 +301,7 @@ def result_of(function: Any) -> Schema | None:
     return Schema(found.fields) if found.kind == "record" else None
 
 
-def with_defaults(schema: Schema, function: Any) -> Schema:
+def mark_defaults_optional(schema: Schema, function: Any) -> Schema:
     """Give the schema of arguments with those optional that have a default in the method."""
     optional = _with_default(unwrap_function(function))
     fields = (Field(each.name, each.type, each.required and each.name not in optional) for each in schema.fields)

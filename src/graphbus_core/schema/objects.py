@@ -24,7 +24,7 @@ from graphbus_core.schema.live import (
     type_of,
     unwrap_function,
 )
-from graphbus_core.schema.types import TEXTS
+from graphbus_core.schema.types import TEXT_TYPES
 from graphbus_core.schema.validation import ValueProblem, problems_in
 from graphbus_core.schema.values import Items, clip_text, format_value, items_of, mapping_of
 
@@ -137,7 +137,7 @@ def _is_typed(kind: type) -> bool:
 
 
 def _is_scalar(kind: type) -> bool:
-    return hasattr(kind, "__members__") or (kind.__module__, kind.__name__) in TEXTS
+    return hasattr(kind, "__members__") or (kind.__module__, kind.__name__) in TEXT_TYPES
 
 
 def _maker_of(kind: Any) -> Make:

@@ -31,7 +31,9 @@ from graphbus_core.isolation import attempt, make_fast_call, make_fast_check
 from graphbus_core.schema.json import FrozenDict, FrozenList
 from graphbus_core.schema.types import ANY, NULL, STR, Field, Schema, Type, is_text_of
 from graphbus_core.schema.values import (
+    builtin_of,
     clip_text,
+    enum_value_of,
     fields_of,
     format_value,
     is_bytes,
@@ -41,8 +43,6 @@ from graphbus_core.schema.values import (
     items_of,
     mapping_of,
     members_of,
-    plain_of,
-    word_of,
 )
 
 MAX_PROBLEMS = 8
@@ -211,7 +211,7 @@ def _in_union(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
 
 
 def _in_literal(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
-    plain = word_of(value) if wanted.name else plain_of(value)
+    plain = enum_value_of(value) if wanted.name else builtin_of(value)
     if not any(type(plain) is type(each) and plain == each for each in wanted.values):
         near = did_you_mean(_named(plain), map(str, wanted.values[:_MAX_NAMES])) if type(plain) is str else ""
         yield _misfit(wanted, value, path)._replace(suggestion=near)

@@ -117,7 +117,7 @@ def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
     try:
         data = _read_limited(path)
     except (FileNotFoundError, NotADirectoryError):
-        missing = f": {MANIFEST} is missing" if has_parts(folder) else ""
+        missing = f": {MANIFEST} is missing" if has_artifacts(folder) else ""
         raise ArtifactError("GBE501", where=Place(format_path(folder)), missing=missing) from None
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -127,7 +127,7 @@ def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
     return data, version, path
 
 
-def has_parts(folder: StrPath) -> bool:
+def has_artifacts(folder: StrPath) -> bool:
     """Tell whether a build has written something of its artifacts here, with or without the manifest."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in ARTIFACTS)
 
@@ -222,7 +222,7 @@ def needed_files(manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted(path for path, digest in {**manifest.imports, **manifest.sources}.items() if digest))
 
 
-def verify_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
+def find_changed_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
     """Give the files with agents in them that are not what they were when the artifacts were built, by path.
 
     Only artifacts of an old format, which know of no other files, are judged by these alone; `drift` judges those of today.

@@ -13,7 +13,7 @@ from graphbus_core.cli.running.trace_text import tree_lines
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.instruments.trace import (
     FILE,
-    FULL,
+    PREVIOUS_FILE,
     TracedDelivery,
     TraceFile,
     Tracer,
@@ -98,7 +98,7 @@ def test_nobody_else_can_read_the_file(tmp_path: Path) -> None:
 def test_a_full_file_makes_room_and_the_oldest_are_forgotten_first(tmp_path: Path) -> None:
     kept = traced(tmp_path, count=700, most_bytes=100_000)
     assert 200 < len(kept) < 600
-    assert {path.name for path in tmp_path.iterdir()} == {FILE, FULL}
+    assert {path.name for path in tmp_path.iterdir()} == {FILE, PREVIOUS_FILE}
     assert all(path.stat().st_size < 101_000 for path in tmp_path.iterdir())
     assert len(list_roots(kept, 5)) == 5
     assert list_roots(kept)[0].deliveries == 3

@@ -157,9 +157,9 @@ def test_sources_that_drifted_are_named(tmp_path: Path) -> None:
     digests = {name: store.digest_of(tmp_path / name) for name in ("a.py", "b.py")}
     folder = tmp_path / ".graphbus"
     manifest = writing.save_artifacts(folder, artifacts(sources={**digests, "c.py": "0"}))
-    assert store.verify_sources(folder, manifest) == ("c.py",)
+    assert store.find_changed_sources(folder, manifest) == ("c.py",)
     (tmp_path / "a.py").write_text("other")
-    assert store.verify_sources(folder, manifest) == ("a.py", "c.py")
+    assert store.find_changed_sources(folder, manifest) == ("a.py", "c.py")
     assert store.project_root(folder, manifest) == str(tmp_path)
 
 

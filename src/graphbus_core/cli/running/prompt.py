@@ -28,7 +28,7 @@ from graphbus_core.errors import GraphBusError, RunError, SeveralErrors, UsageEr
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_names
-from graphbus_core.hosting.instruments.trace import SHORT, Tracer, build_tree, find_event, list_roots
+from graphbus_core.hosting.instruments.trace import SHORT_ID_LENGTH, Tracer, build_tree, find_event, list_roots
 from graphbus_core.hosting.signals import reading_with_signals
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import BuildArtifacts
@@ -210,7 +210,7 @@ class Prompt(Cmd):
         """history [N]: The last events."""
         rows = [
             (
-                console.paint(event.event_id[:SHORT], "accent"),
+                console.paint(event.event_id[:SHORT_ID_LENGTH], "accent"),
                 clock(event.timestamp),
                 console.plain(event.topic),
                 event.published_by or event.src or "outside",
@@ -229,7 +229,7 @@ class Prompt(Cmd):
             return
         rows = [
             (
-                console.paint(letter.event.event_id[:SHORT], "accent"),
+                console.paint(letter.event.event_id[:SHORT_ID_LENGTH], "accent"),
                 clock(letter.timestamp),
                 console.plain(letter.event.topic),
                 letter.subscription or "-",

@@ -9,7 +9,7 @@ from time import localtime, strftime
 from graphbus_core.cli import console
 from graphbus_core.cli.console import paint, plain
 from graphbus_core.hosting.instruments.profile import Profile, Row
-from graphbus_core.hosting.instruments.trace import SHORT, EventTree, TracedDelivery
+from graphbus_core.hosting.instruments.trace import SHORT_ID_LENGTH, EventTree, TracedDelivery
 
 _HEADERS = ("handler", "count", "failed", "total", "mean", "p50", "p99", "max", "share")
 _OPTIONAL = ("mean", "max", "share", "failed")
@@ -55,7 +55,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def delivery_line(delivery: TracedDelivery) -> str:
     """Tell of one delivery, when it has ended."""
-    when, event_id = paint(clock(delivery.started), "dim"), paint(delivery.event_id[:SHORT], "accent")
+    when, event_id = paint(clock(delivery.started), "dim"), paint(delivery.event_id[:SHORT_ID_LENGTH], "accent")
     return f"{when}  {event_id}  {plain(delivery.topic)} > {_handled(delivery)}"
 
 
@@ -106,7 +106,7 @@ def _children(tree: EventTree, node: str | TracedDelivery) -> list[str | TracedD
 
 
 def _event(tree: EventTree, event_id: str, marked: str) -> str:
-    parts = [paint(event_id[:SHORT], "accent")]
+    parts = [paint(event_id[:SHORT_ID_LENGTH], "accent")]
     known = tree.deliveries.get(event_id)
     if known is None:
         parts.insert(0, paint("(not in the trace any more)", "strong"))

@@ -30,7 +30,7 @@ from graphbus_core.schema.types import (
     LIST,
     NULL,
     STR,
-    TEXTS,
+    TEXT_TYPES,
     UNKNOWN,
     Field,
     Schema,
@@ -339,7 +339,9 @@ def _read_name(expression: ast.Name | ast.Attribute, scope: Scope, depth: int) -
     target = resolve(expression, scope)
     if isinstance(target, External):
         home, _, name = target.dotted.rpartition(".")
-        found = _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted)) or TEXTS.get((home, name))
+        found = (
+            _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted)) or TEXT_TYPES.get((home, name))
+        )
         return found or _unknown(expression)
     if isinstance(target, Symbol):
         if isinstance(target.node, ast.ClassDef):

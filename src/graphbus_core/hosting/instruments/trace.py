@@ -27,9 +27,9 @@ from graphbus_core.model.messages import Event
 from graphbus_core.store.folders import Folder, read_plain
 
 FILE = "trace.jsonl"
-FULL = "trace.1.jsonl"
+PREVIOUS_FILE = "trace.1.jsonl"
 VERSION = 1
-SHORT = 8
+SHORT_ID_LENGTH = 8
 """How many digits of an id are shown."""
 
 _MOST_BYTES = 32 << 20
@@ -207,7 +207,7 @@ class TraceFile:
             with Folder.at(self._folder) as folder:
                 known = folder.status(FILE)
                 if known is not None and os.path.samestat(known, os.fstat(self._handle)):  # else another has done it
-                    folder.replace(FILE, FULL)
+                    folder.replace(FILE, PREVIOUS_FILE)
             before = self._handle
             self._open()
             os.close(before)
@@ -249,7 +249,7 @@ def read_trace(folder: Path) -> list[TracedDelivery]:
     found: list[TracedDelivery] = []
     if not (folder / FILE).is_file():
         raise RunError("GBE684", reason="no graph has written one yet")
-    for path in (folder / FULL, folder / FILE):
+    for path in (folder / PREVIOUS_FILE, folder / FILE):
         try:
             content = read_plain(path, _READ_BYTES)
         except FileNotFoundError:
@@ -370,7 +370,7 @@ def find_event(deliveries: Sequence[TracedDelivery], word: str) -> TracedEvent:
     if not matching:
         raise RunError("GBE685", event_id=word)
     if len(matching) > 1:
-        known = ", ".join(event_id[:SHORT] for event_id in matching[:_CANDIDATES])
+        known = ", ".join(event_id[:SHORT_ID_LENGTH] for event_id in matching[:_CANDIDATES])
         raise RunError("GBE686", count=len(matching), event_id=word, known=known)
     root = root_of[matching[0]]
     return TracedEvent(matching[0], root, [each for each in deliveries if each.correlation_id == root])

@@ -39,8 +39,8 @@ from graphbus_core.hosting.serving.problems import (
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import AgentsArtifact, ProjectInfo
 from graphbus_core.model.config import ServeConfig
-from graphbus_core.schema.json import Json, plain_model
-from graphbus_core.schema.values import has_no_number
+from graphbus_core.schema.json import Json, encode_model
+from graphbus_core.schema.values import has_nan_or_infinity
 from graphbus_core.strict_json import loads
 
 R = TypeVar("R")
@@ -432,11 +432,11 @@ def _is_about(error: GraphBusError, agent: str, method: str) -> bool:
 
 
 def _encoded(result: Any, agent: str, method: str) -> bytes:
-    encoded, error = attempt(lambda: msgspec.json.encode(result, enc_hook=plain_model))
+    encoded, error = attempt(lambda: msgspec.json.encode(result, enc_hook=encode_model))
     if encoded is None:
         reason = "" if error is None else describe_exception(error)
         raise RunError("GBE623", agent=agent, method=method, reason=f"it is not JSON ({reason})") from error
-    if b"null" in encoded and has_no_number(msgspec.to_builtins(result, enc_hook=plain_model)):
+    if b"null" in encoded and has_nan_or_infinity(msgspec.to_builtins(result, enc_hook=encode_model)):
         reason = "it holds NaN or Infinity, which JSON does not have"
         raise RunError("GBE623", agent=agent, method=method, reason=reason)
     return encoded
