@@ -13,7 +13,7 @@ from stopwatch import Row, medians, report, timed
 
 from graphbus_core import GraphBusNode, connect, publishes, schema_method, subscribe
 from graphbus_core.bus import MessageBus
-from graphbus_core.hosting.contracts import Topics
+from graphbus_core.hosting.contracts import TopicContracts
 from graphbus_core.schema.types import BOOL, FLOAT, INT, STR, Field, Schema
 
 CALLS = 300
@@ -65,7 +65,7 @@ def typed_payload() -> list[Row]:
     """The same publish with the check of five fields, and on a bus that looks at no payload: what the check adds."""
 
     def publish(schema: Schema | None) -> Callable[[], object]:
-        bus = MessageBus(admit=Topics({"/Order/Created": schema}, None, "strict").admit if schema else None)
+        bus = MessageBus(admit=TopicContracts({"/Order/Created": schema}, None, "strict").admit if schema else None)
         bus.subscribe("/Order/Created", Listener().on_event)
         return lambda: bus.publish("/Order/Created", PAYLOAD)
 

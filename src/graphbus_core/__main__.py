@@ -11,7 +11,7 @@ from graphbus_core import collector
 def main() -> int:
     """Run the command that was typed, and give its exit status."""
     try:
-        collector.rest()
+        collector.pause()
         from graphbus_core.cli import main as run
 
         status = run()

@@ -304,7 +304,7 @@ def emit_build_artifacts(config: ResolvedBuild, classes: NodeClasses, applied: A
     if config.dry_run or not config.emit_artifacts:
         return artifacts
     raise_all(store.find_drift(config.artifacts_dir, artifacts.manifest) if artifacts.manifest else ())
-    manifest = writing.save(Path(config.artifacts_dir), artifacts)
+    manifest = writing.save_artifacts(Path(config.artifacts_dir), artifacts)
     return msgspec.structs.replace(artifacts, manifest=manifest)
 
 

@@ -11,7 +11,7 @@ import gc
 _is_resting = False
 
 
-def rest() -> None:
+def pause() -> None:
     """Let it rest until `resume`, unless whoever started the process has switched it off anyway."""
     global _is_resting  # noqa: PLW0603 - there is one collector in a process
     if gc.isenabled():

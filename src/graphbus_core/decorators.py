@@ -11,7 +11,7 @@ from graphbus_core.errors import RunError
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.messages import Event
 from graphbus_core.model.topics import Topic, name_of
-from graphbus_core.schema.values import shown
+from graphbus_core.schema.values import format_value
 
 if TYPE_CHECKING:
     from datetime import date, time, timedelta
@@ -185,7 +185,7 @@ def subscribe(
     topics = (topic, *more)
     for each in topics:
         if not isinstance(each, str | Topic):
-            raise RunError("GBE664", got=shown(each), example=_instead(each))
+            raise RunError("GBE664", got=format_value(each), example=_instead(each))
     policy = ONCE
     if (retries, backoff, retry_on, timeout, concurrency) != (0, 0.1, Exception, None, 1):
         kinds = retry_on if isinstance(retry_on, tuple) else (retry_on,)

@@ -18,7 +18,7 @@ from graphbus_core.errors import RunError
 T = TypeVar("T")
 R = TypeVar("R")
 
-explain: Callable[[Exception], Exception] = lambda error: error  # noqa: E731 - the one place to exchange it
+explain_exception: Callable[[Exception], Exception] = lambda error: error  # noqa: E731 - the one place to exchange it
 """Changes an exception before it is shown; a confined process adds which power was missing."""
 
 
@@ -41,7 +41,7 @@ def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
     return (results[0], None) if results else (None, errors[0])
 
 
-def try_first(
+def make_fast_check(
     accept: Callable[[Any, T], object], argument: T, kinds: Container[type], otherwise: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
     """Make a function that gives back what `accept` takes without an Exception, and else what `otherwise` makes of it.
@@ -66,7 +66,7 @@ def try_first(
     return gate
 
 
-def try_around(
+def make_fast_call(
     accept: Callable[[Any, Any], object],
     wanted: Any,
     take: Callable[[dict[str, Any]], Iterable[Any]],
@@ -76,7 +76,7 @@ def try_around(
     otherwise: Callable[[Any], Any],
     release: Callable[[Any], Any],
 ) -> Callable[[dict[str, Any]], Any]:
-    """Make a function of a dict that does what `try_first` does before and after a call, in one frame instead of three.
+    """Make a function of a dict that does what `make_fast_check` does before and after a call, in one frame instead of three.
 
     Args:
         accept: Raises for a dict that is not right; its second argument is `wanted` before the call and `promised` after it.
@@ -125,7 +125,9 @@ class _Ended:
 ENDED = _Ended()
 
 
-def begin(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[T], Any], argument: T) -> Any:
+def begin_coroutine(
+    work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[T], Any], argument: T
+) -> Any:
     """Take the first step of an `async def`, after `enter`: `ENDED`, or what it waits for. Whatever it raised is noted.
 
     Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
@@ -144,8 +146,8 @@ def begin(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callabl
     return ENDED
 
 
-def begin_any(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[], Any]) -> Any:
-    """Do what `begin` does with what may be `async def` or not, and keep what it returns."""
+def begin_work(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[], Any]) -> Any:
+    """Do what `begin_coroutine` does with what may be `async def` or not, and keep what it returns."""
     try:
         enter(work)
         coroutine = call()
@@ -153,13 +155,13 @@ def begin_any(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Cal
             work.result = coroutine
             return ENDED
         work.coroutine = coroutine if type(coroutine) is CoroutineType else _await(coroutine)
-        return step(work, None, None)
+        return resume_work(work, None, None)
     except BaseException as error:  # noqa: BLE001 - as above
         work.error = error
     return ENDED
 
 
-def step(work: Underway, value: Any, error: BaseException | None) -> Any:
+def resume_work(work: Underway, value: Any, error: BaseException | None) -> Any:
     """Take the next step of work that has begun: with the value that it has waited for, or with this error."""
     try:
         return work.coroutine.send(value) if error is None else work.coroutine.throw(error)
@@ -171,7 +173,7 @@ def step(work: Underway, value: Any, error: BaseException | None) -> Any:
 
 
 @coroutine
-def carry_on(awaited: Any, resume: Callable[[Any, BaseException | None], Any]) -> Generator[Any, Any, None]:
+def drive_to_end(awaited: Any, resume: Callable[[Any, BaseException | None], Any]) -> Generator[Any, Any, None]:
     """Wait for what work waits for, `resume` it, and so on until it has ended; a cancellation goes to the work."""
     while awaited is not ENDED:
         try:
@@ -185,7 +187,7 @@ async def _await(work: Awaitable[Any]) -> Any:
     return await work
 
 
-class Round(Protocol):
+class CallRound(Protocol):
     """A round of calls; `at` says whom the last one belongs to, and `rest` gives those that come after it."""
 
     at: Any
@@ -195,7 +197,7 @@ class Round(Protocol):
         """What is left."""
 
 
-_RoundT = TypeVar("_RoundT", bound=Round)
+_RoundT = TypeVar("_RoundT", bound=CallRound)
 
 
 def run_round(round_: _RoundT, argument: object, failed: Callable[[_RoundT, Exception], object]) -> None:
@@ -260,7 +262,7 @@ class Job:
         return self._result
 
 
-def end_marked(variable: str, value: str) -> None:
+def kill_marked_processes(variable: str, value: str) -> None:
     """Kill the processes that bear a mark in their environment, and those that they start meanwhile.
 
     Who has left the group and the session of its parent is found by it; who has given up its environment is not, nor is anybody

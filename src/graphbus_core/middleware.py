@@ -57,7 +57,7 @@ its delivery by another thread or a later turn, on the thread of its publisher, 
 """
 
 
-def surround(middleware: Sequence[Middleware], handling: Handling, work: Callable[[], Any]) -> Any:
+def run_with_middleware(middleware: Sequence[Middleware], handling: Handling, work: Callable[[], Any]) -> Any:
     """Do the work inside of all the middleware, outermost first; async work gives an awaitable that does.
 
     The middleware of async work stays open until the work is awaited to its end. An exception that one catches at its `yield`
@@ -73,7 +73,7 @@ def surround(middleware: Sequence[Middleware], handling: Handling, work: Callabl
     around = _Around(middleware[0], handling)
     result: Any = None
     with around:
-        result = surround(middleware[1:], handling, work)
+        result = run_with_middleware(middleware[1:], handling, work)
         around.is_left_open = result is not None and type(result) is not dict and isinstance(result, Awaitable)
     return _finish(around, result) if around.is_left_open else result
 
@@ -84,7 +84,7 @@ async def _finish(around: _Around, result: Awaitable[Any]) -> Any:
         return await result
 
 
-def around_handler(
+def wrap_handler(
     middleware: Sequence[Middleware],
     call: Callable[[Event], object],
     *,
@@ -96,7 +96,9 @@ def around_handler(
     """Give what to call in the place of a handler that takes an event; an async one stays async."""
 
     def call_inside(event: Event) -> Any:
-        return surround(middleware, Handling("event", agent, name, event, attempt=attempt), lambda: call(event))
+        return run_with_middleware(
+            middleware, Handling("event", agent, name, event, attempt=attempt), lambda: call(event)
+        )
 
     async def await_inside(event: Event) -> Any:
         result = call_inside(event)
@@ -105,7 +107,7 @@ def around_handler(
     return await_inside if is_async else call_inside
 
 
-def describe(middleware: Middleware) -> str:
+def describe_middleware(middleware: Middleware) -> str:
     """Name a middleware for people: `module.name`, as far as it has one."""
     named = middleware if hasattr(middleware, "__qualname__") else type(middleware)
     return f"{named.__module__}.{named.__qualname__}"
@@ -127,11 +129,11 @@ class _Around:
             return
         generator = self._middleware(self._handling)
         if type(generator) is not GeneratorType and not isinstance(generator, Generator):  # the latter takes its time
-            raise RunError("GBE660", middleware=describe(self._middleware), found=type(generator).__name__)
+            raise RunError("GBE660", middleware=describe_middleware(self._middleware), found=type(generator).__name__)
         self._generator = generator
         for _ in generator:  # unlike `next` it raises no StopIteration, which would look like one of the work
             return
-        raise RunError("GBE661", middleware=describe(self._middleware))
+        raise RunError("GBE661", middleware=describe_middleware(self._middleware))
 
     def __exit__(self, _kind: object, error: BaseException | None, trace: TracebackType | None) -> bool:
         generator = self._generator
@@ -159,7 +161,4 @@ class _Around:
 
     def _yields_again(self, generator: Generator[None, None, None]) -> RunError:
         attempt(generator.close)
-        return RunError("GBE662", middleware=describe(self._middleware))
-
-
-__all__ = ["Handling", "Kind", "Middleware", "around_handler", "describe", "surround"]
+        return RunError("GBE662", middleware=describe_middleware(self._middleware))

@@ -10,8 +10,8 @@ from graphbus_core.log import INFO, Log
 from graphbus_core.model.state import AgentState
 from graphbus_core.model.topics import Publishable, Requestable, Topic
 from graphbus_core.schema.json import Json
-from graphbus_core.schema.live import unwrapped
-from graphbus_core.schema.values import shown
+from graphbus_core.schema.live import unwrap_function
+from graphbus_core.schema.values import format_value
 
 _Agent = TypeVar("_Agent")
 _Given = ParamSpec("_Given")
@@ -132,7 +132,7 @@ class GraphBusNode:
             RunError: GBE665 for what is no class, GBE621 for anything of it but a `@schema_method`; and what `call` raises.
         """
         if not isinstance(kind, type):
-            raise RunError("GBE665", got=shown(kind))
+            raise RunError("GBE665", got=format_value(kind))
         return cast("_Agent", _Remote(self, kind))
 
     def log(self, message: object, *arguments: object, level: int = INFO) -> None:
@@ -179,7 +179,7 @@ class _Remote:
 
 def _by_name(agent: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """All arguments by the names of their parameters: what goes over the bus has names."""
-    code = unwrapped(function).__code__
+    code = unwrap_function(function).__code__
     names = code.co_varnames[1 : code.co_argcount]
     twice = [each for each in names[: len(given)] if each in named]
     if twice or len(given) > len(names):

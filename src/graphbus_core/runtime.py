@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from graphbus_core import collector
 
 if __name__ == "__main__":  # while everything below is imported
-    collector.rest()
+    collector.pause()
     for _number in (signal.SIGTERM, signal.SIGINT):
         # Nothing has begun; and process 1 of a container would not hear them.
         signal.signal(_number, lambda *_: sys.exit(0))
@@ -29,12 +29,18 @@ import msgspec
 from graphbus_core import settings, store
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
-from graphbus_core.hosting.arguments import HELP, Arguments, read
-from graphbus_core.hosting.graph import LiveGraph, Origin, look_at_files, state_path
-from graphbus_core.hosting.imports import NodeModules, choose, describe_exception, load_factory, load_middleware
+from graphbus_core.hosting.arguments import HELP, Arguments, parse_arguments
+from graphbus_core.hosting.graph import GraphOrigin, LiveGraph, check_files, state_path
+from graphbus_core.hosting.imports import NodeModules, describe_exception, load_factory, load_middleware, select_agents
 from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.members import compose_built
-from graphbus_core.hosting.signals import Patience, Stopped, interrupt_main_thread, stop_on_signals, wait_for_signal
+from graphbus_core.hosting.members import compose_from_build
+from graphbus_core.hosting.signals import (
+    SignalHandler,
+    StopRequested,
+    interrupt_main_thread,
+    stop_on_signals,
+    wait_for_signal,
+)
 from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
 from graphbus_core.model.config import Instrument, ResolvedRun, RuntimeConfig, Validation
@@ -55,7 +61,7 @@ Companion = Callable[[LiveGraph], AbstractContextManager[object]]
 _log = Log("graphbus.runtime")
 
 
-class Duties(NamedTuple):
+class RunHooks(NamedTuple):
     """What the caller does with a graph that is ready, beside or in the place of the entry point.
 
     Attributes:
@@ -116,12 +122,12 @@ def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModule
     manifest = artifacts.manifest
     folder = config.artifacts_dir
     root = os.path.dirname(folder) if manifest is None else store.project_root(folder, manifest)
-    chosen, left_out = choose(artifacts.agents.agents, config.only)
+    chosen, left_out = select_agents(artifacts.agents.agents, config.only)
     modules = NodeModules(root, ["."] if manifest is None else manifest.import_roots)
     if config.is_confined:
-        from graphbus_core.hosting.confining import confine
+        from graphbus_core.hosting.confining import confine_process
 
-        modules.confinement = confine(config, root)
+        modules.confinement = confine_process(config, root)
     (modules.import_some if config.is_partial else modules.import_all)(chosen)
     modules.left_out |= left_out
     if config.settings.middleware:
@@ -139,7 +145,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
         RunError: GBE603, GBE605, GBE611, GBE656, GBE657; SeveralErrors for more than one. GBE643, GBE645 when dead letters or
             states are to be kept where they cannot be. Then nothing of the graph stays alive.
     """
-    topics, members = compose_built(artifacts, modules, config)
+    topics, members = compose_from_build(artifacts, modules, config)
     middleware = (*_tracing(config), *config.instruments, *modules.middleware)
     bus = MessageBus(
         history=config.settings.history,
@@ -154,14 +160,14 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
     graph = LiveGraph(bus, members, grace_s=config.settings.grace_s, state_path=state_path(config))
     graph.place_of = modules.place_of
     graph.factory = modules.factory
-    graph.origin = Origin(artifacts, modules, config)
+    graph.origin = GraphOrigin(artifacts, modules, config)
     graph.left_out = modules.left_out
     graph.confinement = modules.confinement
     graph.is_partial = config.is_partial
     graph.at_end(modules.forget)
     with ExitStack() as undo:
         undo.callback(graph.stop)
-        look_at_files(graph, config)
+        check_files(graph, config)
         undo.pop_all()
     # From then on others deliver: agents that publish without an end do not keep it from being ready.
     if config.is_serving:
@@ -175,9 +181,9 @@ def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
     """Give the instrument that makes spans, if the project wants them."""
     if not config.settings.tracing:
         return ()
-    from graphbus_core.hosting.imports import require
+    from graphbus_core.hosting.imports import require_packages
 
-    require("`tracing = true`", ["opentelemetry.trace"], extra="otel")
+    require_packages("`tracing = true`", ["opentelemetry.trace"], extra="otel")
     from graphbus_core.hosting.telemetry import Tracing
 
     return (Tracing(),)
@@ -185,7 +191,7 @@ def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
 
 @PIPELINE.stage("EXECUTE_ENTRYPOINT")
 def execute_entrypoint(
-    config: ResolvedRun, artifacts: BuildArtifacts, modules: NodeModules, graph: LiveGraph, duties: Duties
+    config: ResolvedRun, artifacts: BuildArtifacts, modules: NodeModules, graph: LiveGraph, duties: RunHooks
 ) -> EntrypointResult:
     """Call the entry point with the graph, or with nothing if it takes nothing; an exception of it is kept for later.
 
@@ -277,17 +283,17 @@ def run_runtime_pipeline(
 
     Args:
         request: What to run.
-        on_ready: See `Duties`.
-        companions: See `Duties`.
-        before: See `Duties`.
-        work: See `Duties`.
+        on_ready: See `RunHooks`.
+        companions: See `RunHooks`.
+        before: See `RunHooks`.
+        work: See `RunHooks`.
 
     Raises:
         GraphBusError: What a stage refuses, and RunError GBE607 for an exception of the entry point; the graph is stopped first.
         BaseException: KeyboardInterrupt, SystemExit or CancelledError of a handler that another thread has delivered to.
     """
-    PIPELINE.check(RuntimeConfig, Duties)
-    products = Products(request, Duties(on_ready, companions, before, work))
+    PIPELINE.check(RuntimeConfig, RunHooks)
+    products = Products(request, RunHooks(on_ready, companions, before, work))
     try:
         PIPELINE.run_on(products)
     finally:
@@ -344,7 +350,7 @@ def raise_for_dead_letters(result: RuntimeResult) -> None:
         )
 
 
-def spare_handlers(patience: Patience, graph: LiveGraph) -> None:
+def let_handlers_finish(patience: SignalHandler, graph: LiveGraph) -> None:
     """Let a signal wait for a handler that runs on the main thread, as long as the grace lasts, which begins with the signal."""
     main_thread = threading.main_thread().ident
     patience.is_busy = lambda: graph.bus.is_drained_by(main_thread)
@@ -361,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0, also after SIGTERM and Ctrl-C, or that of the family of the error.
     """
     try:
-        given = read(sys.argv[1:] if arguments is None else arguments)
+        given = parse_arguments(sys.argv[1:] if arguments is None else arguments)
         if given is None:
             sys.stdout.write(HELP)
             return 0
@@ -373,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 lines = ready_lines(artifacts, graph.left_out, request.only, graph.confinement)
                 sys.stdout.write("".join(f"{line}\n" for line in lines))
                 sys.stdout.flush()
-                spare_handlers(patience, graph)
+                let_handlers_finish(patience, graph)
 
             result = run_runtime_pipeline(
                 request,
@@ -382,7 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 companions=companions,
             )
             raise_for_dead_letters(result)
-    except Stopped:
+    except StopRequested:
         return 0
     except GraphBusError as error:
         sys.stderr.write(f"{error}\n")
@@ -394,14 +400,14 @@ def _servers(given: Arguments, stack: ExitStack) -> tuple[tuple[Instrument, ...]
     """Give the instruments and companions of the servers that were asked for; the stack closes their sockets."""
     if not given.health and not given.serve:
         return (), ()
-    from graphbus_core.hosting.serving.address import read_address
-    from graphbus_core.hosting.serving.companion import Asked, Servers
+    from graphbus_core.hosting.serving.address import parse_address
+    from graphbus_core.hosting.serving.companion import ServerOptions, Servers
 
-    health = read_address(given.health, "127.0.0.1") if given.health else None
-    host, port = read_address(given.serve, "127.0.0.1") if given.serve else ("", None)
-    servers = Servers(Asked(bool(given.serve), host, port, health), given.request.artifacts, _say)
+    health = parse_address(given.health, "127.0.0.1") if given.health else None
+    host, port = parse_address(given.serve, "127.0.0.1") if given.serve else ("", None)
+    servers = Servers(ServerOptions(bool(given.serve), host, port, health), given.request.artifacts, _say)
     stack.callback(servers.close)
-    return (servers.meter,), (servers.beside,)
+    return (servers.meter,), (servers.run_beside,)
 
 
 def _say(line: str) -> None:

@@ -167,8 +167,8 @@ def kernel_without(*missing: str) -> tuple[str, ...]:
         "-c",
         "import os, sys; from graphbus_core.confinement import calls, kernel; "
         "calls._NUMBERS.update(landlock=(444, 444), seccomp=(317, 277)); machine = os.uname().machine; "
-        f"rules = [calls.Rule(name, calls.ENOSYS) for name in {missing!r}]; kernel.give_up_privileges(); "
-        "assert kernel.refuse_calls(machine, calls.program(machine, rules)); "
+        f"rules = [calls.CallRule(name, calls.ENOSYS) for name in {missing!r}]; kernel.give_up_privileges(); "
+        "assert kernel.install_filter(machine, calls.compile_filter(machine, rules)); "
         "from graphbus_core.runtime import main; sys.exit(main(sys.argv[1:]))",
     )
 

@@ -22,8 +22,8 @@ from graphbus_core.negotiation.agents import ActiveAgents
 from graphbus_core.negotiation.sessions import SessionFolder, load_start
 from graphbus_core.settings import resolve_build
 from graphbus_core.store.cache import seal_of
-from graphbus_core.store.stamps import look_at
-from graphbus_core.store.writing import encode
+from graphbus_core.store.stamps import take_statuses
+from graphbus_core.store.writing import encode_artifact
 
 SOURCE = """from graphbus_core import GraphBusNode, schema_method
 
@@ -221,7 +221,7 @@ def cache(name: str, how: str, clone: Clone) -> None:
         data = path.read_bytes() if path.exists() else b"x" * 200
         body = msgspec.msgpack.decode(data[64:]) if path.exists() else []
         forged = msgspec.msgpack.encode(
-            _with_status(body, look_at(str(clone.root), ["agents/farm.py"]).files["agents/farm.py"])
+            _with_status(body, take_statuses(str(clone.root), ["agents/farm.py"]).files["agents/farm.py"])
         )
         if how == "theirs":
             forged = seal_of("cache", str(path), forged).encode() + forged
@@ -313,7 +313,7 @@ def session_of_somebody(how: str, clone: Clone) -> None:
     )
     if how != "theirs":
         start = msgspec.structs.replace(start, settings=msgspec.structs.replace(start.settings, gate=gate))
-        (folder / "session.json").write_bytes(encode(start))
+        (folder / "session.json").write_bytes(encode_artifact(start))
 
 
 def odd_session(name: str, clone: Clone) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from graphbus_core import build_graph
 from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.hosting.serving.companion import Asked, Servers
+from graphbus_core.hosting.serving.companion import ServerOptions, Servers
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.runtime import PIPELINE
 from tests.patience import PATIENCE_S
@@ -177,11 +177,11 @@ def build_site(folder: Path, serve: str = "", agents: str = AGENTS, runtime: str
 def served(root: Path, **asked: Any) -> Iterator[SiteClient]:
     """Run the graph and its servers; the token is `TOKEN`."""
     artifacts = str(root / ".graphbus")
-    wanted = Asked(**{"is_serving": True, "port": 0, "health": ("127.0.0.1", 0), **asked})
+    wanted = ServerOptions(**{"is_serving": True, "port": 0, "health": ("127.0.0.1", 0), **asked})
     servers = Servers(wanted, artifacts, lambda _line: None)
     request = RuntimeConfig(artifacts=artifacts, is_serving=True, instruments=(servers.meter,))
     graph = PIPELINE.excluding("EXECUTE_ENTRYPOINT", "SHUTDOWN").run(request)[LiveGraph]
-    with graph, servers.beside(graph):
+    with graph, servers.run_beside(graph):
         yield SiteClient(servers.ports.get("serve", 0), servers.ports.get("health", 0), graph)
 
 

@@ -24,18 +24,18 @@ from graphbus_core.schema.types import (
     BOOL,
     BYTES,
     DICT,
-    EXAMPLES,
     FLOAT,
     INT,
     LIST,
     NULL,
     STR,
+    TEXT_EXAMPLES,
     UNKNOWN,
     Field,
     Schema,
     Type,
 )
-from graphbus_core.schema.validation import call_for, gate_for, payload_gate_for, problems_of
+from graphbus_core.schema.validation import check_for, checked_call_for, payload_check_for, problems_of
 from tests.thoroughness import examples
 
 
@@ -119,7 +119,7 @@ HOSTILE = [
     "x" * 200,
 ]
 NAMES = st.sampled_from(["a", "b", "c"]) | st.sampled_from(HOSTILE) | st.text(max_size=3)
-TEXTS = [Type("str", name=name) for name in EXAMPLES]
+TEXTS = [Type("str", name=name) for name in TEXT_EXAMPLES]
 LEAVES = [
     *TEXTS,
     UNKNOWN,
@@ -191,7 +191,7 @@ SCALARS = (
     | st.binary(max_size=3)
     | st.sampled_from(["a", "b", Colour.RED, Level.LOW, Plain.ONE, Text("a"), Text("b"), Ellipsis])
     | st.sampled_from(OBJECTS)
-    | st.sampled_from([text for texts in EXAMPLES.values() for text in texts])
+    | st.sampled_from([text for texts in TEXT_EXAMPLES.values() for text in texts])
     | st.builds(Rude)
 )
 
@@ -236,7 +236,7 @@ def fitting(draw: st.DrawFn, wanted: Type) -> Any:
     if wanted.kind == "tuple" and wanted.args:
         return [draw(fitting(part)) for part in wanted.args]
     if wanted.kind == "dict" and wanted.args:
-        keys = st.text(max_size=2) | st.sampled_from(EXAMPLES.get(wanted.args[0].name, ("a",))) | st.integers(0, 1)
+        keys = st.text(max_size=2) | st.sampled_from(TEXT_EXAMPLES.get(wanted.args[0].name, ("a",))) | st.integers(0, 1)
         return draw(st.dictionaries(keys, fitting(wanted.args[1]), max_size=3))
     if wanted.kind == "union" and wanted.args:
         return draw(fitting(draw(st.sampled_from(wanted.args))))
@@ -245,7 +245,7 @@ def fitting(draw: st.DrawFn, wanted: Type) -> Any:
     if wanted.kind == "record":
         return draw(fitting_fields(wanted.fields))
     if wanted in TEXTS:
-        return draw(st.sampled_from(EXAMPLES[wanted.name]) | st.sampled_from(OBJECTS))
+        return draw(st.sampled_from(TEXT_EXAMPLES[wanted.name]) | st.sampled_from(OBJECTS))
     return draw(_OF_KIND.get(wanted.kind, VALUES))
 
 
@@ -271,7 +271,7 @@ _OF_KIND: dict[str, st.SearchStrategy[Any]] = {
 
 def passes(schema: Schema, value: object, *, is_closed: bool = False) -> bool:
     """Whether the gate lets the value pass by itself."""
-    given_back = gate_for(schema, lambda _other: REFUSED, is_closed=is_closed)(value)
+    given_back = check_for(schema, lambda _other: REFUSED, is_closed=is_closed)(value)
     assert given_back is value or given_back is REFUSED
     return given_back is value
 
@@ -301,7 +301,7 @@ def test_a_checked_call_hands_on_the_value_of_each_name_and_gives_back_what_is_p
     result = data.draw(VALUES if promised is None else fitting_fields(promised.fields) | VALUES)
     handed_on: list[tuple[Any, ...]] = []
     released: list[Any] = []
-    call = call_for(
+    call = checked_call_for(
         schema,
         order,
         lambda *each: handed_on.append(each) or result,
@@ -331,7 +331,7 @@ def test_what_the_gate_of_payloads_lets_pass_fits_and_is_json_within_its_limit(
 ) -> None:
     value = data.draw(fitting_fields(schema.fields))
     limit = data.draw(st.sampled_from([MAX_PAYLOAD_BYTES, 40, 20, 10]))
-    gate = payload_gate_for(schema, lambda _other: REFUSED, limit=limit)
+    gate = payload_check_for(schema, lambda _other: REFUSED, limit=limit)
     if gate(value) is not REFUSED:
         assert not problems_of(schema, value)
         assert freeze(value, limit) == value
@@ -341,7 +341,7 @@ def test_what_the_gate_of_payloads_lets_pass_fits_and_is_json_within_its_limit(
 def test_a_field_name_is_data_whatever_it_says(names: list[str]) -> None:
     schema = Schema(tuple(Field(name, STR) for name in names))
     right = {name: name for name in names}
-    gate = gate_for(schema, lambda other: not problems_of(schema, other, is_closed=True), is_closed=True)
+    gate = check_for(schema, lambda other: not problems_of(schema, other, is_closed=True), is_closed=True)
     assert gate(right) in (right, True)
     assert gate(right | {names[0]: 1}) is False
     assert gate({name: name for name in names[1:]}) is False
@@ -439,7 +439,7 @@ def test_a_choice_that_cannot_be_looked_at_leaves_the_others() -> None:
 
 def test_a_payload_with_what_json_lacks_or_too_much_text_goes_the_long_way() -> None:
     schema = Schema((Field("a", FLOAT), Field("b", STR), Field("c", ANY, required=False)))
-    gate = payload_gate_for(schema, lambda _other: REFUSED, limit=1000)
+    gate = payload_check_for(schema, lambda _other: REFUSED, limit=1000)
     usual = {"a": 1.5, "b": "x"}
     assert gate(usual) is usual
     nan, infinite = float("nan"), float("inf")
@@ -449,7 +449,7 @@ def test_a_payload_with_what_json_lacks_or_too_much_text_goes_the_long_way() -> 
 
 def test_a_nested_payload_passes_as_it_is_unless_somebody_has_to_look_closely() -> None:
     schema = Schema((Field("a", Type("list", (RECORD,))), Field("b", DICT, required=False)))
-    gate = payload_gate_for(schema, lambda _other: REFUSED, limit=MAX_PAYLOAD_BYTES)
+    gate = payload_check_for(schema, lambda _other: REFUSED, limit=MAX_PAYLOAD_BYTES)
     item = freeze({field.name: None for field in RECORD.fields})
     usual = {"a": [], "b": {"x": 1}}
     assert gate(usual) is usual

@@ -39,13 +39,13 @@ from graphbus_core.schema.types import (
     BOOL,
     BYTES,
     DICT,
-    EXAMPLES,
     FLOAT,
     INT,
     LIST,
     NULL,
     STR,
-    TEXTS,
+    TEXT_EXAMPLES,
+    TEXT_TYPES,
     Field,
     Schema,
     Type,
@@ -71,7 +71,7 @@ PLAIN_SAMPLES: dict[str, tuple[Any, ...]] = {
 LITERALS = st.lists(st.sampled_from(["a", "b", 1, 2, True, None]), min_size=1, max_size=3, unique_by=repr)
 PLAIN = st.one_of(
     st.sampled_from([ANY, NULL, BOOL, INT, FLOAT, STR, BYTES, LIST, DICT, Type("tuple"), Type("set")]),
-    st.sampled_from([*TEXTS.values()]),
+    st.sampled_from([*TEXT_TYPES.values()]),
     LITERALS.map(lambda values: Type("literal", values=tuple(values))),
 )
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -152,7 +152,7 @@ def value_of(kind: Type, draw: st.DrawFn) -> Any:
     if kind.kind == "literal":
         return draw(st.sampled_from(kind.values))
     if kind.kind == "str" and kind.name:
-        return draw(st.sampled_from(EXAMPLES[kind.name]))
+        return draw(st.sampled_from(TEXT_EXAMPLES[kind.name]))
     return draw(st.sampled_from(PLAIN_SAMPLES[kind.kind]))
 
 

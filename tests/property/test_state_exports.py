@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphbus_core.cli.state import parse_export, render_export
-from graphbus_core.hosting.state import Snapshot, States
+from graphbus_core.hosting.state import States, StateSnapshot
 
 AGENTS = st.sampled_from(["A", "B", "Ä b"])
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -41,11 +41,11 @@ def fill(path: Path, contents: dict[str, dict[str, Any]]) -> None:
         states.close()
 
 
-def texts(snapshot: Snapshot) -> dict[str, dict[str, str]]:
+def texts(snapshot: StateSnapshot) -> dict[str, dict[str, str]]:
     return {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in snapshot.agents.items() if keys}
 
 
-def wish(snapshot: Snapshot) -> dict[str, dict[str, str]]:
+def wish(snapshot: StateSnapshot) -> dict[str, dict[str, str]]:
     return {agent: {key: kept.text for key, kept in keys.items()} for agent, keys in snapshot.agents.items()}
 
 

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from graphbus_core.deploy import render
 from graphbus_core.deploy import yaml as own
-from graphbus_core.deploy.yaml import scalar
+from graphbus_core.deploy.yaml import format_scalar
 
 CHARACTERS = st.characters(exclude_categories=("Cs",))
 TRAPS = [
@@ -35,13 +35,13 @@ DOCUMENTS = st.recursive(
 
 @given(DOCUMENTS)
 def test_what_is_rendered_is_read_as_it_was_by_both(document: object) -> None:
-    text = own.render(document)
+    text = own.render_yaml(document)
     assert yaml.safe_load(text) == document
     assert YAML(typ="safe", pure=True).load(text) == document
 
 
 def assert_both_read(value: object) -> None:
-    text = f"a: {scalar(value)}  # a note: 'x'\nb:\n  - {scalar(value)}\n"
+    text = f"a: {format_scalar(value)}  # a note: 'x'\nb:\n  - {format_scalar(value)}\n"
     assert yaml.safe_load(text) == {"a": value, "b": [value]}
     assert YAML(typ="safe", pure=True).load(text) == {"a": value, "b": [value]}
 
@@ -80,8 +80,8 @@ MISTAKEN = ("1:30", "190:20:30", "12e03", "0x1F", "1_000", ".5", "1.10", "2001-0
 
 
 def test_images_quantities_and_options_are_plain_and_what_may_be_a_number_or_a_day_is_quoted() -> None:
-    assert [scalar(text) for text in PLAIN] == [*PLAIN]
-    assert [scalar(text) for text in MISTAKEN] == [f'"{text}"' for text in MISTAKEN]
+    assert [format_scalar(text) for text in PLAIN] == [*PLAIN]
+    assert [format_scalar(text) for text in MISTAKEN] == [f'"{text}"' for text in MISTAKEN]
     for text in PLAIN:
         assert_both_read(text)
 
@@ -89,4 +89,4 @@ def test_images_quantities_and_options_are_plain_and_what_may_be_a_number_or_a_d
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_is_not_finite_is_refused(number: float) -> None:
     with pytest.raises(ValueError, match="finite"):
-        own.render({"a": number})
+        own.render_yaml({"a": number})

@@ -136,7 +136,7 @@ class DeadLetters:
         is_dead: bool = False,
     ) -> None:
         """A handler has raised for the last time: log it with its traceback, and keep the event unless it is dead already."""
-        error = isolation.explain(error)
+        error = isolation.explain_exception(error)
         told = error_line(error)
         described, _ = try_to(lambda: _describe(error))
         place, raised, text, is_as_python_has_it = described or ("", None, "", True)

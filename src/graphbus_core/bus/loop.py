@@ -25,7 +25,7 @@ from graphbus_core.bus.core import Core, Delivery, Lane
 from graphbus_core.bus.routes import LiveSubscription
 from graphbus_core.bus.waiting import Notifier
 from graphbus_core.errors import RunError
-from graphbus_core.isolation import ENDED, begin, begin_any, carry_on, step
+from graphbus_core.isolation import ENDED, begin_coroutine, begin_work, drive_to_end, resume_work
 
 if TYPE_CHECKING:
     from asyncio import Future, Task
@@ -70,9 +70,9 @@ class Worker:
         is_plain = delivery.on_end is None and (receipt is None or receipt.event is not delivery.event)
         subscription = delivery.subscription
         if is_plain and subscription.is_async and subscription.is_active:
-            awaited = self.context.run(begin, delivery, set_current_delivery, delivery.call, delivery.event)
+            awaited = self.context.run(begin_coroutine, delivery, set_current_delivery, delivery.call, delivery.event)
         else:
-            awaited = self.context.run(begin_any, delivery, set_current_delivery, delivery.begin)
+            awaited = self.context.run(begin_work, delivery, set_current_delivery, delivery.begin)
         self.after_first_step(delivery, awaited)
         return awaited
 
@@ -103,7 +103,7 @@ class Worker:
                 await self._park()
                 task._log_destroy_pending = True  # type: ignore[union-attr]
             awaited, self._handed = self._handed, ENDED
-            await carry_on(awaited, self.resume)
+            await drive_to_end(awaited, self.resume)
 
     async def _park(self) -> None:
         self._parked = self._driver.loop.create_future()
@@ -139,7 +139,7 @@ class Worker:
             return ENDED
         before, driver.is_stepping = driver.is_stepping, True
         try:
-            awaited = self.context.run(step, delivery, value, error)
+            awaited = self.context.run(resume_work, delivery, value, error)
         finally:
             driver.is_stepping = before
         if awaited is ENDED:
@@ -284,7 +284,7 @@ class LoopDriver:
         worker = lane.idle.pop() if lane.idle else Worker(self, lane)
         before, self.is_stepping = self.is_stepping, True
         try:
-            awaited = worker.context.run(begin, delivery, set_current_delivery, delivery.call, delivery.event)
+            awaited = worker.context.run(begin_coroutine, delivery, set_current_delivery, delivery.call, delivery.event)
             worker.after_first_step(delivery, awaited)
         finally:
             self.is_stepping = before

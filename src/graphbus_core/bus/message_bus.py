@@ -26,7 +26,7 @@ from graphbus_core.bus.sync import SyncDriver
 from graphbus_core.bus.waiting import Notifier
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.errors import BackpressureError, RunError
-from graphbus_core.isolation import ENDED, carry_on, run_round
+from graphbus_core.isolation import ENDED, drive_to_end, run_round
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeadLetter, DeliveryPolicy, Statistics
@@ -283,7 +283,7 @@ class MessageBus:
         if self._waiting or self._queue or self._core.ready:
             sync.wake_after_change()  # before it goes on: the handler may wait for what it has published
         if awaited is not ENDED:
-            await carry_on(awaited, delivery.worker.resume)
+            await drive_to_end(awaited, delivery.worker.resume)
         if delivery.receipt is not None:
             await self._end_of(loop, delivery.receipt)
 

@@ -9,7 +9,7 @@ from typing import Any
 from graphbus_core.bus.outcomes import check_policy
 from graphbus_core.bus.signatures import BoundHandler, Handler, bind_handler, handler_name, handler_place
 from graphbus_core.errors import RunError
-from graphbus_core.middleware import Middleware, around_handler
+from graphbus_core.middleware import Middleware, wrap_handler
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, Counts, DeliveryPolicy, Statistics
 from graphbus_core.model.messages import Event
@@ -323,6 +323,6 @@ class Routes:
         """The handler with the middleware around it; without any, the handler itself."""
         if not self._middleware:
             return bound.call
-        return around_handler(
+        return wrap_handler(
             self._middleware, bound.call, agent=owner, name=name, is_async=bound.is_async, attempt=attempt
         )

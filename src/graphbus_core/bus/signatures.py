@@ -14,8 +14,8 @@ from graphbus_core.model.messages import Event
 from graphbus_core.schema.live import Unresolved, annotation_of, type_of
 from graphbus_core.schema.objects import Make, UnfitError, Unmakeable, is_typed_class, maker_of, needs_making
 from graphbus_core.schema.types import UNKNOWN, Type
-from graphbus_core.schema.validation import Problem, refusal
-from graphbus_core.schema.values import clipped
+from graphbus_core.schema.validation import ValueProblem, misfit_error
+from graphbus_core.schema.values import clip_text
 
 _POSITIONAL_REST, _KEYWORD_REST, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200
 _MAPPINGS = frozenset({"Mapping", "MutableMapping", "dict", "Dict"})
@@ -209,7 +209,7 @@ def _call_with_fields(handler: Handler, parameters: list[_LiveParameter]) -> Cal
 
 def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[str, Make]) -> dict[str, Any]:
     """The fields with objects of typed classes in the place of what JSON has for them; all that is wrong is told at once."""
-    made, problems = dict(fields), list[Problem]()
+    made, problems = dict(fields), list[ValueProblem]()
     for name, make in makers.items():
         if name in fields:
             try:
@@ -217,7 +217,7 @@ def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[s
             except UnfitError as unfit:
                 problems += [each.below(name) for each in unfit.problems]
     if problems:
-        raise refusal("GBE650", tuple(problems), handler=handler_name(handler), topic=event.topic)
+        raise misfit_error("GBE650", tuple(problems), handler=handler_name(handler), topic=event.topic)
     return made
 
 
@@ -245,7 +245,7 @@ def _converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
         try:
             return make(event.payload)
         except UnfitError as unfit:
-            raise refusal(
+            raise misfit_error(
                 "GBE650", unfit.problems, handler=handler_name(handler), topic=event.topic
             ) from unfit.__cause__
 
@@ -256,7 +256,7 @@ def _maker(handler: Handler, kind: Any) -> Make:
     try:
         return maker_of(kind)
     except Unmakeable as reason:
-        raise _invalid(handler, f"no payload can become an object of {clipped(str(reason))}") from reason
+        raise _invalid(handler, f"no payload can become an object of {clip_text(str(reason))}") from reason
 
 
 def _invalid(handler: Handler, reason: str) -> RunError:

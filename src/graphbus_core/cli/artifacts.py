@@ -14,7 +14,7 @@ from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.errors import ArtifactError, Place, did_you_mean, raise_all
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Subscription
 from graphbus_core.store import BuildArtifacts, migration
-from graphbus_core.store.migration import folder_in
+from graphbus_core.store.migration import find_artifact_folder
 
 
 @click.command("validate", short_help="Verify artifacts and source files.")
@@ -71,7 +71,7 @@ def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> N
     """
     from graphbus_core.compiler.project import learn_imports
 
-    folder = folder_in(artifacts)
+    folder = find_artifact_folder(artifacts)
     is_dry = dry_run or is_diff
     done = migration.migrate(folder, lambda known: learn_imports(folder, known), dry_run=is_dry)
     document = {
@@ -86,7 +86,7 @@ def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> N
     console.print_result(document, _migrated(str(folder), done, is_dry=is_dry, is_diff=is_diff), as_json=as_json)
 
 
-def _migrated(artifacts: str, done: migration.Migrated, *, is_dry: bool, is_diff: bool) -> Iterator[str]:
+def _migrated(artifacts: str, done: migration.MigrationResult, *, is_dry: bool, is_diff: bool) -> Iterator[str]:
     from difflib import unified_diff
 
     if done.before == done.after:

@@ -309,10 +309,10 @@ def write_fixes(mended: _Mended) -> None:
 
 
 def _replaced(place: Path, before: bytes, after: bytes) -> bool:
-    from graphbus_core.store.beneath import Folder
+    from graphbus_core.store.folders import Folder
 
     with Folder.at(place.parent) as folder:
         is_as_read = folder.read(place.name) == before
         if is_as_read:
-            folder.put(place.name, after)
+            folder.write_atomic(place.name, after)
     return is_as_read

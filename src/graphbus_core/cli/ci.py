@@ -17,19 +17,19 @@ import graphbus_core
 from graphbus_core import store
 from graphbus_core.cli import console, shipping, wheel
 from graphbus_core.cli.shipping import run_captured, text_of
-from graphbus_core.deploy.image import entries
-from graphbus_core.deploy.names import as_label, check_label, choose_python, refusal
+from graphbus_core.deploy.image import read_entries
+from graphbus_core.deploy.names import check_label, choose_python, invalid_value, make_label
 from graphbus_core.deploy.pipelines import (
     GITLAB_MARK,
     GITLAB_PIPELINE,
     PROJECT_FILE,
     Forge,
-    Negotiation,
+    NegotiationJob,
     PipelinePlan,
-    amount,
     check_cron,
-    check_name,
-    check_plain,
+    check_ref_name,
+    check_script_text,
+    format_usd,
     generate_github,
     generate_gitlab,
 )
@@ -141,31 +141,31 @@ def _plan(forge: Forge, given: Mapping[str, Any], root: Path, top: Path) -> Pipe
         UsageError: GBE101; what an unknown model and reading the settings raise.
     """
     settings = load(root)
-    folder = check_plain(root.relative_to(top).as_posix(), "path") if top != root else ""
+    folder = check_script_text(root.relative_to(top).as_posix(), "path") if top != root else ""
     needs = _read_requirements(given["requirements"], root)
-    test = tuple(check_plain(word, "command") for word in settings.gate.test_command)
+    test = tuple(check_script_text(word, "command") for word in settings.gate.test_command)
     plan = PipelinePlan(
         paths=_place_agents(given["paths"], root),
         requirements=needs.files,
         wheel=f".{forge}/graphbus/{wheel.wheel_name('graphbus')}" if needs.lacks_graphbus else "",
         has_hashes=needs.has_hashes,
         has_git=needs.has_git,
-        installs=tuple(check_plain(line, "command") for line in given["installs"]),
+        installs=tuple(check_script_text(line, "command") for line in given["installs"]),
         test=test or PipelinePlan().test,
         python=choose_python(given["python"], text_of(project_table(root), "requires-python")),
-        branch=check_name(given["branch"] or _main_branch(top), "branch"),
+        branch=check_ref_name(given["branch"] or _main_branch(top), "branch"),
         folder=folder,
         name=_name(given["name"], folder),
         has_image=given["has_image"],
         has_deploy=given["has_image"] and given["has_deploy"],
-        environment=check_name(given["environment"], "environment"),
+        environment=check_ref_name(given["environment"], "environment"),
         negotiation=_negotiation(given, settings.llm) if given["has_negotiation"] else None,
     )
     changed = {  # so that it writes the same again, wherever the artifacts of the last build are
         "paths": plan.paths,
         "requirements": plan.requirements if given["requirements"] else (),
         "branch": "" if plan.branch == PipelinePlan().branch else plan.branch,
-        "max_usd": None if given["max_usd"] is None else amount(given["max_usd"]),
+        "max_usd": None if given["max_usd"] is None else format_usd(given["max_usd"]),
     }
     shown = {name: changed.get(name, given[name]) for name in _SHOWN}
     return plan._replace(command=shipping.command_line(f"graphbus ci {forge}", shown))
@@ -183,7 +183,7 @@ def _place_agents(named: Sequence[str], root: Path) -> tuple[str, ...]:
         return tuple(_below(Path(path), root) for path in named)
     try:
         manifest = store.load_manifest(root / ".graphbus")
-        return tuple(check_plain(path, "path") for path in manifest.roots)
+        return tuple(check_script_text(path, "path") for path in manifest.roots)
     except GraphBusError:  # what an older version or half a build has left behind says nothing
         return ("agents",) if (root / "agents").is_dir() else ()
 
@@ -192,7 +192,7 @@ def _below(path: Path, root: Path) -> str:
     resolved = path.resolve()
     if not resolved.is_relative_to(root):
         raise DeployError("GBE737", value=repr(str(path)), kind="path")
-    return check_plain(resolved.relative_to(root).as_posix(), "path")
+    return check_script_text(resolved.relative_to(root).as_posix(), "path")
 
 
 class _Needs(NamedTuple):
@@ -244,7 +244,7 @@ def _entries(root: Path, path: str, seen: set[str]) -> Iterator[tuple[Place, str
         text = (root / path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise _no_graphbus(path) from None
-    for number, entry in entries(text):
+    for number, entry in read_entries(text):
         included = _INCLUDE.match(entry)
         if included:
             yield from _entries(root, Path(os.path.normpath(Path(path).parent / included[1])).as_posix(), seen)
@@ -302,14 +302,14 @@ def _name(wanted: str, folder: str) -> str:
     """What files, jobs and image of a project are called by; `""` where the project is all of its repository."""
     if wanted:
         return check_label(wanted, "name of a project")
-    name = as_label(Path(folder).name)
+    name = make_label(Path(folder).name)
     if folder and not name:
         reason = f"nothing of the folder {folder} can be in the name of a job; give one with --name"
-        raise refusal(folder, "name of a project", reason, "--name shop")
+        raise invalid_value(folder, "name of a project", reason, "--name shop")
     return name
 
 
-def _negotiation(given: Mapping[str, Any], config: LLMConfig) -> Negotiation:
+def _negotiation(given: Mapping[str, Any], config: LLMConfig) -> NegotiationJob:
     providers = providers_of(config)
     settled = [text for text in (config.model, config.proposer, config.evaluator, config.arbiter) if text]
     model = given["model"] or ("" if settled else f"anthropic:{KNOWN['anthropic'].default_model}")
@@ -320,9 +320,9 @@ def _negotiation(given: Mapping[str, Any], config: LLMConfig) -> Negotiation:
     for name in filter(None, keys):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise DeployError("GBE737", value=repr(name), kind="variable")
-    return Negotiation(
+    return NegotiationJob(
         cron=check_cron(given["schedule"] or _CRON),
-        model=check_plain(model if model == RULES else str(specs[0]), "command") if model else "",
+        model=check_script_text(model if model == RULES else str(specs[0]), "command") if model else "",
         keys=tuple(dict.fromkeys(filter(None, keys))),
         max_usd=_MAX_USD if given["max_usd"] is None else given["max_usd"],
     )

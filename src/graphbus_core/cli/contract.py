@@ -248,7 +248,7 @@ def _read(paths: tuple[str, ...]) -> Project:
     """Read sources, those of the whole project by default."""
     project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _everything())))
     if not project.definitions and not project.errors:
-        for folder in filter(store.has_parts, paths):
+        for folder in filter(store.has_artifacts, paths):
             store.load_manifest(folder)  # refuses: without it nothing of a build can be read
         raise DeployError("GBE746", path=", ".join(paths) or "the working tree")
     return project
@@ -259,7 +259,7 @@ def _roots_of(folder: str) -> tuple[str, ...]:
     manifest = load_any(Path(folder))[0].manifest
     if manifest is None:
         raise TypeError("artifacts that are loaded have a manifest")
-    raise_all([ArtifactError("GBE508", where=Place(path)) for path in store.verify_sources(folder, manifest)])
+    raise_all([ArtifactError("GBE508", where=Place(path)) for path in store.find_changed_sources(folder, manifest)])
     root = store.project_root(folder, manifest)
     return tuple(os.path.normpath(os.path.join(root, path)) for path in manifest.roots)
 
@@ -435,7 +435,7 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
     if form == "openapi":
         from graphbus_core.hosting.serving import openapi
 
-        return {form: openapi.document(artifacts, info, wait_limit_s=serve.call_timeout_s)}
+        return {form: openapi.describe_api(artifacts, info, wait_limit_s=serve.call_timeout_s)}
     return {form: (documents.asyncapi_document if form == "asyncapi" else documents.bundle_schemas)(artifacts, info)}
 
 
@@ -444,6 +444,6 @@ def _rendered(document: Mapping[str, Any], *, as_yaml: bool) -> str:
     if as_yaml:
         from graphbus_core.deploy import yaml
 
-        return yaml.render(document)
+        return yaml.render_yaml(document)
     text = dumps(document, indent=2, ensure_ascii=False)
     return "".join(each if each.isprintable() or each == "\n" else dumps(each)[1:-1] for each in text) + "\n"

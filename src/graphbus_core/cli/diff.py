@@ -16,7 +16,7 @@ from graphbus_core.errors import BuildError, UsageError
 from graphbus_core.model.agent import SourceSpan
 from graphbus_core.schema.types import Schema, Type
 from graphbus_core.store import BuildArtifacts
-from graphbus_core.store.migration import folder_in, load_any
+from graphbus_core.store.migration import find_artifact_folder, load_any
 
 _DIFFERENT = BuildError.exit_status
 
@@ -136,7 +136,7 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
         if not os.path.isdir(each):
             raise UsageError("GBE150", name=each)
     (before, old_format, old_unsaid), (after, new_format, new_unsaid) = (
-        load_any(folder_in(each)) for each in (old, new)
+        load_any(find_artifact_folder(each)) for each in (old, new)
     )
     unsaid = sorted(old_unsaid | new_unsaid)
     changes = compare_builds(before, after, frozenset(unsaid))

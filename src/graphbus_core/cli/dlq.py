@@ -21,7 +21,7 @@ from graphbus_core.cli.state import (
     runtime_settings,
 )
 from graphbus_core.errors import UsageError
-from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, KeptLetter
+from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, StoredLetter
 
 _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
 _NUMBER = click.IntRange(min=1, max=(1 << 63) - 1)  # of SQLite
@@ -177,14 +177,14 @@ def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool
     return [_find(file, number).id for number in sorted(set(numbers))]
 
 
-def _find(file: DeadLetterFile | None, number: int) -> KeptLetter:
+def _find(file: DeadLetterFile | None, number: int) -> StoredLetter:
     kept = None if file is None else file.find(number)
     if kept is None:
         raise UsageError("GBE151", number=number)
     return kept
 
 
-def _row(kept: KeptLetter) -> tuple[str, ...]:
+def _row(kept: StoredLetter) -> tuple[str, ...]:
     letter = kept.letter
     cells = (letter.event.topic, letter.subscription or "(none reached)", str(letter.attempts), letter.error)
     return str(kept.id), _age(letter.timestamp), *map(as_cell, cells)
@@ -203,7 +203,7 @@ def _moment(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(moment))
 
 
-def _lines(kept: KeptLetter) -> Iterator[tuple[str, str]]:
+def _lines(kept: StoredLetter) -> Iterator[tuple[str, str]]:
     letter, event = kept.letter, kept.letter.event
     yield "dead letter", str(kept.id)
     yield "topic", event.topic
@@ -223,7 +223,7 @@ def _lines(kept: KeptLetter) -> Iterator[tuple[str, str]]:
         yield "came from", " > ".join(f"{topic} > {handler}" for topic, handler in event.trail)
 
 
-def _facts(kept: KeptLetter) -> dict[str, Any]:
+def _facts(kept: StoredLetter) -> dict[str, Any]:
     """Give what a list tells of a letter, as JSON data."""
     letter, event = kept.letter, kept.letter.event
     facts: dict[str, Any] = {"id": kept.id, "replays": kept.replays, "topic": event.topic, "event_id": event.event_id}

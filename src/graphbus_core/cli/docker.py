@@ -20,19 +20,26 @@ import graphbus_core
 from graphbus_core import store
 from graphbus_core.cli import console, shipping, wheel
 from graphbus_core.cli.shipping import BuiltProject, name_image, read_project, text_of
-from graphbus_core.deploy.image import ImagePlan, check_base, generate, join, read_hashed, start_arguments
+from graphbus_core.deploy.image import (
+    ImagePlan,
+    check_base,
+    generate_image,
+    join_requirements,
+    read_hashed,
+    start_arguments,
+)
 from graphbus_core.deploy.names import (
     BASES,
     HEALTH_PORT,
     SERVE_PORT,
     STATE,
     USER_ID,
-    as_label,
     check_image,
     choose_python,
     folders_to_write,
-    parts_of_image,
-    refusal,
+    invalid_value,
+    make_label,
+    split_image,
 )
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, UsageError
@@ -103,7 +110,7 @@ def _run_command(
         arguments: On top of those of the image.
     """
     settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
-    name = parts_of_image(image)[0].rpartition("/")[2]
+    name = split_image(image)[0].rpartition("/")[2]
     served = ["--publish", f"127.0.0.1:{SERVE_PORT}:{SERVE_PORT}", "--env", settings.serve.token_env]
     # One word is enough for an engine to leave out what the image says; then nobody would answer its HEALTHCHECK.
     given = (*start_arguments(is_served=is_served), *arguments) if arguments else ()
@@ -111,7 +118,7 @@ def _run_command(
         *(engine, "run", "--rm", "--init"),
         *("--read-only", "--tmpfs", "/tmp:rw,noexec,nosuid,nodev,size=64m"),  # noqa: S108 - of the container
         *("--user", f"{USER_ID}:{USER_ID}", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
-        *("--volume", f"{as_label(name)}-state:{STATE}"),
+        *("--volume", f"{make_label(name)}-state:{STATE}"),
         *("--publish", f"127.0.0.1:{port}:{HEALTH_PORT}", *(served if is_served else ())),
         *("--stop-timeout", str(ceil(settings.grace_s) + _MARGIN_S)),
         *(image, *given),
@@ -266,7 +273,7 @@ def _check_tag(tag: str) -> str:
     """Return the tag of a new image, which cannot be a digest: nobody knows it before the build."""
     name, at, _ = check_image(tag).partition("@")
     if at:
-        raise refusal(tag, "name for a new image", "an image gets its digest when it is built", name)
+        raise invalid_value(tag, "name for a new image", "an image gets its digest when it is built", name)
     return tag
 
 
@@ -350,7 +357,7 @@ def _plan_image(wanted: _ImageOptions) -> tuple[Path, Files]:
         wheel=WHEEL_NAME,
         artifacts=wanted.artifacts,
         artifact_files=(*store.ARTIFACTS, store.MANIFEST),
-        sources=tuple(sorted({*store.files_of(manifest), *own})),
+        sources=tuple(sorted({*store.needed_files(manifest), *own})),
         includes=wanted.includes,
         requirements=wanted.requirements,
         third_party=tuple(name for name in manifest.third_party if name not in wanted.optional),
@@ -359,8 +366,8 @@ def _plan_image(wanted: _ImageOptions) -> tuple[Path, Files]:
         writable=folders_to_write(project.run.powers),
     )
     packed = make_wheel()
-    requirements = join(_pins(project, wanted), WHEEL_NAME, sha256(packed).hexdigest(), theirs)
-    return root, generate(plan, requirements=requirements, wheel=packed)
+    requirements = join_requirements(_pins(project, wanted), WHEEL_NAME, sha256(packed).hexdigest(), theirs)
+    return root, generate_image(plan, requirements=requirements, wheel=packed)
 
 
 def _base(project: BuiltProject, wanted: _ImageOptions) -> str:

@@ -20,7 +20,7 @@ from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.topics import is_topic, is_topic_or_pattern
 from graphbus_core.settings import PROJECT_FILE, find_root, resolve_build
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.folders import Folder
 
 _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 _TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})

@@ -21,14 +21,14 @@ from graphbus_core.deploy.kubernetes import (
     KUSTOMIZATION,
     ClusterPlan,
     Topology,
-    check_fixed,
-    check_name,
+    check_application_name,
+    check_pinned_image,
     plan_pods,
-    refuse_cuts,
+    refuse_cut_edges,
 )
-from graphbus_core.deploy.kubernetes import generate as generate_files
-from graphbus_core.deploy.names import as_label, parts_of_image, refusal
-from graphbus_core.deploy.render import fill
+from graphbus_core.deploy.kubernetes import generate_manifests as generate_files
+from graphbus_core.deploy.names import invalid_value, make_label, split_image
+from graphbus_core.deploy.render import fill_template
 from graphbus_core.errors import DeployError, Place, raise_all
 
 _NAMES = (KUSTOMIZATION, "kustomization.yml", "Kustomization")
@@ -113,11 +113,13 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
     rendered = kubectl.render(folder)
     if image:
         manifests.write_text(rendered, encoding="utf-8")
-        names = sorted({parts_of_image(each)[0] for each in _read_images(rendered)})
+        names = sorted({split_image(each)[0] for each in _read_images(rendered)})
         if len(names) != 1:
             raise DeployError("GBE734", where=Place(str(folder)), names=", ".join(names) or "none")
-        new_name, tag, digest = parts_of_image(image)
-        change = fill("overlay.yaml", base=_MANIFESTS, name=names[0], new_name=new_name, tag=tag, digest=digest)
+        new_name, tag, digest = split_image(image)
+        change = fill_template(
+            "overlay.yaml", base=_MANIFESTS, name=names[0], new_name=new_name, tag=tag, digest=digest
+        )
         (manifests.parent / KUSTOMIZATION).write_text(change, encoding="utf-8")
         rendered = kubectl.render(manifests.parent)
     manifests.write_text(rendered, encoding="utf-8")
@@ -311,9 +313,11 @@ def deploy(
     if not any(os.path.isfile(folder / name) for name in _NAMES):
         raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
     if not _TIME.fullmatch(timeout):
-        raise refusal(timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m")
+        raise invalid_value(
+            timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m"
+        )
     if image:
-        check_fixed(image)
+        check_pinned_image(image)
     kubectl = _Kubectl(folder, context)
     inside = ("--namespace", namespace) if namespace else ()
     with TemporaryDirectory(prefix="graphbus-") as made:
@@ -346,8 +350,8 @@ def _plan(
 ) -> ClusterPlan:
     """Decide what shall run, from what was asked for and what the project is; `given` are further fields of the plan."""
     if topology == "per-agent":
-        refuse_cuts(project.artifacts)
-    name = check_name(name or as_label(text_of(project.about, "name") or project.root.name))
+        refuse_cut_edges(project.artifacts)
+    name = check_application_name(name or make_label(text_of(project.about, "name") or project.root.name))
     settings = project.run.settings
     agents = tuple(agent.name for agent in project.artifacts.agents.agents)
     keepers = frozenset(agents if state or settings.keep_dead_letters is True else _find_keepers(project))
@@ -376,7 +380,7 @@ def _find_keepers(project: BuiltProject) -> Iterator[str]:
     """Find the agents whose module uses `self.state`; all of them, if a module without agents does, e.g. of a base class."""
     agents = project.artifacts.agents.agents
     modules = {agent.path for agent in agents}
-    sources = [path for path in store.files_of(project.manifest) if path.endswith(".py")]
+    sources = [path for path in store.needed_files(project.manifest) if path.endswith(".py")]
     stateful = {path for path in sources if re.search(rb"\bself\.state\b", (project.root / path).read_bytes())}
     return (agent.name for agent in agents if agent.path in stateful or stateful - modules)
 

@@ -10,7 +10,7 @@ import click
 from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.running.trace_text import print_profile
-from graphbus_core.hosting.instruments.profile import SortKey, in_order, load
+from graphbus_core.hosting.instruments.profile import SortKey, load_profile, sort_rows
 from graphbus_core.model.config import RuntimeConfig
 
 
@@ -31,8 +31,8 @@ def profile(*, artifacts: str, key: SortKey, top: int | None, as_json: bool) -> 
       graphbus profile --sort p99 --top 5
       graphbus profile --json
     """
-    measured = load(Path(settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir))
-    rows = in_order(measured, key)[:top]
+    measured = load_profile(Path(settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir))
+    rows = sort_rows(measured, key)[:top]
     if as_json:
         console.emit_json({"began": measured.began, "wall_s": measured.wall_s, "handlers": rows})
     else:

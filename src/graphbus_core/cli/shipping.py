@@ -22,14 +22,14 @@ import click
 from graphbus_core import store
 from graphbus_core.cli import console
 from graphbus_core.cli.console import sanitize, style
-from graphbus_core.deploy.names import as_label, check_image
+from graphbus_core.deploy.names import check_image, make_label
 from graphbus_core.deploy.render import Files
 from graphbus_core.errors import DeployError, Place, raise_all
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig
 from graphbus_core.settings import project_table, resolve_run
 from graphbus_core.store import BuildArtifacts
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.folders import Folder
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _State = Literal["new", "same", "changed"]
@@ -95,7 +95,7 @@ def name_image(root: Path, *, option: str = "--tag") -> str:
         DeployError: GBE716 when the project does not say one of them.
     """
     about = project_table(root)
-    name, version = as_label(text_of(about, "name")), text_of(about, "version")
+    name, version = make_label(text_of(about, "name")), text_of(about, "version")
     if not name or not version:
         missing = "`version`" if name else "`name`"
         raise DeployError("GBE716", missing=missing, option=option, example="shop:1.4.2")
@@ -305,7 +305,7 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
                 known = above.status(place.name)
                 above.write(beside, data)
                 if known and S_ISREG(known.st_mode):
-                    above.give(beside, mode=S_IMODE(known.st_mode))
+                    above.set_mode(beside, mode=S_IMODE(known.st_mode))
             for above, beside, name in ready:
                 above.replace(beside, name)
         except OSError as error:

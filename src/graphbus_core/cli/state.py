@@ -22,11 +22,21 @@ from graphbus_core import settings, store, strict_json
 from graphbus_core.cli import console
 from graphbus_core.cli.console import pluralize, sanitize, style
 from graphbus_core.errors import ArtifactError, Place, RunError, UsageError, did_you_mean
-from graphbus_core.hosting.state import FILE, Change, Kept, Snapshot, States, Texts, check_key, encode, plan
+from graphbus_core.hosting.state import (
+    FILE,
+    StateChange,
+    States,
+    StateSnapshot,
+    StoredValue,
+    Texts,
+    check_key,
+    encode_value,
+    plan_changes,
+)
 from graphbus_core.model.artifacts import GraphArtifact
 from graphbus_core.model.config import RuntimeConfig, RuntimeSettings
-from graphbus_core.schema.values import clipped
-from graphbus_core.store.beneath import Folder
+from graphbus_core.schema.values import clip_text
+from graphbus_core.store.folders import Folder
 from graphbus_core.store.writing import refuse_special
 
 ARTIFACTS = ".graphbus"
@@ -275,24 +285,24 @@ def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished
 # --- what the commands share ----------------------------------------------------------------
 
 
-def _look(agent: str, artifacts: str, key: str | None = None) -> Snapshot:
+def _look(agent: str, artifacts: str, key: str | None = None) -> StateSnapshot:
     """Give the states of all agents, or of one.
 
     Raises:
         UsageError: GBE175 nobody knows that one, GBE176 it has no such key.
     """
     with open_kept_file(artifacts, FILE, States) as states:
-        found = Snapshot(0, {}) if states is None else states.snapshot()
+        found = StateSnapshot(0, {}) if states is None else states.snapshot()
     if not agent:
         return found
     if agent not in found.agents:
         known = sorted({*found.agents, *_agents_of_graph(artifacts)})
         if agent not in known:
-            raise UsageError("GBE175", agent=clipped(agent), suggestion=did_you_mean(agent, known))
+            raise UsageError("GBE175", agent=clip_text(agent), suggestion=did_you_mean(agent, known))
     keys = found.agents.get(agent, {})
     if key is not None and key not in keys:
-        raise UsageError("GBE176", agent=agent, key=clipped(key), suggestion=did_you_mean(key, sorted(keys)))
-    return Snapshot(found.version, {agent: keys})
+        raise UsageError("GBE176", agent=agent, key=clip_text(key), suggestion=did_you_mean(key, sorted(keys)))
+    return StateSnapshot(found.version, {agent: keys})
 
 
 def _agents_of_graph(artifacts: str) -> tuple[str, ...]:
@@ -341,7 +351,7 @@ def _change(
         if not is_sure:
             confirm_or_refuse("Go on?", UsageError("GBE177", command=command))
 
-        def keep(before: Snapshot) -> None:
+        def keep(before: StateSnapshot) -> None:
             backups.append(_backup(path.parent, before))
 
         with closing(States(str(path))) as states:
@@ -362,16 +372,16 @@ def _change(
         console.print_note(f"To take that back: {sanitize(undo)}")
 
 
-def _preview(path: Path, wanted: Mapping[str, Texts] | None, *, is_merge: bool) -> list[Change]:
+def _preview(path: Path, wanted: Mapping[str, Texts] | None, *, is_merge: bool) -> list[StateChange]:
     """Find what would change now; no file is made."""
     if not path.exists():
-        return plan(Snapshot(0, {}), wanted or {}, is_merge=is_merge)
+        return plan_changes(StateSnapshot(0, {}), wanted or {}, is_merge=is_merge)
     with closing(States(str(path))) as states:
         found = states.snapshot(wanted)
-    return plan(found, {agent: {} for agent in found.agents} if wanted is None else wanted, is_merge=is_merge)
+    return plan_changes(found, {agent: {} for agent in found.agents} if wanted is None else wanted, is_merge=is_merge)
 
 
-def _backup(folder: Path, before: Snapshot) -> Path:
+def _backup(folder: Path, before: StateSnapshot) -> Path:
     path, number = folder / f"state-backup-{before.version}.json", 2
     while path.exists():
         path, number = folder / f"state-backup-{before.version}-{number}.json", number + 1
@@ -416,7 +426,7 @@ class _Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agents: dict[str, dict[str, _ExportedValue]]
 
 
-def render_export(snapshot: Snapshot) -> bytes:
+def render_export(snapshot: StateSnapshot) -> bytes:
     """Write states as one JSON document, in ASCII: a value may have what no terminal and no UTF-8 takes."""
     agents = {
         agent: {key: {"value": kept.value, "version": kept.version} for key, kept in keys.items()}
@@ -426,7 +436,7 @@ def render_export(snapshot: Snapshot) -> bytes:
     return f"{dumps({**head, 'agents': agents}, indent=2)}\n".encode()
 
 
-def parse_export(data: bytes, path: str) -> Snapshot:
+def parse_export(data: bytes, path: str) -> StateSnapshot:
     """Read what `render` has written; all of it is checked before any of it is used.
 
     Args:
@@ -441,23 +451,25 @@ def parse_export(data: bytes, path: str) -> Snapshot:
     except ValueError as error:  # msgspec's ValidationError is one
         raise RunError("GBE697", where=Place(path), reason=str(error)) from None
     agents = {agent: _read_keys(agent, entries) for agent, entries in sorted(document.agents.items())}
-    return Snapshot(document.version, agents)
+    return StateSnapshot(document.version, agents)
 
 
-def _read_keys(agent: str, entries: dict[str, _ExportedValue]) -> dict[str, Kept]:
+def _read_keys(agent: str, entries: dict[str, _ExportedValue]) -> dict[str, StoredValue]:
     check_key(agent, agent)
-    return {key: Kept(encode(agent, key, entry.value), entry.version) for key, entry in sorted(entries.items())}
+    return {
+        key: StoredValue(encode_value(agent, key, entry.value), entry.version) for key, entry in sorted(entries.items())
+    }
 
 
 # --- text -----------------------------------------------------------------------------------
 
 
-def _size_of(keys: Mapping[str, Kept]) -> int:
+def _size_of(keys: Mapping[str, StoredValue]) -> int:
     """Count the bytes of all values together; their JSON is ASCII."""
     return sum(len(kept.text) for kept in keys.values())
 
 
-def _newest(keys: Mapping[str, Kept]) -> int:
+def _newest(keys: Mapping[str, StoredValue]) -> int:
     return max((kept.version for kept in keys.values()), default=0)
 
 
@@ -470,17 +482,17 @@ def _size(number: int) -> str:
 
 
 def _value(text: str) -> str:
-    return as_cell(dumps(Kept(text, 0).value, ensure_ascii=False))
+    return as_cell(dumps(StoredValue(text, 0).value, ensure_ascii=False))
 
 
-def _kind(change: Change) -> tuple[str, console.Role, str]:
+def _kind(change: StateChange) -> tuple[str, console.Role, str]:
     """Give the sign, the role and the name of a change."""
     if change.before is None:
         return "+", "good", "set"
     return ("-", "gone", "removed") if change.after is None else ("~", "warn", "changed")
 
 
-def _lines(changes: Collection[Change]) -> Iterator[str]:
+def _lines(changes: Collection[StateChange]) -> Iterator[str]:
     """`+ agent key  value`, `~` and `-`; of many the first."""
     for change in list(changes)[:_MOST_LINES]:
         sign, role, _ = _kind(change)

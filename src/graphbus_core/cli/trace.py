@@ -11,7 +11,14 @@ from graphbus_core import settings
 from graphbus_core.cli import console
 from graphbus_core.cli.running import trace_text
 from graphbus_core.cli.running.trace_text import format_clock, format_duration
-from graphbus_core.hosting.instruments.trace import SHORT, Found, Root, find, read, roots
+from graphbus_core.hosting.instruments.trace import (
+    SHORT_ID_LENGTH,
+    RootSummary,
+    TracedEvent,
+    find_event,
+    list_roots,
+    read_trace,
+)
 from graphbus_core.model.config import RuntimeConfig
 
 _LINES = 200
@@ -45,15 +52,15 @@ def trace(*, event_id: str, artifacts: str, limit: int | None, as_json: bool) ->
       graphbus trace 3f2a91c4 --json
     """
     folder = settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir
-    deliveries = read(Path(folder))
+    deliveries = read_trace(Path(folder))
     if event_id:
-        _show_tree(find(deliveries, event_id), _LINES if limit is None else limit, as_json=as_json)
+        _show_tree(find_event(deliveries, event_id), _LINES if limit is None else limit, as_json=as_json)
     else:
-        _show_roots(roots(deliveries, _ROOTS if limit is None else limit), as_json=as_json)
+        _show_roots(list_roots(deliveries, _ROOTS if limit is None else limit), as_json=as_json)
     return 0
 
 
-def _show_tree(found: Found, limit: int, *, as_json: bool) -> None:
+def _show_tree(found: TracedEvent, limit: int, *, as_json: bool) -> None:
     if as_json:
         document = {"event_id": found.event_id, "correlation_id": found.root, "deliveries": found.deliveries}
         console.emit_json(document)
@@ -63,13 +70,13 @@ def _show_tree(found: Found, limit: int, *, as_json: bool) -> None:
         console.print_line(line)
 
 
-def _show_roots(found: Sequence[Root], *, as_json: bool) -> None:
+def _show_roots(found: Sequence[RootSummary], *, as_json: bool) -> None:
     if as_json:
         console.emit_json({"roots": found})
         return
     rows = [
         (
-            console.style(each.event_id[:SHORT], "accent"),
+            console.style(each.event_id[:SHORT_ID_LENGTH], "accent"),
             format_clock(each.published),
             console.sanitize(each.topic) or console.style("not in the trace any more", "dim"),
             console.sanitize(each.src) or "outside",

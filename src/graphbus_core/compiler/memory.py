@@ -66,11 +66,11 @@ def recall_build(config: ResolvedBuild) -> LastBuild | None:
     if last is None:
         return None
     index = discover_modules(config)
-    if index.errors or not last.sources.holds(config.root, (file.path for file in index.files), key_of(config)):
+    if index.errors or not last.sources.is_current(config.root, (file.path for file in index.files), key_of(config)):
         return None
-    if not last.artifacts.holds(config.artifacts_dir, ()) or _has_drifted(config):
+    if not last.artifacts.is_current(config.artifacts_dir, ()) or _has_drifted(config):
         return None
-    if last.artifacts.is_fresh:  # files so new that their status says nothing yet: look again, now that it does
+    if last.artifacts.is_racy:  # files so new that their status says nothing yet: look again, now that it does
         remember_build(config, last.sources, last.tally, last.findings)
     return last
 

@@ -31,11 +31,11 @@ from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding
 from graphbus_core.store import BuildArtifacts, digest_of
 from graphbus_core.store.cache import CACHE, read_cache, write_cache
-from graphbus_core.store.migration import Learned
-from graphbus_core.store.stamps import Fingerprint, Look, look_at
+from graphbus_core.store.migration import SourceFacts
+from graphbus_core.store.stamps import FileStatuses, Fingerprint, take_statuses
 
 
-def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
+def learn_imports(folder: Path, artifacts: BuildArtifacts) -> SourceFacts:
     """Read what the agents import now; nothing is imported or written.
 
     Raises:
@@ -44,8 +44,8 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
     """
     manifest = artifacts.manifest
     if manifest is None:
-        return Learned()
-    drifted = store.verify_sources(folder, manifest)
+        return SourceFacts()
+    drifted = store.find_changed_sources(folder, manifest)
     raise_all(ArtifactError("GBE512", where=Place(path), wanted=SCHEMA_VERSION) for path in drifted)
     root = Path(store.project_root(folder, manifest))
     config = ResolvedBuild(root=str(root), paths=(), settings=settings.load(root), dry_run=True)
@@ -54,7 +54,7 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> Learned:
     outside = _ImportsOutside(config, DiskReader(config))
     modules = [*(agent.module for agent in agents), *config.named_modules]
     needed = needed_by(modules, index, outside.names_in, manifest.sources)
-    return Learned(outside.digests_of(needed, {}), needed.third_party)
+    return SourceFacts(outside.digests_of(needed, {}), needed.third_party)
 
 
 class DiskReader:
@@ -99,7 +99,7 @@ class _FactsCache:
         self._root = config.root
         self._path = Path(config.artifacts_dir, CACHE, "facts")
         self._key = f"{__version__}:{config.settings.max_source_bytes}:{_code_stamp()}"
-        self.look = look_at(config.root, [file.path for file in index.files])
+        self.look = take_statuses(config.root, [file.path for file in index.files])
 
     def recall(self) -> tuple[Facts, dict[str, str]]:
         """Give the facts of before and the digests of the files that surely have not changed."""
@@ -107,13 +107,13 @@ class _FactsCache:
         if kept is None or kept.fingerprint.key != self._key:
             return {}, {}
         further = [path for path in kept.fingerprint.files if path not in self.look.files]
-        self.look.files.update(look_at(self._root, further).files)
-        return kept.facts, kept.fingerprint.trusted(self.look)
+        self.look.files.update(take_statuses(self._root, further).files)
+        return kept.facts, kept.fingerprint.unchanged_digests(self.look)
 
     def keep(self, facts: Facts, digests: Mapping[str, str]) -> None:
         """Keep facts for the next reading."""
         further = [path for path in digests if path not in self.look.files]
-        self.look.files.update(look_at(self._root, further).files)
+        self.look.files.update(take_statuses(self._root, further).files)
         write_cache(self._path, _CachedFacts(Fingerprint.of(self.look, digests, self._key), facts))
 
 
@@ -200,7 +200,7 @@ class _ReadFiles(NamedTuple):
     facts: Facts
     digests: Mapping[str, str]
     data: Mapping[str, bytes]
-    look: Look
+    look: FileStatuses
 
 
 class Imports(msgspec.Struct, frozen=True):
@@ -345,7 +345,7 @@ class Project:
         """Give what tells whether the files on disk are still those that this project was read from."""
         digests = {**self._digests, **self.imports.files}
         further = [path for path in digests if path not in self._look.files]
-        files = {**self._look.files, **look_at(self.config.root, further).files}
+        files = {**self._look.files, **take_statuses(self.config.root, further).files}
         return Fingerprint.of(self._look._replace(files=files), digests, key)
 
     @cached_property

@@ -27,21 +27,21 @@ MSG_FASTOPEN = 0x20000000
 _Step = tuple[int, int, int, int]
 
 
-class Has(NamedTuple):
+class AnyBitSet(NamedTuple):
     """One of these bits is set in an argument."""
 
     argument: int
     bits: int
 
 
-class Lacks(NamedTuple):
+class NoBitSet(NamedTuple):
     """None of these bits is set in an argument."""
 
     argument: int
     bits: int
 
 
-class Is(NamedTuple):
+class MaskedEqual(NamedTuple):
     """The bits of an argument that the mask leaves have this value."""
 
     argument: int
@@ -49,19 +49,19 @@ class Is(NamedTuple):
     mask: int = _ALL_BITS
 
 
-class IsNoneOf(NamedTuple):
+class NotIn(NamedTuple):
     """An argument has none of these values."""
 
     argument: int
     values: tuple[int, ...]
 
 
-class Rule(NamedTuple):
+class CallRule(NamedTuple):
     """A call that fails with an error; with a condition, only where that holds."""
 
     call: str
     error: int = EPERM
-    when: Has | Lacks | Is | IsNoneOf | None = None
+    when: AnyBitSet | NoBitSet | MaskedEqual | NotIn | None = None
 
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
@@ -100,14 +100,14 @@ _NUMBERS: dict[str, tuple[int, int]] = {
 """Call -> its number on x86_64, and on the processors that share one table (aarch64, riscv64); -1: it has no such call."""
 
 
-def knows(machine: str) -> bool:
+def has_call_numbers(machine: str) -> bool:
     """Tell whether the numbers of the calls are known of this kind of processor (`os.uname().machine`)."""
     return machine in _AUDIT
 
 
-def program(machine: str, rules: Iterable[Rule]) -> bytes:
+def compile_filter(machine: str, rules: Iterable[CallRule]) -> bytes:
     """Give the program for a kind of processor; empty where the numbers of its calls are not known."""
-    if not knows(machine):
+    if not has_call_numbers(machine):
         return b""
     steps: list[_Step] = [
         (_LOAD, 0, 0, _MACHINE_AT),
@@ -126,7 +126,7 @@ def program(machine: str, rules: Iterable[Rule]) -> bytes:
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _refuse(rule: Rule) -> Iterator[_Step]:
+def _refuse(rule: CallRule) -> Iterator[_Step]:
     """The steps of a rule when the call is its; after them the number of the call is loaded, as before."""
     refuse: _Step = (_RETURN, 0, 0, _ERRNO | rule.error)
     if rule.when is None:
@@ -134,14 +134,14 @@ def _refuse(rule: Rule) -> Iterator[_Step]:
         return
     yield (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * rule.when.argument)  # the low half, where processors are little-endian
     match rule.when:
-        case Has(_, bits):
+        case AnyBitSet(_, bits):
             yield (_ANY_OF, 0, 1, bits)
-        case Lacks(_, bits):
+        case NoBitSet(_, bits):
             yield (_ANY_OF, 1, 0, bits)
-        case Is(_, value, mask):
+        case MaskedEqual(_, value, mask):
             yield (_AND, 0, 0, mask)
             yield (_EQUAL, 0, 1, value)
-        case IsNoneOf(_, values):
+        case NotIn(_, values):
             yield from ((_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values))
     yield refuse
     yield (_LOAD, 0, 0, _NUMBER_AT)

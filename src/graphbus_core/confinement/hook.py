@@ -20,7 +20,7 @@ _UNIX = 1
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-class Deed(NamedTuple):
+class RefusedAction(NamedTuple):
     """What was refused.
 
     Attributes:
@@ -33,7 +33,7 @@ class Deed(NamedTuple):
     target: str
 
 
-class Judge(Struct, frozen=True, kw_only=True):
+class PowerHook(Struct, frozen=True, kw_only=True):
     """Refuses what goes beyond the declared powers.
 
     Attributes:
@@ -48,10 +48,10 @@ class Judge(Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...]
     hosts: tuple[str, ...] | None
     may_start: bool
-    refuse: Callable[[Deed], NoReturn]
+    refuse: Callable[[RefusedAction], NoReturn]
     _addresses: set[str] = field(default_factory=set)
 
-    def begin(self) -> None:
+    def install(self) -> None:
         """Judge from now on, for good."""
         judges = self._judges()
         if self.hosts is not None and "*" not in self.hosts:
@@ -104,7 +104,7 @@ class Judge(Struct, frozen=True, kw_only=True):
     def _read(self, path: Any = None, *_rest: object) -> None:
         text = _text(path)
         if text and not is_within(os.path.realpath(text), (*self.readable, *self.writable)):
-            self.refuse(Deed("read", f"read {text}", os.path.realpath(text)))
+            self.refuse(RefusedAction("read", f"read {text}", os.path.realpath(text)))
 
     def _write(self, path: Any, *_rest: object) -> None:
         text = _text(path)
@@ -124,16 +124,16 @@ class Judge(Struct, frozen=True, kw_only=True):
 
     def _change(self, text: str, path: str) -> None:
         if not is_within(path, self.writable):
-            self.refuse(Deed("write", f"write {text}", path))
+            self.refuse(RefusedAction("write", f"write {text}", path))
 
     # --- programs ---
 
     def _start(self, program: Any, *_rest: object) -> None:
-        self.refuse(Deed("processes", f"start {_text(program) or 'a program'}", "true"))
+        self.refuse(RefusedAction("processes", f"start {_text(program) or 'a program'}", "true"))
 
     def _signal(self, process: int, number: int) -> None:
         if process != os.getpid():
-            self.refuse(Deed("processes", f"send signal {number} to the process {process}", "true"))
+            self.refuse(RefusedAction("processes", f"send signal {number} to the process {process}", "true"))
 
     # --- network ---
 
@@ -141,7 +141,7 @@ class Judge(Struct, frozen=True, kw_only=True):
         """A socket that is made of one that is open already is no new one."""
         made_in = sys._getframe(2).f_locals
         if self.hosts is None and made_in.get("fileno") is None:
-            self.refuse(Deed("network", f"open a socket ({_family(family)})", "HOST"))
+            self.refuse(RefusedAction("network", f"open a socket ({_family(family)})", "HOST"))
 
     def _connect(self, opened: Any, address: Any) -> None:
         if address is None:
@@ -149,18 +149,18 @@ class Judge(Struct, frozen=True, kw_only=True):
         if opened.family == _UNIX:
             path = _text(address)
             if self.hosts is None or not path or path.startswith("\0"):
-                self.refuse(Deed("network", f"connect to the socket {path or address!r}", "HOST"))
+                self.refuse(RefusedAction("network", f"connect to the socket {path or address!r}", "HOST"))
             self._write(path)
         elif isinstance(address, tuple) and address and isinstance(address[0], str):
             host = address[0]
             if not self._may_reach(host) and _plain(host) not in self._addresses:
                 port = f":{address[1]}" if len(address) > 1 else ""
-                self.refuse(Deed("network", f"connect to {host}{port}", host))
+                self.refuse(RefusedAction("network", f"connect to {host}{port}", host))
 
     def _look_up(self, host: Any, *_rest: object) -> None:
         name = _text(host)
         if name and not self._may_reach(name) and _plain(name) not in self._addresses:
-            self.refuse(Deed("network", f"look up {name}", name))
+            self.refuse(RefusedAction("network", f"look up {name}", name))
 
     def _may_reach(self, host: str) -> bool:
         name = host.lower().rstrip(".")
@@ -230,7 +230,7 @@ _KEPT = (
 """What Python, its time zone, the terminal and GraphBus read, and no secret is kept in."""
 
 
-def withhold(declared: Collection[str], refuse: Callable[[str], object]) -> None:
+def hide_variables(declared: Collection[str], refuse: Callable[[str], object]) -> None:
     """Take every other variable out of this process.
 
     Args:
@@ -238,7 +238,7 @@ def withhold(declared: Collection[str], refuse: Callable[[str], object]) -> None
         refuse: Called with the name of a variable that was there, whenever somebody asks for it; may raise.
     """
     taken = frozenset(name for name in os.environ if not any(fnmatchcase(name, each) for each in (*_KEPT, *declared)))
-    kernel.forget_variables(taken)
+    kernel.erase_variables(taken)
     kind = type(os.environ)
 
     class Environment(kind):  # type: ignore[valid-type, misc]

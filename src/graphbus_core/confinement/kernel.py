@@ -48,7 +48,7 @@ def give_up_privileges() -> None:
         _call(numbers[1], header, held)
 
 
-def refuse_calls(machine: str, steps: bytes) -> bool:
+def install_filter(machine: str, steps: bytes) -> bool:
     """Let the kernel judge the calls of all threads of this process by a program, for good; False where it cannot."""
     kept = ctypes.create_string_buffer(steps, len(steps))
     wanted = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept)))
@@ -58,7 +58,7 @@ def refuse_calls(machine: str, steps: bytes) -> bool:
         return False
 
 
-def forget_variables(names: Collection[str]) -> None:
+def erase_variables(names: Collection[str]) -> None:
     """Take variables out of the environment, and write over their text in memory, which `/proc/PID/environ` shows."""
     wanted = {os.fsencode(name) for name in names}
     entries = ctypes.POINTER(ctypes.c_void_p).in_dll(_libc, "environ")
@@ -105,7 +105,7 @@ def landlock_version() -> int:
         return 0
 
 
-def lock_files(rights: Mapping[str, int], *, may_connect: bool) -> list[int]:
+def restrict_files(rights: Mapping[str, int], *, may_connect: bool) -> list[int]:
     """Refuse whatever the rights do not allow: path -> what may be done with it and everything below it.
 
     Nothing may listen on a TCP port that did not before; signals and abstract sockets do not reach other processes.

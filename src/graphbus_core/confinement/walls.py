@@ -16,12 +16,12 @@ from graphbus_core.confinement.calls import (
     ENOSYS,
     MSG_FASTOPEN,
     NEW_NAMESPACES,
-    Has,
-    Is,
-    IsNoneOf,
-    Lacks,
-    Rule,
-    program,
+    AnyBitSet,
+    CallRule,
+    MaskedEqual,
+    NoBitSet,
+    NotIn,
+    compile_filter,
 )
 
 _SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/sys/devices/system/cpu")
@@ -81,28 +81,28 @@ class Bounds(NamedTuple):
     may_start: bool = False
 
 
-class Missing(NamedTuple):
+class EnforcementGaps(NamedTuple):
     """What the kernel here does not enforce, in words, and whether that is all of it."""
 
     gaps: tuple[str, ...]
     is_all: bool
 
 
-def put_up(bounds: Bounds) -> Missing:
+def apply_bounds(bounds: Bounds) -> EnforcementGaps:
     """Bind this process, for good."""
     if sys.platform != "linux":
-        return Missing(("everything (this is no Linux)",), is_all=True)
+        return EnforcementGaps(("everything (this is no Linux)",), is_all=True)
     kernel.give_up_privileges()
     machine = os.uname().machine
     gaps = list(_lock_files(bounds))
     has_files = kernel.landlock_version() > 0
-    has_calls = kernel.refuse_calls(machine, program(machine, _rules(bounds, os.getpid())))
+    has_calls = kernel.install_filter(machine, compile_filter(machine, _rules(bounds, os.getpid())))
     if not has_calls:
         gaps.append(f"network and programs (no seccomp for {machine} here)")
-    return Missing(tuple(gaps), is_all=not has_files and not has_calls)
+    return EnforcementGaps(tuple(gaps), is_all=not has_files and not has_calls)
 
 
-def readable(bounds: Bounds) -> Iterator[str]:
+def list_readable(bounds: Bounds) -> Iterator[str]:
     """Give every file and folder that may be read."""
     etc = [_ETC, *([_ETC_TO_CONNECT] if bounds.may_connect else []), *([_ETC_TO_START] if bounds.may_start else [])]
     yield from _SYSTEM
@@ -112,28 +112,30 @@ def readable(bounds: Bounds) -> Iterator[str]:
     yield from (*_OWN, *_DEVICES, *bounds.readable, *bounds.writable)
 
 
-def _rules(bounds: Bounds, pid: int) -> Iterator[Rule]:
+def _rules(bounds: Bounds, pid: int) -> Iterator[CallRule]:
     """Give the rules for calls."""
-    yield from map(Rule, _NEVER.split())
-    yield Rule("clone3", ENOSYS)  # its flags are in memory, where a filter cannot see them; libraries then take `clone`
-    yield Rule("clone", when=Has(0, NEW_NAMESPACES))
-    yield Rule("ioctl", when=Is(1, _TYPE_IN))
-    yield Rule("ioctl", when=Is(1, _PASTE))
+    yield from map(CallRule, _NEVER.split())
+    yield CallRule(
+        "clone3", ENOSYS
+    )  # its flags are in memory, where a filter cannot see them; libraries then take `clone`
+    yield CallRule("clone", when=AnyBitSet(0, NEW_NAMESPACES))
+    yield CallRule("ioctl", when=MaskedEqual(1, _TYPE_IN))
+    yield CallRule("ioctl", when=MaskedEqual(1, _PASTE))
     if not bounds.may_start:
-        yield Rule("clone", when=Lacks(0, CLONE_THREAD))
-        yield from map(Rule, _START.split())
-        yield from (Rule(call, when=IsNoneOf(0, (pid,))) for call in _SIGNAL.split())
+        yield CallRule("clone", when=NoBitSet(0, CLONE_THREAD))
+        yield from map(CallRule, _START.split())
+        yield from (CallRule(call, when=NotIn(0, (pid,))) for call in _SIGNAL.split())
     if bounds.may_connect:
-        yield Rule("socket", when=IsNoneOf(0, (_UNIX, _IPV4, _IPV6, _NETLINK)))
+        yield CallRule("socket", when=NotIn(0, (_UNIX, _IPV4, _IPV6, _NETLINK)))
     else:
         # What listens already goes on; a pair of sockets is for threads. Neither may be sent elsewhere.
-        yield from map(Rule, ("socket", "connect", "bind"))
-        yield Rule("socketpair", when=Is(1, _DATAGRAM, _KIND))
-        yield Rule("sendto", when=Has(3, MSG_FASTOPEN))
-        yield Rule("sendmsg", when=Has(2, MSG_FASTOPEN))
-        yield Rule("sendmmsg", when=Has(3, MSG_FASTOPEN))
+        yield from map(CallRule, ("socket", "connect", "bind"))
+        yield CallRule("socketpair", when=MaskedEqual(1, _DATAGRAM, _KIND))
+        yield CallRule("sendto", when=AnyBitSet(3, MSG_FASTOPEN))
+        yield CallRule("sendmsg", when=AnyBitSet(2, MSG_FASTOPEN))
+        yield CallRule("sendmmsg", when=AnyBitSet(3, MSG_FASTOPEN))
     if not bounds.may_write:
-        yield from map(Rule, _MARK.split())
+        yield from map(CallRule, _MARK.split())
 
 
 def _lock_files(bounds: Bounds) -> Iterator[str]:
@@ -143,11 +145,11 @@ def _lock_files(bounds: Bounds) -> Iterator[str]:
         return
     threads = len(os.listdir("/proc/self/task")) - 1
     run = kernel.RUN if bounds.may_start else kernel.READ
-    rights = {os.path.realpath(path): run for path in readable(bounds)}
+    rights = {os.path.realpath(path): run for path in list_readable(bounds)}
     rights |= {os.path.realpath(path): kernel.READ for path in bounds.readable}
     rights |= {os.path.realpath(path): kernel.WRITE for path in bounds.writable}
     rights |= _DEVICES
-    _kept.extend(kernel.lock_files(rights, may_connect=bounds.may_connect))
+    _kept.extend(kernel.restrict_files(rights, may_connect=bounds.may_connect))
     if threads > 0:
         yield f"files, in {threads} thread{'s'[: threads > 1]} that ran before"
     for since, what, matters in (

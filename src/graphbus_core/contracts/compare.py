@@ -18,7 +18,7 @@ from graphbus_core.compiler.rules.wiring import AgentPublication
 from graphbus_core.contracts.changes import Broken, ContractChange, schema_differences, type_differences
 from graphbus_core.contracts.surface import Surface, TopicHandler, answer_of, merge_schemas
 from graphbus_core.model.agent import AgentDefinition, MethodSpec, SourceSpan
-from graphbus_core.schema.compatibility import Side, why_not
+from graphbus_core.schema.compatibility import Side, misfit_reason
 from graphbus_core.schema.types import Schema
 
 _RANK = {"breaking": 0, "settled": 1, "compatible": 2}
@@ -296,7 +296,7 @@ def _unmet(name: str, end: _End, other: Schema | None, pair: _Pair) -> tuple[str
         return (f"still gives {name!r}" if is_refused else ""), True
     if has is None:
         return (f"needs {name!r}" if need.required else ""), not given.is_open
-    if reason := why_not(need.type, has.type, is_narrowed=True):
+    if reason := misfit_reason(need.type, has.type, is_narrowed=True):
         return f"needs another {name!r}: {reason}", True
     return (f"needs {name!r}, which may be missing" if need.required and not has.required else ""), False
 

@@ -25,7 +25,7 @@ from graphbus_core.contracts.surface import Surface, TopicHandler
 from graphbus_core.model.agent import BELOW_UNKNOWN, AgentDefinition, Call, KeyRead, MethodSpec, Publication, SourceSpan
 from graphbus_core.model.findings import Finding
 from graphbus_core.schema.compatibility import fit_of
-from graphbus_core.schema.types import NULL, UNKNOWN, Schema, Type, is_vague
+from graphbus_core.schema.types import NULL, UNKNOWN, Schema, Type, is_unspecific
 
 _EdgeKind = Literal["method", "call", "depends_on", "topic", "request"]
 Verdict = Literal["proven", "unknown", "broken"]
@@ -404,7 +404,7 @@ def _doubt_below(said: Sequence[AgentPublication], hearer: TopicHandler) -> str:
     below = {each.key: each.below for each in heard.reads if each.below}
     if heard.shape == "fields" and not heard.reads_all_known:
         below = {name: (f"{name}.{BELOW_UNKNOWN}",) for name in fields}
-    below = {key: paths for key, paths in below.items() if is_vague(fields.get(key, UNKNOWN))}
+    below = {key: paths for key, paths in below.items() if is_unspecific(fields.get(key, UNKNOWN))}
     for given in (_sent(each.publication) for each in said if below and not each.publication.is_declared):
         known = [given, *(each for each in declared if _fits(each, given))]
         for key, paths in below.items():

@@ -16,7 +16,7 @@ from json import dumps
 from typing import NamedTuple
 
 from graphbus_core.deploy.names import CONFIG, CONFINED_RUNTIME, HEALTH_PORT, SERVE_PORT, STATE, USER_ID, check_image
-from graphbus_core.deploy.render import Files, fill
+from graphbus_core.deploy.render import Files, fill_template
 from graphbus_core.errors import DeployError, Place
 
 _FOLDER = "docker"
@@ -90,7 +90,7 @@ def check_base(image: str, *, may_float: bool) -> str:
     return image
 
 
-def generate(plan: ImagePlan, *, requirements: str, wheel: bytes) -> Files:
+def generate_image(plan: ImagePlan, *, requirements: str, wheel: bytes) -> Files:
     """Return the files, by path below the project; the same plan gives the same bytes.
 
     Raises:
@@ -118,7 +118,7 @@ def render_dockerfile(plan: ImagePlan) -> str:
     copied = (*sorted(tops - {f"{plan.artifacts}/"}), f"{plan.artifacts}/")
     elsewhere = [] if plan.artifacts == ".graphbus" else ["--artifacts", plan.artifacts]
     written = [STATE, *plan.writable]
-    return fill(
+    return fill_template(
         "Dockerfile",
         command=plan.command,
         base=plan.base,
@@ -151,7 +151,7 @@ def render_ignore_file(plan: ImagePlan) -> str:
     Source files are let through folder by folder, as some engines do not look below a folder that only `**` would reach.
     """
     own = [f"{_FOLDER}/{name}" for name in sorted(("graphbus.toml", "requirements.txt", plan.wheel))]
-    return fill(
+    return fill_template(
         "dockerignore",
         command=plan.command,
         own=(*own, *filter(None, [plan.requirements])),
@@ -171,7 +171,7 @@ def _pattern(path: str) -> str:
 # --- Requirements -----------------------------------------------------------------------------------------------------
 
 
-def entries(text: str) -> Iterator[tuple[int, str]]:
+def read_entries(text: str) -> Iterator[tuple[int, str]]:
     """Yield each entry of a file with the number of its first line; a backslash continues it, comments are left out."""
     number = 1
     for entry in re.split(r"(?<!\\)\n", text.removeprefix("\ufeff") + "\n"):
@@ -191,7 +191,7 @@ def read_hashed(text: str, path: str) -> dict[str, str]:
         DeployError: GBE711 for anything else, with the line.
     """
     found = {}
-    for number, line in entries(text):
+    for number, line in read_entries(text):
         name = _NAME.match(line)
         reason = _fault_of_option(line) if line.startswith("-") else _fault(line, name)
         if reason:
@@ -201,7 +201,7 @@ def read_hashed(text: str, path: str) -> dict[str, str]:
     return found
 
 
-def join(pins: Iterable[str], wheel: str, sha256: str, theirs: Iterable[str]) -> str:
+def join_requirements(pins: Iterable[str], wheel: str, sha256: str, theirs: Iterable[str]) -> str:
     """Return our file of requirements: the wheel of the runtime and what it needs, each package once.
 
     What the project's file pins is left out; pip checks whether it meets what the runtime asks for.

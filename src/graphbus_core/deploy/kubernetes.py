@@ -21,15 +21,15 @@ from graphbus_core.deploy.names import (
     HOME,
     LONGEST_LABEL,
     SERVE_PORT,
-    as_label,
     check_image,
     check_label,
     folders_to_write,
-    parts_of_image,
-    refusal,
+    invalid_value,
+    make_label,
+    split_image,
 )
-from graphbus_core.deploy.render import fill
-from graphbus_core.deploy.yaml import quoted, scalar
+from graphbus_core.deploy.render import fill_template
+from graphbus_core.deploy.yaml import format_scalar, quote_text
 from graphbus_core.errors import DeployError
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.artifacts import Artifacts
@@ -113,15 +113,15 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def version_label(self) -> str:
         """The version as the value of a label: the tag of the image, else the version of the project; may be empty."""
-        _, tag, _ = parts_of_image(self.image)
+        _, tag, _ = split_image(self.image)
         return re.sub(r"[^A-Za-z0-9._-]+", "-", tag or self.version)[:LONGEST_LABEL].strip("-._")
 
 
 def _check_plan(plan: ClusterPlan) -> None:
     """Refuse what a cluster would refuse, or what would surprise those who run it."""
     for pod in plan.pods:
-        check_name(pod.name)
-    check_fixed(plan.image)
+        check_application_name(pod.name)
+    check_pinned_image(plan.image)
     for namespace in (plan.namespace, *plan.admitted):
         check_label(namespace, "name of a namespace")
     if plan.pull_secret:
@@ -132,10 +132,10 @@ def _check_plan(plan: ClusterPlan) -> None:
         (plan.cpu, "amount of CPU", _CPU),
     ):
         if value and not re.fullmatch(pattern, value):
-            raise refusal(value, kind, reason, example)
+            raise invalid_value(value, kind, reason, example)
 
 
-def check_name(name: str) -> str:
+def check_application_name(name: str) -> str:
     """Return a name that a service can have as well: it begins with a letter.
 
     Raises:
@@ -143,17 +143,17 @@ def check_name(name: str) -> str:
     """
     kind = "name of an application"
     if not check_label(name, kind)[0].isalpha():
-        raise refusal(name, kind, "the name of a service begins with a letter", f"shop-{name}")
+        raise invalid_value(name, kind, "the name of a service begins with a letter", f"shop-{name}")
     return name
 
 
-def check_fixed(image: str) -> str:
+def check_pinned_image(image: str) -> str:
     """Return the reference of an image if its content cannot change: it has a tag other than `latest`, or a digest.
 
     Raises:
         DeployError: GBE703 for what is no reference, GBE720.
     """
-    _, tag, digest = parts_of_image(check_image(image))
+    _, tag, digest = split_image(check_image(image))
     if not digest and tag in ("", "latest"):
         raise DeployError("GBE720", image=image, example="ghcr.io/acme/shop:1.4.2")
     return image
@@ -172,7 +172,7 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
         return (Pod(name=name, component="graph", keeps_state=bool(keepers)),)
     labels: dict[str, str] = {}
     for agent in agents:
-        label = as_label(agent)
+        label = make_label(agent)
         if not label:
             raise DeployError("GBE724", agent=agent)
         if label in labels:
@@ -184,7 +184,7 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
     )
 
 
-def refuse_cuts(artifacts: Artifacts) -> None:
+def refuse_cut_edges(artifacts: Artifacts) -> None:
     """Make sure that no agent needs another one in its process: a bus ends where its process ends.
 
     Raises:
@@ -228,7 +228,7 @@ def _may_meet(prefix: str, heard: str) -> bool:
 # --- The files --------------------------------------------------------------------------------------------------------
 
 
-def generate(plan: ClusterPlan) -> dict[str, str]:
+def generate_manifests(plan: ClusterPlan) -> dict[str, str]:
     """Return the files of a kustomization, path -> text; the same plan gives the same bytes.
 
     Raises:
@@ -236,7 +236,7 @@ def generate(plan: ClusterPlan) -> dict[str, str]:
     """
     _check_plan(plan)
     files = dict(sorted(_objects(plan)))
-    kustomization = fill(KUSTOMIZATION, command=plan.command, namespace=plan.namespace, resources=tuple(files))
+    kustomization = fill_template(KUSTOMIZATION, command=plan.command, namespace=plan.namespace, resources=tuple(files))
     return {KUSTOMIZATION: kustomization, **files}
 
 
@@ -244,14 +244,14 @@ def _objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each object."""
     shared = _shared_values(plan)
     for name in ("configmap", "serviceaccount"):
-        yield f"{name}.yaml", fill(f"{name}.yaml", **shared)
+        yield f"{name}.yaml", fill_template(f"{name}.yaml", **shared)
     for pod in plan.pods:
         folder = f"{pod.component}/" if pod.agent else ""
         values = {**shared, **_pod_values(plan, pod)}
         for name in ("deployment", "networkpolicy", "poddisruptionbudget", "service"):
-            yield f"{folder}{name}.yaml", fill(f"{name}.yaml", **values)
+            yield f"{folder}{name}.yaml", fill_template(f"{name}.yaml", **values)
         if pod.keeps_state:
-            claim = fill("persistentvolumeclaim.yaml", **{**values, "name": f"{pod.name}-state"})
+            claim = fill_template("persistentvolumeclaim.yaml", **{**values, "name": f"{pod.name}-state"})
             yield f"{folder}persistentvolumeclaim.yaml", claim
 
 
@@ -273,7 +273,7 @@ def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
         "admitted": tuple(_namespace_selector(each) for each in plan.admitted),
         "egress": tuple(named or _declared_egress(plan.powers)),
         "written_mounts": tuple(
-            f"- name: written-{number}\n  mountPath: {scalar(path)}" for number, path in enumerate(written, 1)
+            f"- name: written-{number}\n  mountPath: {format_scalar(path)}" for number, path in enumerate(written, 1)
         ),
         "written_volumes": tuple(
             "# The powers declare it; nothing here outlives the pod.\n"
@@ -289,7 +289,7 @@ def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
     return {
         "name": pod.name,
         "labels": _labels(plan, pod.component),
-        "selector": fill("selector.yaml", application=plan.name, component=pod.component),
+        "selector": fill_template("selector.yaml", application=plan.name, component=pod.component),
         "keeps_state": pod.keeps_state,
         "arguments": (f"--artifacts={HOME}/{plan.artifacts}", f"--health=0.0.0.0:{HEALTH_PORT}", *serve, *only),
     }
@@ -297,7 +297,7 @@ def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
 
 def _labels(plan: ClusterPlan, component: str) -> str:
     """The recommended labels. None is of a person or a moment, so that the same plan gives the same files."""
-    return fill("labels.yaml", application=plan.name, component=component, version=plan.version_label)
+    return fill_template("labels.yaml", application=plan.name, component=component, version=plan.version_label)
 
 
 def _settings_text(plan: ClusterPlan) -> str:
@@ -308,13 +308,13 @@ def _settings_text(plan: ClusterPlan) -> str:
     runtime = plan.runtime
     suffixes = ("", f".{plan.namespace}", f".{plan.namespace}.svc", f".{plan.namespace}.svc.cluster.local")
     named = [f"{pod.name}{suffix}" for pod in plan.pods for suffix in suffixes]
-    return fill(
+    return fill_template(
         "graphbus.toml",
         grace_s=dumps(runtime.grace_s),
         validation=runtime.validation,
         keep_dead_letters=dumps(runtime.keep_dead_letters),
         is_served=plan.is_served,
-        allowed_hosts=", ".join(map(quoted, dict.fromkeys([*named, *runtime.serve.allowed_hosts]))),
+        allowed_hosts=", ".join(map(quote_text, dict.fromkeys([*named, *runtime.serve.allowed_hosts]))),
     )
 
 
@@ -330,23 +330,23 @@ def _named_egress(text: str) -> str:
     try:
         cidr = str(ip_network(f"{address}/{first}")) if slash else ""
     except ValueError as error:
-        raise refusal(text, kind, f"{error}".rstrip("."), example) from None
+        raise invalid_value(text, kind, f"{error}".rstrip("."), example) from None
     namespace = "" if slash else check_label(first, kind)
     port = int(digits) if digits.isascii() and digits.isdecimal() else 0
     if "%" in cidr or (colon and not 0 < port < 65_536):
-        raise refusal(text, kind, "a port is a number from 1 to 65535, and an address has no zone", example)
+        raise invalid_value(text, kind, "a port is a number from 1 to 65535, and an address has no zone", example)
     return _egress(cidr, namespace=namespace, port=port)
 
 
 def _egress(*cidrs: str, namespace: str = "", port: int = 0, note: str = "") -> str:
-    blocks = (f"- ipBlock:\n    cidr: {scalar(each)}" for each in cidrs if each)
+    blocks = (f"- ipBlock:\n    cidr: {format_scalar(each)}" for each in cidrs if each)
     peers = (*([_namespace_selector(namespace)] if namespace else []), *blocks)
-    return fill("egress.yaml", peers=peers, port=port, note=note)
+    return fill_template("egress.yaml", peers=peers, port=port, note=note)
 
 
 def _namespace_selector(namespace: str) -> str:
     """Kubernetes itself writes the name of a namespace into this label, and nobody can change it."""
-    return f"- namespaceSelector:\n    matchLabels:\n      kubernetes.io/metadata.name: {scalar(namespace)}"
+    return f"- namespaceSelector:\n    matchLabels:\n      kubernetes.io/metadata.name: {format_scalar(namespace)}"
 
 
 def _declared_egress(powers: Powers) -> Iterator[str]:

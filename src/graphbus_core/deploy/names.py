@@ -69,7 +69,7 @@ def folders_to_write(powers: Powers) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in places if path not in (STATE, "/tmp")))  # noqa: S108 - of the container
 
 
-def refusal(value: str, kind: str, reason: str, example: str) -> DeployError:
+def invalid_value(value: str, kind: str, reason: str, example: str) -> DeployError:
     """Make the error GBE703: the value is not of its kind, for this reason; `example` is one that is."""
     return DeployError("GBE703", value=repr(value), kind=kind, reason=reason, example=example)
 
@@ -81,10 +81,10 @@ def check_label(value: str, kind: str) -> str:
         DeployError: GBE703.
     """
     if len(value) > LONGEST_LABEL:
-        raise refusal(value, kind, f"it has more than {LONGEST_LABEL} characters", "shop")
+        raise invalid_value(value, kind, f"it has more than {LONGEST_LABEL} characters", "shop")
     if not _LABEL.fullmatch(value):
         reason = "it may have a-z, 0-9 and hyphens, and begins and ends with a letter or digit"
-        raise refusal(value, kind, reason, as_label(value) or "shop")
+        raise invalid_value(value, kind, reason, make_label(value) or "shop")
     return value
 
 
@@ -96,11 +96,11 @@ def check_image(value: str) -> str:
     """
     if len(value) > _LONGEST_IMAGE or not _IMAGE.fullmatch(value):
         reason = "it is read as [host/]name[:tag][@sha256:digest], the name in small letters"
-        raise refusal(value, "reference of an image", reason, "ghcr.io/acme/shop:1.4.2")
+        raise invalid_value(value, "reference of an image", reason, "ghcr.io/acme/shop:1.4.2")
     return value
 
 
-def parts_of_image(image: str) -> tuple[str, str, str]:
+def split_image(image: str) -> tuple[str, str, str]:
     """Split a reference into name, tag and digest; a colon before the last slash belongs to a port."""
     name, _, digest = image.partition("@")
     folder, slash, last = name.rpartition("/")
@@ -108,7 +108,7 @@ def parts_of_image(image: str) -> tuple[str, str, str]:
     return f"{folder}{slash}{base}", tag, digest
 
 
-def as_label(text: str) -> str:
+def make_label(text: str) -> str:
     """Make a label of any text: `OrderProcessor` -> `order-processor`. Empty if no character of it can stay."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:LONGEST_LABEL].rstrip("-")

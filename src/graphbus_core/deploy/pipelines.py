@@ -16,8 +16,8 @@ import shlex
 from posixpath import relpath
 from typing import Any, Literal, NamedTuple
 
-from graphbus_core.deploy.names import BASES, DEFAULT_PYTHON, refusal
-from graphbus_core.deploy.render import Files, fill
+from graphbus_core.deploy.names import BASES, DEFAULT_PYTHON, invalid_value
+from graphbus_core.deploy.render import Files, fill_template
 from graphbus_core.errors import DeployError
 
 Forge = Literal["github", "gitlab"]
@@ -48,7 +48,7 @@ _CRON_FIELD = re.compile(rf"{_CRON_PART}(?:,{_CRON_PART})*")
 """What a field of a schedule looks like; whether a month or minute exists, the forge says."""
 
 
-class Negotiation(NamedTuple):
+class NegotiationJob(NamedTuple):
     """The scheduled job.
 
     Attributes:
@@ -101,7 +101,7 @@ class PipelinePlan(NamedTuple):
     has_image: bool = True
     has_deploy: bool = True
     environment: str = "production"
-    negotiation: Negotiation | None = None
+    negotiation: NegotiationJob | None = None
 
     @property
     def prefix(self) -> str:
@@ -113,7 +113,7 @@ class PipelinePlan(NamedTuple):
         """The path of the file that a pipeline of GitLab includes."""
         return f".gitlab/{self.prefix}.yml"
 
-    def inside(self, *names: str) -> tuple[str, ...]:
+    def in_repository(self, *names: str) -> tuple[str, ...]:
         """Return paths of the project as the top of its repository sees them."""
         return tuple(f"{self.folder}/{name}" if self.folder else name for name in names)
 
@@ -124,14 +124,14 @@ def generate_github(plan: PipelinePlan) -> Files:
     # A release is made from nothing that another run has kept.
     has_cache = "release" not in plan.branch
     begin = {
-        "begin": fill("github-begin.yml", **values, needs_base=False, has_cache=False),
-        "begin_cached": fill("github-begin.yml", **values, needs_base=False, has_cache=has_cache),
-        "begin_contract": fill("github-begin.yml", **values, needs_base=True, has_cache=has_cache),
+        "begin": fill_template("github-begin.yml", **values, needs_base=False, has_cache=False),
+        "begin_cached": fill_template("github-begin.yml", **values, needs_base=False, has_cache=has_cache),
+        "begin_contract": fill_template("github-begin.yml", **values, needs_base=True, has_cache=has_cache),
     }
     values |= {**begin, "check": f"{values['check']} --format github"}
-    found = {f".github/workflows/{plan.prefix}.yml": fill("github.yml", **values)}
+    found = {f".github/workflows/{plan.prefix}.yml": fill_template("github.yml", **values)}
     if plan.negotiation:
-        found[f".github/workflows/{plan.prefix}-negotiate.yml"] = fill("github-negotiate.yml", **values)
+        found[f".github/workflows/{plan.prefix}-negotiate.yml"] = fill_template("github-negotiate.yml", **values)
     return found
 
 
@@ -143,7 +143,7 @@ def generate_gitlab(plan: PipelinePlan, *, is_included: bool = False) -> Files:
     """
     values = _values(plan, guarded=f":/{GITLAB_PIPELINE} :/.gitlab")
     path = plan.included if is_included else GITLAB_PIPELINE
-    return {path: fill("gitlab.yml", **values, is_included=is_included)}
+    return {path: fill_template("gitlab.yml", **values, is_included=is_included)}
 
 
 def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
@@ -159,18 +159,18 @@ def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
         "base": BASES[plan.python],
         "context": _command(plan.folder or "."),
         "enter": _command("cd", plan.folder),
-        "requirement_paths": plan.inside(*plan.requirements),
-        "cache_keys": plan.inside(*plan.requirements[:2]),
-        "prepared": plan.inside(".dockerignore", ".graphbus", "Dockerfile", "docker"),
-        "results": plan.inside("negotiation.bundle", "graphbus-report.html"),
+        "requirement_paths": plan.in_repository(*plan.requirements),
+        "cache_keys": plan.in_repository(*plan.requirements[:2]),
+        "prepared": plan.in_repository(".dockerignore", ".graphbus", "Dockerfile", "docker"),
+        "results": plan.in_repository("negotiation.bundle", "graphbus-report.html"),
         "install": "\n".join((_pip_install(plan), *plan.installs, "graphbus --version")),
         "check": _command("graphbus", "check", *plan.paths),
         "build": build,
         "contract": _command("graphbus", "contract", *plan.paths),
         "test": _command(*plan.test),
-        "prove": fill("prove.sh", build=build),
-        "pack": fill("pack.sh"),
-        "unpack": fill("unpack.sh", guarded=guarded),
+        "prove": fill_template("prove.sh", build=build),
+        "pack": fill_template("pack.sh"),
+        "unpack": fill_template("unpack.sh", guarded=guarded),
     }
 
 
@@ -178,16 +178,16 @@ def _pip_install(plan: PipelinePlan) -> str:
     """Return the lines that install what the jobs need; of a project without requirements what its pyproject.toml lists now."""
     if plan.requirements == (PROJECT_FILE,):
         words = ("pytest" if "pytest" in plan.test else "", plan.wheel and relpath(plan.wheel, plan.folder or "."))
-        return fill("pyproject.sh", words="".join(f" {shlex.quote(word)}" for word in words if word)).rstrip()
+        return fill_template("pyproject.sh", words="".join(f" {shlex.quote(word)}" for word in words if word)).rstrip()
     named = [word for name in plan.requirements for word in ("--requirement", name)]
     return _command("python", "-m", "pip", "install", "--require-hashes" if plan.has_hashes else "", *named)
 
 
-def _negotiation_values(negotiation: Negotiation | None, plan: PipelinePlan) -> dict[str, Any]:
+def _negotiation_values(negotiation: NegotiationJob | None, plan: PipelinePlan) -> dict[str, Any]:
     if negotiation is None:
         return {"has_negotiation": False}
     model = ("--model", negotiation.model) if negotiation.model else ()
-    words = (*plan.paths, *model, "--max-usd", amount(negotiation.max_usd), "--commit")
+    words = (*plan.paths, *model, "--max-usd", format_usd(negotiation.max_usd), "--commit")
     keys = negotiation.keys
     return {
         "has_negotiation": True,
@@ -204,12 +204,12 @@ def _command(*words: str) -> str:
     return shlex.join(word for word in words if word)
 
 
-def amount(usd: float) -> str:
+def format_usd(usd: float) -> str:
     """Return dollars as an option takes them, to the last digit."""
     return f"{usd:.6f}".rstrip("0").rstrip(".")
 
 
-def check_name(value: str, kind: Literal["branch", "environment"]) -> str:
+def check_ref_name(value: str, kind: Literal["branch", "environment"]) -> str:
     """Return the value if it is the name of one branch, and no pattern, or of an environment as both forges take it.
 
     Raises:
@@ -217,11 +217,11 @@ def check_name(value: str, kind: Literal["branch", "environment"]) -> str:
     """
     pattern, reason, example = _NAMES[kind]
     if not pattern.fullmatch(value):
-        raise refusal(value, f"name of {'a' if kind == 'branch' else 'an'} {kind}", reason, example)
+        raise invalid_value(value, f"name of {'a' if kind == 'branch' else 'an'} {kind}", reason, example)
     return value
 
 
-def check_plain(value: str, kind: str) -> str:
+def check_script_text(value: str, kind: str) -> str:
     """Return the value if it can stand in a script: one line, and nothing that a forge would put a value into.
 
     Raises:
@@ -240,7 +240,7 @@ def check_cron(value: str) -> str:
     """
     fields = value.split()
     if len(fields) != 5 or not all(map(_CRON_FIELD.fullmatch, fields)):
-        raise refusal(
+        raise invalid_value(
             value, "schedule", "it has five fields: minute, hour, day, month and day of the week", "23 4 * * 1"
         )
     return " ".join(fields)

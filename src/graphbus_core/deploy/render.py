@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
-from graphbus_core.deploy.yaml import scalar
+from graphbus_core.deploy.yaml import format_scalar
 
 Files = Mapping[str, str | bytes]
 """Path, relative and with `/` -> content."""
@@ -23,7 +23,7 @@ _HOLE = re.compile(r"@([a-z_]+)@")
 _VALUE = re.compile(r"( *(?:- |(?:- )?[\w./-]+: ))@([a-z_]+)@( +#.*|)")
 
 
-def fill(template: str, **values: object) -> str:
+def fill_template(template: str, **values: object) -> str:
     """Return the text of a template with its holes filled.
 
     Raises:
@@ -50,7 +50,7 @@ def _fill_line(line: str, values: Mapping[str, object]) -> list[str]:
         if isinstance(items, tuple):
             return [each for item in items for each in _fill_line(line, {**values, name: item})]
     if whole := _VALUE.fullmatch(line):
-        return [f"{whole[1]}{scalar(values[whole[2]])}{_put_in(whole[3], values)}"]
+        return [f"{whole[1]}{format_scalar(values[whole[2]])}{_put_in(whole[3], values)}"]
     first, *rest = _put_in(line, values).split("\n")
     is_alone = _HOLE.fullmatch(line.strip())
     if rest and not is_alone:

@@ -19,19 +19,19 @@ with a digit may be a time or a number of some base, unless it is a quantity."""
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])
 
 
-def render(document: Any) -> str:
+def render_yaml(document: Any) -> str:
     """Return JSON data as one YAML document, in the order of the data, with a final newline."""
     return "".join(f"{line}\n" for line in _lines(document))
 
 
 def _lines(value: Any) -> Iterator[str]:
     if not isinstance(value, Mapping | list | tuple) or not value:
-        yield scalar(value)
+        yield format_scalar(value)
     elif isinstance(value, Mapping):
         for key, each in value.items():
             is_nested = isinstance(each, Mapping | list | tuple) and bool(each)
             first, *rest = _lines(each)
-            yield f"{scalar(key)}:" if is_nested else f"{scalar(key)}: {first}"
+            yield f"{format_scalar(key)}:" if is_nested else f"{format_scalar(key)}: {first}"
             yield from (f"  {line}" for line in ([first, *rest] if is_nested else rest))
     else:
         for each in value:
@@ -40,18 +40,18 @@ def _lines(value: Any) -> Iterator[str]:
             yield from (f"  {line}" for line in rest)
 
 
-def scalar(value: object) -> str:
+def format_scalar(value: object) -> str:
     """Return a scalar as YAML 1.1 and 1.2 both read it: plain if no parser can take it for anything else."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     if isinstance(value, str):
-        return quoted(value)
+        return quote_text(value)
     if isinstance(value, float) and not isfinite(value):
         raise ValueError(f"{value} is no finite number")
     text = dumps(value)
     return text if "." in text else text.replace("e-", ".0e-").replace("e+", ".0e+")  # YAML 1.1 reads 1e-05 as a text
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Quote as JSON does; what nobody can see is written by its number, as YAML and TOML both understand it."""
     return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in dumps(text, ensure_ascii=False))

@@ -29,8 +29,8 @@ from graphbus_core.editing.rungs.scope import is_protected
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange
-from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
+from graphbus_core.store.folders import Folder
 
 _EntryKind = Literal["promote", "undo"]
 _Side = Literal["before", "after"]
@@ -266,7 +266,7 @@ class Target:
         if was is None:
             raise FileNotFoundError(2, "No such file or directory", f"{self._folder.path}/{self._name}")
         self._folder.write(self._unfinished, data)
-        self._folder.give(self._unfinished, mode=stat.S_IMODE(was.st_mode), owner=(was.st_uid, was.st_gid))
+        self._folder.set_mode(self._unfinished, mode=stat.S_IMODE(was.st_mode), owner=(was.st_uid, was.st_gid))
         self._folder.replace(self._unfinished, self.beside)
 
     def take_new(self) -> None:

@@ -30,7 +30,7 @@ from graphbus_core.editing.journal import (
 from graphbus_core.errors import EditError, Place
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, Proposal
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.folders import Folder
 
 Contents = Mapping[str, tuple[bytes, bytes]]
 _Fate = Literal["", "written", "undone"]

@@ -40,7 +40,7 @@ class Arguments(msgspec.Struct, frozen=True):
     serve: str = ""
 
 
-def read(words: Sequence[str]) -> Arguments | None:
+def parse_arguments(words: Sequence[str]) -> Arguments | None:
     """Understand the words; None for `--help`. Of an option that is given twice, the last one counts; of --only, all.
 
     Raises:

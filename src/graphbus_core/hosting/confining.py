@@ -24,7 +24,7 @@ from graphbus_core.settings import CONFIG_VARIABLE
 _HERE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
-def confine(config: ResolvedRun, root: str) -> tuple[str, ...]:
+def confine_process(config: ResolvedRun, root: str) -> tuple[str, ...]:
     """Bind this process for good, and give the lines that tell a person.
 
     Raises:
@@ -41,21 +41,21 @@ def confine(config: ResolvedRun, root: str) -> tuple[str, ...]:
         may_connect=powers.network is not False,
         may_start=powers.processes,
     )
-    readable = tuple(os.path.realpath(path) for path in walls.readable(bounds))
+    readable = tuple(os.path.realpath(path) for path in walls.list_readable(bounds))
     refusals = _Refusals(powers, places, readable)
     sys.dont_write_bytecode = True
-    missing = walls.put_up(bounds)
+    missing = walls.apply_bounds(bounds)
     if missing.is_all:
         raise RunError("GBE652", gaps="; ".join(missing.gaps))
-    hook.withhold(powers.environment, refusals.refuse_variable)
-    hook.Judge(
+    hook.hide_variables(powers.environment, refusals.refuse_variable)
+    hook.PowerHook(
         readable=readable,
         writable=(*writable, "/dev/null"),
         hosts=None if powers.network is False else powers.network,
         may_start=powers.processes,
         refuse=refusals.refuse,
-    ).begin()
-    isolation.explain = refusals.explain
+    ).install()
+    isolation.explain_exception = refusals.explain
     return tuple(_lines(powers, places, missing))
 
 
@@ -102,14 +102,14 @@ class _Refusals(NamedTuple):
     places: _Places
     readable: tuple[str, ...]
 
-    def refuse(self, deed: hook.Deed) -> NoReturn:
+    def refuse(self, deed: hook.RefusedAction) -> NoReturn:
         raise self._error(deed, *self._actor())
 
     def refuse_variable(self, name: str) -> None:
         """Libraries ask for many variables, and go on without; an agent that asks is to hear why it is not there."""
         who, place = self._actor(is_direct=True)
         if place:
-            raise self._error(hook.Deed("environment", f"read the variable {name}", name), who, place)
+            raise self._error(hook.RefusedAction("environment", f"read the variable {name}", name), who, place)
 
     def explain(self, error: Exception) -> Exception:
         """A refusal by the kernel, or on a thread that no agent is on (name look-ups of asyncio), with who and where."""
@@ -126,9 +126,9 @@ class _Refusals(NamedTuple):
         if hook.is_within(path, declared):
             return error  # the rights of the file, and not ours
         power: Power = "write" if hook.is_within(path, self.readable) else "read"
-        return self._error(hook.Deed(power, f"{power} {self.places.shown(path)}", path), who, place)
+        return self._error(hook.RefusedAction(power, f"{power} {self.places.shown(path)}", path), who, place)
 
-    def _error(self, deed: hook.Deed, who: str, place: Place | None) -> PowerError:
+    def _error(self, deed: hook.RefusedAction, who: str, place: Place | None) -> PowerError:
         declared = getattr(self.powers, deed.power)
         example = self._example(deed)
         if deed.power != "processes":
@@ -136,7 +136,7 @@ class _Refusals(NamedTuple):
             example = f"[{said}]"
         return PowerError("GBE651", where=place, who=who, what=deed.what, example=f"{deed.power} = {example}")
 
-    def _example(self, deed: hook.Deed) -> str:
+    def _example(self, deed: hook.RefusedAction) -> str:
         if deed.power not in ("write", "read"):
             return deed.target
         path = self.places.shown(deed.target)
@@ -181,7 +181,7 @@ def _is_of_mapping(frame: FrameType) -> bool:
     return "_collections_abc" in path or path in (os.__file__, hook.__file__) or path.startswith("<frozen")
 
 
-def _lines(powers: Powers, places: _Places, missing: walls.Missing) -> Iterator[str]:
+def _lines(powers: Powers, places: _Places, missing: walls.EnforcementGaps) -> Iterator[str]:
     yield f"Confined: {_declared(powers, places)}."
     gaps = list(missing.gaps)
     if powers.network and "*" not in powers.network:

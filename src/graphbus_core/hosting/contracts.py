@@ -14,7 +14,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.routes import PayloadCheck
 from graphbus_core.errors import RunError, did_you_mean
 from graphbus_core.log import Log
-from graphbus_core.middleware import Handling, surround
+from graphbus_core.middleware import Handling, run_with_middleware
 from graphbus_core.model.agent import MethodSpec
 from graphbus_core.model.config import Validation
 from graphbus_core.model.topics import Topic, matches
@@ -22,14 +22,22 @@ from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json, freeze
 from graphbus_core.schema.live import schema_of
 from graphbus_core.schema.objects import Make, UnfitError, is_json_shaped, makers_for
 from graphbus_core.schema.types import STR, Field, Schema, Type
-from graphbus_core.schema.validation import Gate, Problem, call_for, gate_for, payload_gate_for, problems_of, refusal
-from graphbus_core.schema.values import clipped
+from graphbus_core.schema.validation import (
+    Check,
+    ValueProblem,
+    check_for,
+    checked_call_for,
+    misfit_error,
+    payload_check_for,
+    problems_of,
+)
+from graphbus_core.schema.values import clip_text
 from graphbus_core.store import BuildArtifacts
 
 _log = Log("graphbus.contracts")
 
 
-class Topics:
+class TopicContracts:
     """The topics of a graph.
 
     Args:
@@ -77,14 +85,14 @@ class Topics:
         def report(frozen: Json) -> None:
             _report("GBE614", problems_of(schema, frozen), self._validation, topic=topic)
 
-        check = gate_for(schema, report)
+        check = check_for(schema, report)
 
         def look_closely(payload: Json) -> Json:
             frozen = freeze(payload)
             check({} if frozen is None else frozen)
             return frozen
 
-        return payload_gate_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES)
+        return payload_check_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES)
 
     def _is_known(self, topic: str) -> bool:
         if self._prefixes is None or any(map(topic.startswith, self._prefixes)):
@@ -92,11 +100,11 @@ class Topics:
         return topic in self._schemas or any(matches(pattern, topic) for pattern in self._schemas)
 
 
-def _report(code: str, problems: tuple[Problem, ...], validation: Validation, **data: str) -> None:
+def _report(code: str, problems: tuple[ValueProblem, ...], validation: Validation, **data: str) -> None:
     """Raise or log what does not fit a contract, as the validation wants it."""
     if not problems or validation == "off":
         return
-    wrong = refusal(code, problems, **data)
+    wrong = misfit_error(code, problems, **data)
     if validation == "strict":
         raise wrong
     _log.warning("%s", wrong.sentence)
@@ -118,7 +126,7 @@ def _type_as_published(of: Type) -> Type:
     return Type(of.kind, args, of.values, of.name, fields) if args or fields else of
 
 
-def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> Topics:
+def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> TopicContracts:
     """Take the topics from a build: those with an agent or the outside world at one end, and computed ones by their prefix."""
     agents = artifacts.agents.agents
     schemas: dict[str, Schema | None] = {
@@ -127,10 +135,10 @@ def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], vali
     schemas |= dict.fromkeys(external)
     schemas |= {topic.name: topic.schema for topic in artifacts.topics.topics}
     computed = [said.prefix for agent in agents for said in agent.publications if not said.topic]
-    return Topics(schemas, computed, validation)
+    return TopicContracts(schemas, computed, validation)
 
 
-class Method:
+class CheckedMethod:
     """One method that can be called; its checks are compiled when it is called first.
 
     Args:
@@ -158,17 +166,17 @@ class Method:
         return None if self._makers else self._checked_schema
 
     @cached_property
-    def accept(self) -> Gate:
+    def accept(self) -> Check:
         """Give the arguments for the method if the input schema wants them; others raise RunError GBE622, or are logged."""
         check = _as_it_is if self._checked_schema is None else self._gate_of(self._checked_schema)
         return (lambda arguments: self._made(check(arguments))) if self._makers else check
 
-    def _gate_of(self, schema: Schema) -> Gate:
+    def _gate_of(self, schema: Schema) -> Check:
         def report(arguments: dict[str, Any]) -> dict[str, Any]:
             self._report("GBE622", problems_of(schema, arguments, is_closed=True))
             return arguments
 
-        return gate_for(schema, report, is_closed=True)
+        return check_for(schema, report, is_closed=True)
 
     @cached_property
     def _makers(self) -> Mapping[str, Make]:
@@ -177,12 +185,12 @@ class Method:
         for name, why in makers.unmade.items():
             field = None if schema is None else schema.get(name)
             if field is None or _may_be_object(field.type):
-                _log.warning("%s.%s takes %s as it is given: %s", self._agent, self.name, name, clipped(why))
+                _log.warning("%s.%s takes %s as it is given: %s", self._agent, self.name, name, clip_text(why))
         return makers.by_name
 
     def _made(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Replace what JSON has for typed classes by objects of them."""
-        made, problems = dict(arguments), list[Problem]()
+        made, problems = dict(arguments), list[ValueProblem]()
         for name, make in self._makers.items():
             given = made.get(name)
             is_json = is_json_shaped(given)
@@ -197,10 +205,10 @@ class Method:
         return made
 
     @cached_property
-    def release(self) -> Gate:
+    def release(self) -> Check:
         """Give back a result that the output schema promises, or an awaitable of one; others raise RunError GBE623."""
         schema = self.promised_schema
-        return _as_it_is if schema is None else gate_for(schema, self._release_anyway)
+        return _as_it_is if schema is None else check_for(schema, self._release_anyway)
 
     def _release_anyway(self, result: Any) -> Any:
         promised = self.promised_schema
@@ -213,7 +221,7 @@ class Method:
     async def _release_later(self, awaited: Awaitable[Any]) -> Any:
         return self.release(await awaited)
 
-    def _report(self, code: str, problems: tuple[Problem, ...]) -> None:
+    def _report(self, code: str, problems: tuple[ValueProblem, ...]) -> None:
         _report(code, problems, self._validation, agent=self._agent, method=self.name)
 
 
@@ -229,7 +237,9 @@ Arguments = dict[str, Any]
 Call = Callable[[Arguments], Any]
 
 
-def compile_call(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any], *, is_async: bool) -> Call:
+def compile_call(
+    bus: MessageBus, agent: str, method: CheckedMethod, bound: Callable[..., Any], *, is_async: bool
+) -> Call:
     """Make the function that a call of this method goes through.
 
     Args:
@@ -249,7 +259,9 @@ def compile_call(bus: MessageBus, agent: str, method: Method, bound: Callable[..
     order = None if schema is None else _order_of(bound, schema)
     if schema is None or order is None:
         return bus.caller(call_plainly, owner=agent)
-    function = call_for(schema, order, bound, method.promised_schema, otherwise=call_plainly, release=method.release)
+    function = checked_call_for(
+        schema, order, bound, method.promised_schema, otherwise=call_plainly, release=method.release
+    )
     return bus.caller(function, owner=agent)
 
 
@@ -266,7 +278,7 @@ def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | No
     return names if is_plain and set(names) == schema.names else None
 
 
-def _run(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any], arguments: Arguments) -> Any:
+def _run(bus: MessageBus, agent: str, method: CheckedMethod, bound: Callable[..., Any], arguments: Arguments) -> Any:
     """Call in turn, with the middleware around it."""
     accepted = method.accept(arguments)
     caller = copy_context() if bus.middleware else None
@@ -275,6 +287,6 @@ def _run(bus: MessageBus, agent: str, method: Method, bound: Callable[..., Any],
         if caller is None:
             return bound(**accepted)
         handling = Handling("call", agent, f"{agent}.{method.name}", arguments=accepted, caller=caller)
-        return surround(bus.middleware, handling, lambda: bound(**accepted))
+        return run_with_middleware(bus.middleware, handling, lambda: bound(**accepted))
 
     return method.release(bus.run(call, owner=agent))

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from threading import Lock
 
 from graphbus_core.errors import Place, RunError
-from graphbus_core.store.beneath import make_private
+from graphbus_core.store.folders import make_private
 
 MEMORY = ":memory:"
 _VERSION = 1
@@ -63,8 +63,8 @@ class Database:
             on_failure.pop_all()
 
     @contextmanager
-    def use(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for a moment; outside of `change` it commits each statement by itself.
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """Give the connection for a moment; outside of `write_transaction` it commits each statement by itself.
 
         Raises:
             RunError: GBE643, GBE644, GBE645.
@@ -73,13 +73,13 @@ class Database:
             yield self._connection
 
     @contextmanager
-    def look(self) -> Iterator[sqlite3.Connection]:
+    def read_transaction(self) -> Iterator[sqlite3.Connection]:
         """Give the connection for reading a snapshot; writers do not wait for it.
 
         Raises:
             RunError: GBE643, GBE644, GBE645.
         """
-        with self.use() as connection:
+        with self.connection() as connection:
             try:
                 connection.execute("BEGIN")
                 yield connection
@@ -88,13 +88,13 @@ class Database:
                     connection.execute("ROLLBACK")
 
     @contextmanager
-    def change(self) -> Iterator[sqlite3.Connection]:
+    def write_transaction(self) -> Iterator[sqlite3.Connection]:
         """Give the connection in a transaction, which is committed at the end and taken back after an exception.
 
         Raises:
             RunError: GBE643, GBE644, GBE645; nothing is changed then.
         """
-        with self.use() as connection:
+        with self.connection() as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
@@ -161,7 +161,7 @@ class Database:
 
     def _make_tables(self) -> None:
         """Make the tables, all or none; another process may do the same at this moment."""
-        with self.change() as connection:
+        with self.write_transaction() as connection:
             if self._is_ours():
                 return
             for statement in self._tables:

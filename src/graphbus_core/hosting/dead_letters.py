@@ -45,7 +45,7 @@ class _Graph(Protocol):
         """Wait until it is done, or until nothing is left to do but further attempts; False when it will not be."""
 
 
-class Replays:
+class Replayer:
     """Letters that are being replayed.
 
     They are delivered one after the other, each with everything that follows from it; only further attempts of one may come
@@ -110,13 +110,13 @@ def replay_all(graph: _Graph, letters: Iterable[DeadLetter] | None) -> tuple[Dea
 
     def note(letter: DeadLetter, died: tuple[DeadLetter, ...]) -> None:
         results[id(letter)] = died
-        if isinstance(bus.keeper, Keeper):
-            bus.keeper.replayed(letter, died)
+        if isinstance(bus.keeper, DeadLetterKeeper):
+            bus.keeper.write_replay_result(letter, died)
 
     again = tuple(bus.dead_letters() if letters is None else letters)
     for letter in again:
         find_subscription(bus, letter)
-    replays = Replays(graph, note)
+    replays = Replayer(graph, note)
     for letter in again:
         replays.deliver(letter)
     replays.wait()
@@ -142,7 +142,7 @@ def find_subscription(bus: MessageBus, letter: DeadLetter) -> LiveSubscription |
 
 
 FILE = "dead_letters.sqlite3"
-KEPT = 10_000
+MOST_LETTERS = 10_000
 
 _log = Log("graphbus.dead_letters")
 
@@ -181,7 +181,7 @@ _FAILED_AGAIN = (
 _TOO_MANY = "SELECT id FROM letters ORDER BY id DESC LIMIT 1 OFFSET ?"
 
 
-class KeptLetter(msgspec.Struct, frozen=True, kw_only=True):
+class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter in the file.
 
     Attributes:
@@ -208,7 +208,7 @@ class DeadLetterFile:
         RunError: GBE643-645 when it cannot be used; from every method, too.
     """
 
-    def __init__(self, path: str, *, kept: int = KEPT, timeout_s: float = 5.0) -> None:
+    def __init__(self, path: str, *, kept: int = MOST_LETTERS, timeout_s: float = 5.0) -> None:
         self.path = path
         self._kept = kept
         self._database = Database(path, "The file of dead letters", 0x4742444C, _TABLES, timeout_s=timeout_s)
@@ -216,11 +216,11 @@ class DeadLetterFile:
     def add(self, letters: Iterable[DeadLetter]) -> None:
         """Write letters, all or none, and drop the oldest beyond the limit."""
         rows = [_row_of(letter) for letter in letters]
-        with self._database.change() as connection:
+        with self._database.write_transaction() as connection:
             connection.executemany(_INSERT, rows)
             self._drop_the_oldest(connection)
 
-    def letters(self, *, topic: str = "", limit: int = 0) -> list[KeptLetter]:
+    def letters(self, *, topic: str = "", limit: int = 0) -> list[StoredLetter]:
         """Give the letters, oldest first.
 
         Args:
@@ -239,23 +239,23 @@ class DeadLetterFile:
         """How many letters there was no room for."""
         return int(self._ask("SELECT number FROM dropped")[0][0])
 
-    def find(self, number: int) -> KeptLetter | None:
+    def find(self, number: int) -> StoredLetter | None:
         """Give one letter, or None."""
         return next(map(_letter_of, self._ask(f"{_SELECT} WHERE id = ?", number)), None)
 
-    def find_by_event(self, letter: DeadLetter) -> KeptLetter | None:
+    def find_by_event(self, letter: DeadLetter) -> StoredLetter | None:
         """Give what is kept of the same event for the same subscription, or None."""
         query = f"{_SELECT} WHERE event_id = ? AND subscription = ? ORDER BY id DESC LIMIT 1"
         return next(map(_letter_of, self._ask(query, letter.event.event_id, letter.subscription)), None)
 
     def _ask(self, query: str, *values: object) -> list[Sequence[Any]]:
-        with self._database.use() as connection:
+        with self._database.connection() as connection:
             found: list[Sequence[Any]] = connection.execute(query, values).fetchall()
             return found
 
     def remove(self, numbers: Iterable[int]) -> int:
         """Delete letters, and give how many there were."""
-        with self._database.change() as connection:
+        with self._database.write_transaction() as connection:
             before = connection.total_changes
             connection.executemany("DELETE FROM letters WHERE id = ?", [(number,) for number in numbers])
             return int(connection.total_changes - before)
@@ -268,22 +268,22 @@ class DeadLetterFile:
             RunError: GBE644 when another process holds it.
         """
         lock = Database(f"{self.path}.replay", "The replay of dead letters", 0x47425250, (), timeout_s=0)
-        with closing(lock), lock.change():
+        with closing(lock), lock.write_transaction():
             yield
 
     def begin_replay(self, number: int) -> None:
         """Count a replay before the letter is delivered."""
-        with self._database.change() as connection:
+        with self._database.write_transaction() as connection:
             connection.execute("UPDATE letters SET replays = replays + 1 WHERE id = ?", (number,))
 
-    def end_replay(self, kept: KeptLetter, failed: Sequence[DeadLetter]) -> None:
+    def end_replay(self, kept: StoredLetter, failed: Sequence[DeadLetter]) -> None:
         """Write the result of a replay, all or nothing: a letter that was handled goes, one that failed again stays.
 
         Args:
             kept: What was replayed.
             failed: The dead letters of its event since; for a letter with a subscription its own further attempts.
         """
-        with self._database.change() as connection:
+        with self._database.write_transaction() as connection:
             if not kept.letter.subscription or not failed:
                 connection.executemany(_INSERT, [_row_of(letter) for letter in failed])
                 connection.execute("DELETE FROM letters WHERE id = ?", (kept.id,))
@@ -303,7 +303,7 @@ class DeadLetterFile:
             connection.execute("UPDATE dropped SET number = number + ?", (dropped,))
 
 
-class Keeper:
+class DeadLetterKeeper:
     """Writes the dead letters of a running graph to their file. Only `open` raises.
 
     Letters that cannot be written are logged and tried again with later ones and at the end; a delivery waits for the file for a
@@ -357,7 +357,7 @@ class Keeper:
             if monotonic() >= self._not_before and (not self._gathering or len(self._pending) == _PENDING):
                 self._write()
 
-    def replayed(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
+    def write_replay_result(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
         """Write the result of a replay: the letter goes, or has failed again; the dead letters since then are kept.
 
         A result that cannot be written is logged; the letter stays on disk then.
@@ -428,14 +428,14 @@ def _storable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _letter_of(cells: Sequence[Any]) -> KeptLetter:
+def _letter_of(cells: Sequence[Any]) -> StoredLetter:
     row = dict(zip(_READ, cells, strict=True))
     payload = row["payload"]
     value, wrong = attempt(lambda: None if payload is None else strict_json.loads(payload, any_text=True))
     trail = [(heard, by) for heard, by in json.loads(row["trail"])]
     of_event = {field: row[column] for column, field in _OF_EVENT.items()}
     of_letter = {field: row[column] for column, field in _OF_LETTER.items()}
-    return KeptLetter(
+    return StoredLetter(
         id=row["id"],
         letter=DeadLetter(event=restore_event(payload=value, trail=trail, **of_event), **of_letter),
         replays=row["replays"],

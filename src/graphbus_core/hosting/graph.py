@@ -14,7 +14,7 @@ import msgspec
 from graphbus_core.bus import MessageBus
 from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, Place, RunError, did_you_mean, raise_all
-from graphbus_core.hosting.contracts import Call, Method, compile_call
+from graphbus_core.hosting.contracts import Call, CheckedMethod, compile_call
 from graphbus_core.hosting.imports import Factory, NodeModules, describe_exception, make_node
 from graphbus_core.hosting.state import FILE as STATE_FILE
 from graphbus_core.hosting.state import States
@@ -47,7 +47,7 @@ class Member(msgspec.Struct, frozen=True):
     name: str
     node: type[GraphBusNode] | GraphBusNode
     handlers: tuple[tuple[str, str, DeliveryPolicy], ...]
-    methods: Mapping[str, Method]
+    methods: Mapping[str, CheckedMethod]
     dependencies: frozenset[str]
     is_async: bool = False
     place: Place | None = None
@@ -59,7 +59,7 @@ class Member(msgspec.Struct, frozen=True):
         return "topic_payload" if is_plain else self.shapes.get(method)
 
 
-class Origin(msgspec.Struct, frozen=True):
+class GraphOrigin(msgspec.Struct, frozen=True):
     """What a graph was made from."""
 
     artifacts: BuildArtifacts
@@ -91,7 +91,7 @@ class LiveGraph:
         self.grace_s = grace_s
         self.place_of: Callable[[BaseException | None], Place | None] = lambda _error: None
         self.factory: Factory | None = None
-        self.origin: Origin | None = None
+        self.origin: GraphOrigin | None = None
         self.is_partial = False
         self.left_out: dict[str, GraphBusError] = {}
         self.confinement: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ class LiveGraph:
         self._calls.setdefault(agent, {})[method] = call
         return call
 
-    def _methods_of(self, agent: str) -> Mapping[str, Method]:
+    def _methods_of(self, agent: str) -> Mapping[str, CheckedMethod]:
         if agent not in self._members:
             known, near = ", ".join(sorted(self._members)), did_you_mean(agent, self._members)
             raise RunError("GBE620", agent=agent, suggestion=near, known=known)
@@ -399,7 +399,7 @@ def state_path(config: ResolvedRun) -> str:
     return f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
 
 
-def look_at_files(graph: LiveGraph, config: ResolvedRun) -> None:
+def check_files(graph: LiveGraph, config: ResolvedRun) -> None:
     """Refuse files that cannot be used, and let a graph that is to keep its dead letters do so.
 
     Of the states only the first bytes are read, because SQLite takes a while to import; it is asked about those that are wrong.
@@ -419,9 +419,9 @@ def look_at_files(graph: LiveGraph, config: ResolvedRun) -> None:
 
 
 def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool = False) -> None:
-    from graphbus_core.hosting.dead_letters import FILE, Keeper
+    from graphbus_core.hosting.dead_letters import FILE, DeadLetterKeeper
 
-    keeper = Keeper(f"{config.state_dir}/{FILE}")
+    keeper = DeadLetterKeeper(f"{config.state_dir}/{FILE}")
     if is_opened:
         keeper.open()
     graph.bus.keeper = keeper

@@ -20,7 +20,7 @@ from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.node import GraphBusNode
-from graphbus_core.schema.values import shown
+from graphbus_core.schema.values import format_value
 
 _COROUTINE = 0x80
 
@@ -30,7 +30,7 @@ def describe_exception(error: BaseException | None) -> str:
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg}"
     if isinstance(error, Exception):
-        error = isolation.explain(error)
+        error = isolation.explain_exception(error)
     if isinstance(error, GraphBusError):
         return f"{error.sentence.rstrip('.')} [{error.code}]"
     return f"{type(error).__name__}: {error}".rstrip(".: ")
@@ -173,7 +173,7 @@ class NodeModules:
         return os.path.relpath(resolved, self.root) if _is_within(resolved, self.root) else path
 
 
-def choose(
+def select_agents(
     agents: Sequence[AgentDefinition], only: Sequence[str]
 ) -> tuple[list[AgentDefinition], dict[str, GraphBusError]]:
     """Give the agents that run here, in the order of activation, and why the others do not.
@@ -238,12 +238,12 @@ def make_node(kind: type[GraphBusNode], factory: Factory | None) -> GraphBusNode
     """
     if factory is None:
         return kind()
-    name = getattr(factory, "__qualname__", shown(factory))
+    name = getattr(factory, "__qualname__", format_value(factory))
     node, error = attempt(lambda: factory(kind))
     if error is not None:
         raise RunError("GBE656", factory=name, name=kind.__name__, reason=describe_exception(error)) from error
     if not isinstance(node, kind):
-        raise RunError("GBE657", factory=name, name=kind.__name__, got=shown(node))
+        raise RunError("GBE657", factory=name, name=kind.__name__, got=format_value(node))
     return node
 
 
@@ -331,7 +331,7 @@ def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
         trace = trace.tb_next
 
 
-def require(what: str, modules: Sequence[str], extra: str) -> None:
+def require_packages(what: str, modules: Sequence[str], extra: str) -> None:
     """Find out whether the modules can be imported, without importing them.
 
     Args:

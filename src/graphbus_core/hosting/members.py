@@ -9,7 +9,7 @@ from graphbus_core.bus import MessageBus
 from graphbus_core.bus.message_bus import OnError
 from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription, DeclaredTopic
 from graphbus_core.errors import Place, UsageError
-from graphbus_core.hosting.contracts import Method, Topics, topics_of_artifacts
+from graphbus_core.hosting.contracts import CheckedMethod, TopicContracts, topics_of_artifacts
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.hosting.imports import Factory, NodeModules
 from graphbus_core.middleware import Middleware
@@ -18,9 +18,9 @@ from graphbus_core.model.config import ResolvedRun, Validation
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
 from graphbus_core.model.topics import name_of
 from graphbus_core.node import GraphBusNode
-from graphbus_core.schema.live import arguments_of, result_of, schema_of, with_defaults
+from graphbus_core.schema.live import arguments_of, mark_defaults_optional, result_of, schema_of
 from graphbus_core.schema.types import Schema
-from graphbus_core.schema.values import shown
+from graphbus_core.schema.values import format_value
 from graphbus_core.store import BuildArtifacts
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _spec_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> M
     if method is not None and declared.input_schema is None and declared.output_schema is None:
         given, promised = arguments_of(method), result_of(method)
     elif method is not None and given is not None:
-        given = with_defaults(given, method)
+        given = mark_defaults_optional(given, method)
     return MethodSpec(name=name, span=_NOWHERE, has_schema=True, input_schema=given, output_schema=promised)
 
 
@@ -97,7 +97,7 @@ def connect(
         UsageError: GBE146 for what is no agent.
         RunError: GBE603, GBE605, GBE611, GBE656 or GBE657 for an agent that cannot be started.
     """
-    topics, members = compose(agents, validation)
+    topics, members = compose_from_classes(agents, validation)
     bus = MessageBus(on_error=on_error, admit=topics.admit, learn=topics.learn, middleware=middleware)
     graph = LiveGraph(bus, members, state_path=str(state))
     graph.factory = factory
@@ -105,22 +105,26 @@ def connect(
     return graph
 
 
-def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Validation) -> tuple[Topics, list[Member]]:
+def compose_from_classes(
+    agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Validation
+) -> tuple[TopicContracts, list[Member]]:
     """Describe a graph of these agents from what their classes declare."""
     classes: list[type] = [agent if isinstance(agent, type) else type(agent) for agent in agents]
     schemas: dict[str, Schema | None] = {}
     promised: dict[str, Schema | None] = {}
     for agent, each in zip(agents, classes, strict=True):
         if not issubclass(each, GraphBusNode):
-            name = each.__qualname__ if agent is each else shown(agent)
+            name = each.__qualname__ if agent is each else format_value(agent)
             raise UsageError("GBE146", name=name, reason="it is no agent: its class is no GraphBusNode")
         schemas |= topics_of(each)
         promised |= _promised_to(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
-    return Topics(promised | schemas, None, validation), members
+    return TopicContracts(promised | schemas, None, validation), members
 
 
-def compose_built(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> tuple[Topics, list[Member]]:
+def compose_from_build(
+    artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun
+) -> tuple[TopicContracts, list[Member]]:
     """Describe the graph that was built; agents whose classes could not be imported are left out."""
     validation = config.settings.validation
     found = [each for each in artifacts.agents.agents if each.name in modules.classes]
@@ -140,7 +144,8 @@ def _from_definition(definition: AgentDefinition, node: type[GraphBusNode], vali
         node=node,
         handlers=tuple(handlers_of(node)),
         methods={
-            spec.name: Method(definition.name, spec, validation, getattr(node, spec.name, None)) for spec in specs
+            spec.name: CheckedMethod(definition.name, spec, validation, getattr(node, spec.name, None))
+            for spec in specs
         },
         dependencies=frozenset(dependency.name for dependency in definition.dependencies),
         is_async=any(method.is_async for method in definition.methods),
@@ -155,7 +160,9 @@ def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNod
         name=name,
         node=agent,
         handlers=tuple(handlers_of(node)),
-        methods={spec.name: Method(name, spec, validation, getattr(node, spec.name)) for spec in methods_of(node)},
+        methods={
+            spec.name: CheckedMethod(name, spec, validation, getattr(node, spec.name)) for spec in methods_of(node)
+        },
         dependencies=frozenset(each for kind in node.__mro__ for each in vars(kind).get("__graphbus_depends_on__", ())),
         is_async=any(
             getattr(getattr(node, each, None), "__code__", _NO_CODE).co_flags & _COROUTINE for each in dir(node)

@@ -67,14 +67,14 @@ class Histogram:
             yield _sample(f"{self.name}_count", labels, count)
 
 
-class Running(NamedTuple):
+class RunningHandler(NamedTuple):
     """A handler or method that has begun and not ended."""
 
     name: str
     since: float
 
 
-class Meter:
+class HandlerMetrics:
     """Middleware that measures how long handlers and calls take, and knows which of them are running.
 
     Attributes:
@@ -87,14 +87,14 @@ class Meter:
         self._call = Histogram("graphbus_call_duration_seconds", "Time that called methods took.")
         self._http = Histogram("http_server_request_duration_seconds", "Time that requests took.")
         self._answered: Counter[tuple[str, int]] = Counter()
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningHandler] = {}
 
     def __call__(self, handling: Handling) -> Iterator[None]:
         """Measure one handler or call; a failure counts as well."""
         started = perf_counter()
         key = id(handling)
         self.begun += 1
-        self._running[key] = Running(handling.name, monotonic())
+        self._running[key] = RunningHandler(handling.name, monotonic())
         try:
             yield
         finally:
@@ -106,7 +106,7 @@ class Meter:
                     perf_counter() - started, messaging_system="graphbus", graphbus_handler=handling.name
                 )
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request over HTTP; called on the thread of the server only."""
         self._http.record(seconds, http_route=route)
         self._answered[route, status] += 1
@@ -116,7 +116,7 @@ class Meter:
         """How many handlers and methods have begun and not ended."""
         return len(self._running)
 
-    def longest(self) -> Running | None:
+    def longest_running(self) -> RunningHandler | None:
         """The one that has been running for the longest time."""
         return min(list(self._running.values()), key=lambda each: each.since, default=None)
 
@@ -132,7 +132,7 @@ class Meter:
         yield from _family("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
 
 
-def exposition(statistics: Statistics, meter: Meter) -> bytes:
+def render_metrics(statistics: Statistics, meter: HandlerMetrics) -> bytes:
     """The whole page for one scrape."""
     lines = [*_bus(statistics), *meter.lines(), *_process()]
     return "".join(f"{line}\n" for line in lines).encode()

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a running graph in good order: the main thread leaves what it does with `Stopped`.
+"""SIGTERM and SIGINT end a running graph in good order: the main thread leaves what it does with `StopRequested`.
 
 A handler that runs on the main thread may end first; so may the start of the graph.
 """
@@ -13,15 +13,15 @@ from time import monotonic, sleep
 from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_POLL_S = 0.01
+_BUSY_POLL_S = 0.01
 _START_S = 10.0
 """So long a signal waits for a graph that is being started."""
-LOOK_S = 0.5
+SIGNAL_POLL_S = 0.5
 _asked: list[int] = []
-"""The signals for which `Stopped` was raised, as long as somebody minds signals."""
+"""The signals for which `StopRequested` was raised, as long as somebody minds signals."""
 
 
-class Stopped(BaseException):
+class StopRequested(BaseException):
     """Somebody asked the process to end. Not an Exception: no handler of an event swallows it."""
 
     def __init__(self, number: int) -> None:
@@ -34,7 +34,7 @@ class Stopped(BaseException):
         return 128 + self.number
 
 
-class Patience:
+class SignalHandler:
     """What a signal waits for.
 
     Attributes:
@@ -51,15 +51,15 @@ class Patience:
         self._number = 0
         self._asking = threading.Lock()
 
-    def ask(self) -> None:
+    def request_stop(self) -> None:
         """Do what SIGTERM does, unless a signal has come already; from any thread but the main one."""
         with (
             self._asking
-        ):  # `receive` cannot run between the look and the signal, which it might take for the second one
+        ):  # `handle_signal` cannot run between the look and the signal, which it might take for the second one
             if not self._is_asked:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
-    def receive(self, number: int, _frame: FrameType | None) -> None:
+    def handle_signal(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal: wait for what must not be interrupted; a second one while it waits does not wait.
 
         Raises:
@@ -85,9 +85,9 @@ class Patience:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         _asked.append(self._number)
-        raise Stopped(self._number)
+        raise StopRequested(self._number)
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Let go of a signal that still waits: what it would have interrupted is done."""
         self._is_over = True
         if self._waiter is not None:
@@ -96,23 +96,23 @@ class Patience:
     def _send_again(self, number: int) -> None:
         deadline = monotonic() + self.begin_grace()
         while self.is_busy() and monotonic() < deadline and not self._is_over:
-            sleep(_POLL_S)
+            sleep(_BUSY_POLL_S)
         if not self._is_over:
             signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[Patience]:
-    """Raise `Stopped` in the main thread at the first of the signals; one that comes after that ends the process at once."""
-    patience = Patience()
+def stop_on_signals() -> Iterator[SignalHandler]:
+    """Raise `StopRequested` in the main thread at the first SIGTERM or SIGINT; a later one ends the process at once."""
+    patience = SignalHandler()
     if threading.current_thread() is not threading.main_thread():
         yield patience
         return
-    before = {number: signal.signal(number, patience.receive) for number in _SIGNALS}
+    before = {number: signal.signal(number, patience.handle_signal) for number in _SIGNALS}
     try:
         yield patience
     finally:
-        patience.end()
+        patience.finish()
         _asked.clear()
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -125,8 +125,8 @@ def interrupt_main_thread() -> None:
 
 
 @contextmanager
-def noticing_signals() -> Iterator[None]:
-    """Let the main thread notice a signal while it reads, at the latest after `LOOK_S`; on other threads nothing is done.
+def reading_with_signals() -> Iterator[None]:
+    """Let the main thread notice a signal while it reads, at the latest after `SIGNAL_POLL_S`; on other threads nothing is done.
 
     Python notes a signal and calls its handler between two instructions. Of one that is noted right before a read begins to wait,
     the read knows nothing. So SIGURG, which means nothing here, interrupts the read again and again, and Python looks.
@@ -138,7 +138,7 @@ def noticing_signals() -> Iterator[None]:
     is_over = threading.Event()
 
     def interrupt() -> None:
-        while not is_over.wait(LOOK_S):
+        while not is_over.wait(SIGNAL_POLL_S):
             signal.pthread_kill(main, signal.SIGURG)
 
     before = signal.signal(signal.SIGURG, lambda *_: None)
@@ -155,14 +155,16 @@ def noticing_signals() -> Iterator[None]:
 def wait_for_signal() -> None:
     """Do nothing until a signal arrives."""
     while True:
-        look_for_signal()
-        sleep(LOOK_S)  # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
+        raise_missed_signal()
+        sleep(
+            SIGNAL_POLL_S
+        )  # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
 
 
-def look_for_signal() -> None:
-    """Raise `Stopped` for a signal that has raised it where nobody heard it, e.g. while Python ran a finaliser.
+def raise_missed_signal() -> None:
+    """Raise `StopRequested` for a signal that has raised it where nobody heard it, e.g. while Python ran a finaliser.
 
-    Who waits on the main thread does so for `LOOK_S` at a time, and calls this in between.
+    Who waits on the main thread does so for `SIGNAL_POLL_S` at a time, and calls this in between.
     """
     if _asked:
-        raise Stopped(_asked[-1])
+        raise StopRequested(_asked[-1])

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from graphbus_core.errors import Place, RunError
 from graphbus_core.model.state import AgentState
 from graphbus_core.schema.json import Json, freeze
-from graphbus_core.schema.values import clipped, shown
+from graphbus_core.schema.values import clip_text, format_value
 
 FILE = "state.sqlite3"
 
@@ -49,7 +49,7 @@ Texts = Mapping[str, str | None]
 """Key -> its value as JSON, or None for one that is deleted."""
 
 
-class Kept(NamedTuple):
+class StoredValue(NamedTuple):
     """A value as JSON, and its version."""
 
     text: str
@@ -61,14 +61,14 @@ class Kept(NamedTuple):
         return _decode(self.text)
 
 
-class Snapshot(NamedTuple):
+class StateSnapshot(NamedTuple):
     """States at one moment: the last version that a change was given, and agent -> key -> what is kept, in order."""
 
     version: int
-    agents: dict[str, dict[str, Kept]]
+    agents: dict[str, dict[str, StoredValue]]
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """One key that is set, changed or removed; None: there is no such key."""
 
     agent: str
@@ -109,13 +109,13 @@ class States:
 
     def find(self, agent: str, key: str) -> tuple[str | None, int]:
         """Give a value as JSON and its version; None and 0 for none."""
-        with self.open(agent).use() as connection:
+        with self.open(agent).connection() as connection:
             row = connection.execute(_FIND, (agent, key)).fetchone()
         return (None, 0) if row is None else row
 
     def keys(self, agent: str) -> list[str]:
         """Give the keys in their order."""
-        with self.open(agent).use() as connection:
+        with self.open(agent).connection() as connection:
             return [key for (key,) in connection.execute(_KEYS, (agent,))]
 
     def write(
@@ -136,7 +136,7 @@ class States:
         Returns:
             The first key that is not as expected; None when all is written.
         """
-        with self.open(agent).change() as connection:
+        with self.open(agent).write_transaction() as connection:
             for key, version in expected.items():
                 row = connection.execute(_FIND, (agent, key)).fetchone()
                 if (0 if row is None else row[1]) != version:
@@ -148,32 +148,32 @@ class States:
             _write(connection, ((agent, key, text) for key, text in changes.items()))
         return None
 
-    def snapshot(self, agents: Collection[str] | None = None) -> Snapshot:
+    def snapshot(self, agents: Collection[str] | None = None) -> StateSnapshot:
         """Give the states of these agents, or of all that have one, at one moment."""
-        with self.open().look() as connection:
+        with self.open().read_transaction() as connection:
             return self._read(connection, agents)
 
     def change(
         self,
         wanted: Mapping[str, Texts] | None,
-        keep: Callable[[Snapshot], None],
+        keep: Callable[[StateSnapshot], None],
         *,
         is_merge: bool,
         after_version: int = 0,
-    ) -> list[Change]:
-        """Make the changes that `plan` finds, all or none, and give them.
+    ) -> list[StateChange]:
+        """Make the changes that `plan_changes` finds, all or none, and give them.
 
         Args:
-            wanted: See `plan`; None: nothing for any agent that has something.
+            wanted: See `plan_changes`; None: nothing for any agent that has something.
             keep: Gets what these agents have, before the first change; what it raises stops everything.
-            is_merge: See `plan`.
+            is_merge: See `plan_changes`.
             after_version: The version of the changes is higher than that, and higher than every one before.
         """
-        with self.open().change() as connection:
+        with self.open().write_transaction() as connection:
             before = self._read(connection, wanted)
             if wanted is None:
                 wanted = {agent: {} for agent in before.agents}
-            changes = plan(before, wanted, is_merge=is_merge)
+            changes = plan_changes(before, wanted, is_merge=is_merge)
             if changes:
                 keep(before)
                 _write(connection, ((each.agent, each.key, each.after) for each in changes), after_version)
@@ -190,15 +190,15 @@ class States:
                 self._database = Database(self._path or MEMORY, _WHAT, 0x47425354, _TABLES)
             return self._database
 
-    def _read(self, connection: Any, agents: Collection[str] | None) -> Snapshot:
+    def _read(self, connection: Any, agents: Collection[str] | None) -> StateSnapshot:
         (version,) = connection.execute(_VERSION).fetchone()
-        found: dict[str, dict[str, Kept]] = {agent: {} for agent in sorted(agents or ())}
+        found: dict[str, dict[str, StoredValue]] = {agent: {} for agent in sorted(agents or ())}
         questions = [(_ALL, ())] if agents is None else [(_OF_AGENT, (agent,)) for agent in found]
         for question, values in questions:
             for agent, key, text, key_version in connection.execute(question, values):
                 self._check(agent, key, text)
-                found.setdefault(agent, {})[key] = Kept(text, key_version)
-        return Snapshot(version, found)
+                found.setdefault(agent, {})[key] = StoredValue(text, key_version)
+        return StateSnapshot(version, found)
 
     def _check(self, agent: str, key: str, text: object) -> None:
         from graphbus_core.strict_json import loads
@@ -206,11 +206,11 @@ class States:
         try:
             loads(str(text), any_text=True)
         except ValueError:
-            reason = f"it is damaged (the value of {clipped(agent)} {clipped(key)} is no JSON)"
+            reason = f"it is damaged (the value of {clip_text(agent)} {clip_text(key)} is no JSON)"
             raise RunError("GBE643", where=Place(self._path), what=_WHAT, reason=reason) from None
 
 
-def plan(before: Snapshot, wanted: Mapping[str, Texts], *, is_merge: bool) -> list[Change]:
+def plan_changes(before: StateSnapshot, wanted: Mapping[str, Texts], *, is_merge: bool) -> list[StateChange]:
     """Find what must change so that agents have what is wanted, in order.
 
     Args:
@@ -222,7 +222,7 @@ def plan(before: Snapshot, wanted: Mapping[str, Texts], *, is_merge: bool) -> li
     for agent, keys in wanted.items():
         old = {key: kept.text for key, kept in before.agents.get(agent, {}).items()}
         names = sorted(keys if is_merge else {*old, *keys})
-        changes += [Change(agent, key, old.get(key), keys.get(key)) for key in names]
+        changes += [StateChange(agent, key, old.get(key), keys.get(key)) for key in names]
     return [change for change in changes if change.before != change.after]
 
 
@@ -257,7 +257,7 @@ class _StoredState(AgentState):
         return _decode(text)
 
     def __setitem__(self, key: str, value: Json) -> None:
-        self._set(key, encode(self._agent, key, value))
+        self._set(key, encode_value(self._agent, key, value))
 
     def __delitem__(self, key: str) -> None:
         if key not in self:
@@ -336,7 +336,7 @@ class _StoredState(AgentState):
 
     def update_if(self, key: str, value: Json, version: int) -> bool:
         """Set the value if the key still has this version (0: it is not there); False, and no change, if it has another."""
-        text = encode(self._agent, key, value)
+        text = encode_value(self._agent, key, value)
         if self._transaction() is None:
             return self._states.write(self._agent, {key: text}, {key: version}) is None
         if self._find(key)[1] != version:
@@ -362,7 +362,7 @@ class _StoredState(AgentState):
         seen = {key: version for key, (_, version) in transaction.read.items()}
         changed = self._states.write(self._agent, transaction.changes, seen, transaction.keys)
         if changed is not None:
-            raise RunError("GBE646", agent=self._agent, key=clipped(changed))
+            raise RunError("GBE646", agent=self._agent, key=clip_text(changed))
 
     def _in_one_step(self, work: Callable[[], T]) -> T:
         """Do work as a transaction, again and again until nobody has changed meanwhile what it reads."""
@@ -419,7 +419,7 @@ _transactions: ContextVar[Mapping[_StoredState, _Transaction]] = ContextVar(
 )
 
 
-def encode(agent: str, key: str, value: Json) -> str:
+def encode_value(agent: str, key: str, value: Json) -> str:
     """Give a value as JSON, proved to be just that and not too large.
 
     Raises:
@@ -432,8 +432,8 @@ def encode(agent: str, key: str, value: Json) -> str:
         frozen = freeze({key: value}, is_kept=True)
     except RunError as refusal:
         if refusal.code == "GBE613":
-            raise RunError("GBE642", agent=agent, key=clipped(key), limit=refusal.data["limit"]) from None
-        path, found = refusal.data.get("path", clipped(key)), refusal.data.get("found", "no JSON")
+            raise RunError("GBE642", agent=agent, key=clip_text(key), limit=refusal.data["limit"]) from None
+        path, found = refusal.data.get("path", clip_text(key)), refusal.data.get("found", "no JSON")
         raise RunError("GBE641", agent=agent, path=path, found=found) from None
     return dumps(frozen[key], allow_nan=False, separators=(",", ":"))
 
@@ -445,9 +445,9 @@ def check_key(agent: str, key: object) -> None:
         RunError: GBE641.
     """
     if not isinstance(key, str):
-        raise RunError("GBE641", agent=agent, path=f"the key {shown(key)}", found=f"a {type(key).__name__}")
+        raise RunError("GBE641", agent=agent, path=f"the key {format_value(key)}", found=f"a {type(key).__name__}")
     if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
-        raise RunError("GBE641", agent=agent, path=f"the key {shown(key)}", found="half of a character")
+        raise RunError("GBE641", agent=agent, path=f"the key {format_value(key)}", found="half of a character")
 
 
 def _decode(text: str) -> Json:

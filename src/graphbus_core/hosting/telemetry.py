@@ -76,7 +76,7 @@ class Tracing:
         self._remember(event.event_id, "", contexts.get_current())
 
     @contextmanager
-    def going_on(self, headers: Mapping[str, str]) -> Iterator[None]:
+    def continue_trace(self, headers: Mapping[str, str]) -> Iterator[None]:
         """Go on with the trace that the headers of a request name, if they do, on this thread."""
         token = contexts.attach(_propagator.extract(headers))
         try:

@@ -21,7 +21,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from graphbus_core.errors import ModelError
-from graphbus_core.isolation import end_marked
+from graphbus_core.isolation import kill_marked_processes
 from graphbus_core.llm.client import Completion, LLMClient, ModelPrompt, Progress, estimate_tokens
 from graphbus_core.llm.providers import MAX_ANSWER_BYTES, remove_key, remove_secrets
 from graphbus_core.model.spending import Price, Usage
@@ -126,7 +126,7 @@ class CommandClient(LLMClient):
             self._is_closed = True
             for process, mark in self._running.items():
                 _kill_group(process)
-                end_marked(_MARK, mark)
+                kill_marked_processes(_MARK, mark)
 
     def _start(self, given: IO[bytes]) -> subprocess.Popen[bytes]:
         mark = os.urandom(8).hex()
@@ -175,7 +175,7 @@ class CommandClient(LLMClient):
         with self._lock:
             mark = self._running.pop(process)
         if not is_orderly:
-            end_marked(_MARK, mark)
+            kill_marked_processes(_MARK, mark)
 
     def _judge(self, status: int, answer: bytes, messages: bytes) -> str:
         if status != 0:

@@ -25,8 +25,8 @@ from graphbus_core.errors import ModelError
 from graphbus_core.llm.budget import Amount, current_bill
 from graphbus_core.llm.client import ClientWrapper, Completion, LLMClient, ModelPrompt, Progress
 from graphbus_core.store import cache
-from graphbus_core.store.beneath import Folder
 from graphbus_core.store.cache import seal_of
+from graphbus_core.store.folders import Folder
 
 # --- the cache of answers ----------------------------------------------------------------------
 

@@ -24,8 +24,8 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import FileChange, GateReport, Negotiations
 from graphbus_core.negotiation.commit_message import commit_message
 from graphbus_core.negotiation.transcript import load_session, record_application, sessions_dir
-from graphbus_core.store.beneath import Folder, read_plain
-from graphbus_core.store.writing import encode, write_atomic
+from graphbus_core.store.folders import Folder, read_plain
+from graphbus_core.store.writing import encode_artifact, write_atomic
 
 
 class AppliedSession(NamedTuple):
@@ -194,7 +194,7 @@ def _commit_session(config: ResolvedBuild, session: str, plan: CommitPlan) -> No
     def keep(ids: Sequence[str]) -> None:
         made.extend(ids)
         commits = dict(zip(plan.steps, ids, strict=True))
-        write_atomic(kept, encode(MadeCommits(branch=branch, before=before, commits=commits)))
+        write_atomic(kept, encode_artifact(MadeCommits(branch=branch, before=before, commits=commits)))
 
     try:
         make_commits(repository, tuple(plan.steps.values()), keep)

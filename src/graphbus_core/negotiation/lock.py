@@ -27,9 +27,9 @@ from graphbus_core.negotiation.freshness import AgentInputs, SettledAgents, desc
 from graphbus_core.negotiation.rule_agent import find_for_agents
 from graphbus_core.negotiation.sessions import START_VERSION, SessionStart, load_answers, load_start
 from graphbus_core.negotiation.transcript import load_session
-from graphbus_core.store.beneath import read_plain
+from graphbus_core.store.folders import read_plain
 from graphbus_core.store.reading import decode_versioned
-from graphbus_core.store.writing import encode, write_atomic
+from graphbus_core.store.writing import encode_artifact, write_atomic
 
 LOCK_VERSION = 1
 LOCK = "negotiation.lock"
@@ -215,7 +215,7 @@ def write_lock(
         session=_record_session(config, negotiations.session, workspace, artifacts),
     )
     try:
-        write_atomic(lock_path(config), encode(lock))
+        write_atomic(lock_path(config), encode_artifact(lock))
     except OSError as error:
         raise NegotiationError("GBE425", reason=_reason(error), where=_shown(config)) from error
 
@@ -236,7 +236,7 @@ def _record_session(
     answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))  # they came in any order
     return RecordedSession(
         start=load_start(config.artifacts_dir, session),
-        record=pack_bytes(encode(load_session(config.artifacts_dir, session))),
+        record=pack_bytes(encode_artifact(load_session(config.artifacts_dir, session))),
         answers=pack_bytes(encode_answers(answers)) if answers else "",
         before={path: pack_bytes(before) for path, (before, _) in changed.items()},
         after={path: sha256_hex(after) for path, (_, after) in changed.items()},

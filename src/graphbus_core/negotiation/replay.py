@@ -33,7 +33,7 @@ from graphbus_core.negotiation.sessions import SessionStart, load_answers, load_
 from graphbus_core.negotiation.transcript import RECORD_VERSION, SessionRecord, list_sessions, load_session
 from graphbus_core.store import writing
 from graphbus_core.store.reading import decode_versioned
-from graphbus_core.store.writing import encode
+from graphbus_core.store.writing import encode_artifact
 
 
 class ReplayResult(NamedTuple):
@@ -112,7 +112,7 @@ def _tape_from_folder(config: ResolvedBuild, record: SessionRecord) -> RecordedS
             after[file.path] = file.sha256_after
     return RecordedSession(
         start=load_start(config.artifacts_dir, record.session),
-        record=pack_bytes(encode(record)),
+        record=pack_bytes(encode_artifact(record)),
         answers=pack_bytes(encode_answers(answers)) if answers else "",
         before=before,
         after=after,
@@ -214,7 +214,7 @@ def _differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], confi
         f"{path} has other bytes" for path in sorted({*files, *kept.after}) if files.get(path) != kept.after.get(path)
     )
     if kept.artifacts:
-        manifest = writing.save(
+        manifest = writing.save_artifacts(
             Path(config.artifacts_dir), describe_project(landed.project, history_of(outcome.negotiations, landed.files))
         )
         yield from (
@@ -246,7 +246,7 @@ def _different_record(kept: RecordedSession, now: SessionRecord) -> Iterator[str
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
     if not any(commit.negotiation_log for commit in was.negotiations.completed):  # written before there were logs
         now = _without_logs(now)
-    lines = zip_longest(encode(was).splitlines(), encode(now).splitlines(), fillvalue=b"")
+    lines = zip_longest(encode(was).splitlines(), encode_artifact(now).splitlines(), fillvalue=b"")
     for number, (before, after) in enumerate(lines, start=1):
         if before != after:
             told = before.decode(errors="replace").strip()

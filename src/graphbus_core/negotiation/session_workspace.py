@@ -59,7 +59,7 @@ from graphbus_core.negotiation.protocol import (
     Reply,
 )
 from graphbus_core.negotiation.rule_agent import FindingsCache
-from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.compatibility import misfit_reason
 from graphbus_core.schema.types import UNKNOWN, Field, Schema
 
 
@@ -413,7 +413,7 @@ def _change_of(was: Field, payloads: list[Schema | None], name: str) -> str:
         return "no longer sends"
     if not all(field and field.required for field in fields):
         return "sends only sometimes"
-    other = next((field for field in fields if field and why_not(was.type, field.type)), None)
+    other = next((field for field in fields if field and misfit_reason(was.type, field.type)), None)
     return f"sends as {other.type} and no longer as {was.type} the field" if other else ""
 
 
@@ -439,7 +439,7 @@ def _unfit(caller: str, call: Call, project: Project) -> Iterator[BrokenPromise]
     wanted, given = method.input_schema, call.arguments
     for field in wanted.fields if wanted else ():
         own = given.get(field.name)
-        reason = why_not(field.type, own.type, is_narrowed=True) if own else None
+        reason = misfit_reason(field.type, own.type, is_narrowed=True) if own else None
         if own is None and field.required and not call.has_unknown:
             yield BrokenPromise(element, field.name, f"{element} requires {field.name!r}, which {caller} does not pass")
         elif reason:
@@ -460,7 +460,7 @@ def _lost_results(agent: AgentDefinition, before: Project, after: Project) -> It
             other = now.get(field.name) if now else None
             if field.name not in words or (other is None and now and now.is_open):
                 continue
-            name, reason = ".".join(element), why_not(field.type, other.type) if other else ""
+            name, reason = ".".join(element), misfit_reason(field.type, other.type) if other else ""
             if other is None:
                 yield BrokenPromise(name, field.name, f"{name} no longer gives {field.name!r}, which {agent.name} uses")
             elif field.required and not other.required:

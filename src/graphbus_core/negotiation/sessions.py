@@ -42,9 +42,9 @@ from graphbus_core.negotiation.transcript import (
     save_session,
     sessions_dir,
 )
-from graphbus_core.store.beneath import Folder, read_plain
 from graphbus_core.store.cache import seal_of
-from graphbus_core.store.writing import encode, write_atomic
+from graphbus_core.store.folders import Folder, read_plain
+from graphbus_core.store.writing import encode_artifact, write_atomic
 
 START_VERSION = 1
 _START, _ANSWERS, _SEAL = "session.json", "answers.jsonl", "seal"
@@ -169,7 +169,7 @@ class SessionFolder:
         return settled
 
     def _write_start(self, start: SessionStart) -> None:
-        data = encode(start)
+        data = encode_artifact(start)
         write_atomic(self._folder / _SEAL, _seal_of(self._config, self.session, data))
         write_atomic(self._folder / _START, data)
 

@@ -19,9 +19,9 @@ from graphbus_core.errors import NegotiationError, Place, did_you_mean
 from graphbus_core.model.proposals import Negotiations
 from graphbus_core.model.spending import Spend
 from graphbus_core.schema.json import MAX_PAYLOAD_BYTES, Json
-from graphbus_core.store.beneath import Folder, read_plain
+from graphbus_core.store.folders import Folder, read_plain
 from graphbus_core.store.reading import decode_versioned
-from graphbus_core.store.writing import encode, write_atomic
+from graphbus_core.store.writing import encode_artifact, write_atomic
 
 RECORD_VERSION = 1
 TRANSCRIPT, RECORD = "transcript.jsonl", "record.json"
@@ -153,7 +153,7 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
         raise NegotiationError("GBE402", session=record.session, where=Place(str(folder)))
     with refuse_file_errors(record.session, folder):
         write_atomic(folder / TRANSCRIPT, lines)
-        write_atomic(folder / RECORD, encode(record))
+        write_atomic(folder / RECORD, encode_artifact(record))
     return folder
 
 
@@ -166,7 +166,7 @@ def record_application(artifacts_dir: str | Path, session: str, *, is_applied: b
     record = msgspec.structs.replace(load_session(artifacts_dir, session), is_applied=is_applied, refusal=refusal)
     path = sessions_dir(artifacts_dir) / session / RECORD
     with refuse_file_errors(session, path, "GBE410"):
-        write_atomic(path, encode(record))
+        write_atomic(path, encode_artifact(record))
 
 
 def load_session(artifacts_dir: str | Path, session: str = "") -> SessionRecord:

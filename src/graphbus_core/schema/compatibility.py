@@ -5,8 +5,8 @@
     fit_of(STR, UNKNOWN)             unknown: the given type is not known
     fit_of(Literal["a"], STR)        unknown: the types are known, and the value decides
 
-Those who warn act on `unfit` alone (`why_not`). Those who prove need `fits`. The relation is decided for all values at once as
-`validation` decides it for one.
+Callers that warn act on `unfit` alone (`misfit_reason`); callers that prove something need `fits`. The verdict about a type
+agrees with what `validation` says about each of its values.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from graphbus_core.schema.types import ANY, BOOL, EITHER, INT, NULL, STR, Field, Type
+from graphbus_core.schema.types import ALL_OCCUR, ANY, BOOL, INT, NULL, STR, Field, Type
 from graphbus_core.schema.validation import problems_in
 
-Word = str | int | bool | None
+LiteralValue = str | int | bool | None
 """One value of a literal."""
 Side = Literal["input", "output"]
 """Of a contract: `"input"` is what others pass in, `"output"` is what others read."""
@@ -68,16 +68,16 @@ def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
     if given.kind in ("unknown", "result"):
         return Fit("unknown", f"{wanted} is wanted, and what is given is not known", lacks_type=True)
     if given.kind == "union":
-        is_narrowed = is_narrowed and given.name != EITHER
+        is_narrowed = is_narrowed and given.name != ALL_OCCUR
         fit = _fit_of_choices([fit_of(wanted, part, is_narrowed=is_narrowed) for part in given.args], is_narrowed)
         return _undecided(wanted, given) if fit.verdict == "unknown" and not fit.lacks_type else fit
     if given.kind in ("literal", "null"):
-        values: tuple[Word, ...] = given.values if given.kind == "literal" else (None,)
+        values: tuple[LiteralValue, ...] = given.values if given.kind == "literal" else (None,)
         return _fit_of_choices([_fit_of_value(wanted, value) for value in values], is_narrowed)
     return (_fit_into_union if wanted.kind == "union" else _fit_into_one)(wanted, given, is_narrowed)
 
 
-def why_not(wanted: Type, given: Type, *, is_narrowed: bool = False) -> str | None:
+def misfit_reason(wanted: Type, given: Type, *, is_narrowed: bool = False) -> str | None:
     """Give the reason why some given value is surely not wanted; None where that is not certain."""
     fit = fit_of(wanted, given, is_narrowed=is_narrowed)
     return fit.reason if fit.verdict == "unfit" else None
@@ -115,11 +115,11 @@ def _fit_of_choices(fits: list[Fit], is_narrowed: bool) -> Fit:
     return worst
 
 
-def _fit_of_value(wanted: Type, value: Word) -> Fit:
+def _fit_of_value(wanted: Type, value: LiteralValue) -> Fit:
     return _FITS if _takes(wanted, value) else Fit("unfit", f"{wanted} is wanted, {value!r} is given")
 
 
-def _takes(wanted: Type, value: Word) -> bool:
+def _takes(wanted: Type, value: LiteralValue) -> bool:
     return not problems_in(wanted, value)
 
 
@@ -210,7 +210,7 @@ def _inside(where: str, pairs: Iterable[tuple[Type, Type]], is_narrowed: bool) -
     return worst if worst.verdict == "fits" else worst._replace(reason=f"in its {where}, {worst.reason}")
 
 
-def _type_of(value: Word) -> Type:
+def _type_of(value: LiteralValue) -> Type:
     if value is None:
         return NULL
     if isinstance(value, bool):

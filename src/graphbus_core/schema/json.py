@@ -16,8 +16,8 @@ import msgspec
 
 from graphbus_core.errors import RunError
 from graphbus_core.isolation import attempt
-from graphbus_core.schema.types import TEXTS
-from graphbus_core.schema.values import clipped, items_of, mapping_of, plain_of, shown, word_of
+from graphbus_core.schema.types import TEXT_TYPES
+from graphbus_core.schema.values import builtin_of, clip_text, enum_value_of, format_value, items_of, mapping_of
 
 Json = Any
 """A JSON value: dict, list, str, int, float, bool or None."""
@@ -144,7 +144,7 @@ class _Freezer:
             if (entries := mapping_of(value)) is None:
                 raise self._not_json(f"a {kind.__name__} that cannot be read")
             return self._freeze_mapping(entries)
-        plain = plain_of(value)  # of an enum or another subclass of a text or number
+        plain = builtin_of(value)  # of an enum or another subclass of a text or number
         if plain is value:
             plain = self._plain_of_other(value)
         return self.freeze(plain)
@@ -161,9 +161,9 @@ class _Freezer:
         self._enter()
         frozen = {}
         for given, item in value.items():
-            key = given if type(given) is str or self._is_kept else word_of(given)
+            key = given if type(given) is str or self._is_kept else enum_value_of(given)
             if type(key) is not str:
-                raise self._not_json(f"a dict with the key {shown(given)}")
+                raise self._not_json(f"a dict with the key {format_value(given)}")
             self._spend(len(key) + 2)
             kind = type(item)
             if kind is str:
@@ -189,9 +189,9 @@ class _Freezer:
         kind = type(value)
         if not _is_typed(kind) and (self._is_kept or not _has_json(kind)):
             raise self._not_json(f"a {kind.__name__}")
-        plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=plain_model))
+        plain, error = attempt(lambda: msgspec.to_builtins(value, enc_hook=encode_model))
         if error is not None:
-            raise self._not_json(f"a {kind.__name__} that is not JSON: {clipped(type(error).__name__)}")
+            raise self._not_json(f"a {kind.__name__} that is not JSON: {clip_text(type(error).__name__)}")
         return plain
 
     def _enter(self) -> None:
@@ -205,7 +205,7 @@ class _Freezer:
             raise RunError("GBE613", limit=self._limit)
 
     def _not_json(self, found: str) -> RunError:
-        return RunError("GBE612", path=clipped(describe_path(self._path)), found=clipped(found))
+        return RunError("GBE612", path=clip_text(describe_path(self._path)), found=clip_text(found))
 
 
 def describe_path(path: Iterable[str | int], whole: str = "the payload") -> str:
@@ -218,7 +218,7 @@ def _has_json(kind: type) -> bool:
     """True for an Enum and another class of values that JSON has a form for."""
     if issubclass(kind, bytes | set | frozenset) or isinstance(kind, EnumMeta):
         return True
-    return any((base.__module__, base.__name__) in TEXTS for base in kind.__mro__)
+    return any((base.__module__, base.__name__) in TEXT_TYPES for base in kind.__mro__)
 
 
 def _is_typed(kind: type) -> bool:
@@ -226,7 +226,7 @@ def _is_typed(kind: type) -> bool:
     return any(hasattr(kind, mark) for mark in ("__struct_fields__", "__dataclass_fields__", "model_dump"))
 
 
-def plain_model(value: Any) -> Any:
+def encode_model(value: Any) -> Any:
     """Give what a pydantic model is in JSON: msgspec asks here for what it does not know (`enc_hook`)."""
     if hasattr(type(value), "model_dump"):
         return value.model_dump(mode="json", by_alias=True)

@@ -35,16 +35,16 @@ from graphbus_core.schema.types import (
     LIST,
     NULL,
     STR,
-    TEXTS,
+    TEXT_TYPES,
     UNKNOWN,
     Field,
     Kind,
     Schema,
     Type,
-    left_open,
     union,
+    without_text_forms,
 )
-from graphbus_core.schema.values import alias_of, plain_of
+from graphbus_core.schema.values import alias_of, builtin_of
 
 _PLAIN: dict[object, Type] = {
     str: STR,
@@ -127,7 +127,7 @@ class _Reading:
         if isinstance(annotation, NewType):
             return self.type_of(annotation.__supertype__, depth + 1)
         if type_alias_of(annotation) is not None:
-            return self._aliased(meant_by(annotation), depth)
+            return self._aliased(resolve_alias(annotation), depth)
         origin = get_origin(annotation)
         return self._plain(annotation, depth) if origin is None else self._generic(origin, get_args(annotation), depth)
 
@@ -135,7 +135,7 @@ class _Reading:
         if isinstance(annotation, EnumMeta):
             return _words_of(annotation)
         if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
-            known = _PLAIN.get(annotation) or TEXTS.get((annotation.__module__, annotation.__name__))
+            known = _PLAIN.get(annotation) or TEXT_TYPES.get((annotation.__module__, annotation.__name__))
             return known or self._record(annotation, depth)
         if isinstance(annotation, str):
             return _BY_TEXT.get(annotation.strip(), UNKNOWN)
@@ -148,7 +148,7 @@ class _Reading:
 
     def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:
         if origin is Literal:
-            values: Any = tuple(map(plain_of, args))  # members of a StrEnum are text
+            values: Any = tuple(map(builtin_of, args))  # members of a StrEnum are text
             return Type("literal", values=values) if {*map(type, values)} <= _OF_LITERALS else UNKNOWN
         if isinstance(origin, type) and _fields_of(origin) is not None:
             return self._record(origin, depth, dict(zip(getattr(origin, "__parameters__", ()), args, strict=False)))
@@ -172,11 +172,11 @@ class _Reading:
             return Type("unknown", name=kind.__name__)
         self.left -= bool(self.left)
         fields = tuple(
-            self._field(each.outside, filled(hint, variables), depth, is_required=each.is_required)
+            self._field(each.outside, fill_type_variables(hint, variables), depth, is_required=each.is_required)
             for each, hint in found
         )
         record = Type("record", name=kind.__name__, fields=fields)
-        return left_open(record) if hasattr(kind, "__pydantic_validator__") else record
+        return without_text_forms(record) if hasattr(kind, "__pydantic_validator__") else record
 
     def _field(self, name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
         """A field; `NotRequired[...]` is looked for here, because a TypedDict does not see it in annotations that are text."""
@@ -195,7 +195,7 @@ def _container(origin: type, inner: tuple[Type, ...], *, is_of_any_length: bool)
 def _words_of(kind: EnumMeta) -> Type:
     """The values of an Enum, which JSON has for its members; unknown if it takes others, too, or they are not text and ints."""
     found: dict[str, Any] = kind.__dict__["_member_map_"]
-    values: Any = tuple(dict.fromkeys(plain_of(member._value_) for member in found.values()))
+    values: Any = tuple(dict.fromkeys(builtin_of(member._value_) for member in found.values()))
     takes_others = issubclass(kind, Flag) or kind._missing_.__func__ is not Enum._missing_.__func__  # type: ignore[attr-defined]
     if not values or takes_others or not {*map(type, values)} <= {str, int}:
         return Type("unknown", name=kind.__name__)
@@ -266,7 +266,7 @@ def annotation_of(function: Any, name: str) -> object:
     Each parameter is looked up by itself: what another one, or the result, is annotated with does not matter.
     """
     written = function.__annotations__.get(name)
-    annotation = meant_by(written)
+    annotation = resolve_alias(written)
     scope = function.__globals__
     if parameters := getattr(function, "__type_params__", ()):  # `def take[T]`, of Python 3.12
         scope = scope | {each.__name__: each for each in parameters}
@@ -278,7 +278,7 @@ def annotation_of(function: Any, name: str) -> object:
             found, error = _evaluate(annotation, scope | _imported_for_checkers(scope, annotation))
         if error is not None:
             return Unresolved(annotation)
-        annotation = meant_by(found)
+        annotation = resolve_alias(found)
     if isinstance(annotation, str) or type_alias_of(annotation) is not None:
         return Unresolved(written)
     return _with_inner_texts(annotation, scope) if get_args(annotation) else annotation
@@ -286,7 +286,7 @@ def annotation_of(function: Any, name: str) -> object:
 
 def arguments_of(function: Any) -> Schema:
     """Give what a method takes, as its annotations say; what has a default may be left out."""
-    taken = unwrapped(function)
+    taken = unwrap_function(function)
     code = taken.__code__
     skipped = 0 if isinstance(function, staticmethod) else 1
     names = code.co_varnames[skipped : code.co_argcount + code.co_kwonlyargcount]
@@ -297,18 +297,18 @@ def arguments_of(function: Any) -> Schema:
 
 def result_of(function: Any) -> Schema | None:
     """Give the fields of what a method returns, as its annotation says; None where that has no fields."""
-    found = _annotated_type(unwrapped(function), "return")
+    found = _annotated_type(unwrap_function(function), "return")
     return Schema(found.fields) if found.kind == "record" else None
 
 
-def with_defaults(schema: Schema, function: Any) -> Schema:
+def mark_defaults_optional(schema: Schema, function: Any) -> Schema:
     """Give the schema of arguments with those optional that have a default in the method."""
-    optional = _with_default(unwrapped(function))
+    optional = _with_default(unwrap_function(function))
     fields = (Field(each.name, each.type, each.required and each.name not in optional) for each in schema.fields)
     return Schema(tuple(fields), schema.is_open) if optional else schema
 
 
-def unwrapped(function: Any) -> Any:
+def unwrap_function(function: Any) -> Any:
     """Give the Python function below methods and wrappers."""
     function = getattr(function, "__func__", function)
     while hasattr(function, "__wrapped__"):
@@ -335,7 +335,7 @@ def type_alias_of(annotation: Any) -> Any:
     return named if type(named).__name__ == "TypeAliasType" else None  # Python 3.11 has it in typing_extensions only
 
 
-def meant_by(annotation: Any) -> Any:
+def resolve_alias(annotation: Any) -> Any:
     """Give what an annotation stands for when it names a `type` alias; an alias that cannot be resolved is given back."""
     meant = annotation
     for _ in range(_MAX_STEPS):
@@ -346,11 +346,11 @@ def meant_by(annotation: Any) -> Any:
         given, wanted = get_args(meant), alias.__type_params__
         if error is not None or not all(isinstance(each, TypeVar) for each in wanted):
             break
-        meant = filled(value, dict(zip(wanted, given, strict=False)))
+        meant = fill_type_variables(value, dict(zip(wanted, given, strict=False)))
     return annotation
 
 
-def filled(hint: Any, variables: Mapping[Any, Any]) -> Any:
+def fill_type_variables(hint: Any, variables: Mapping[Any, Any]) -> Any:
     """The annotation with these types in the place of its type variables."""
     if isinstance(hint, TypeVar):
         return variables.get(hint, hint)

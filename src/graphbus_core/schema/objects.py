@@ -15,10 +15,18 @@ import msgspec
 
 from graphbus_core.isolation import attempt
 from graphbus_core.schema.json import Json, describe_path
-from graphbus_core.schema.live import Unresolved, annotation_of, hints_of, meant_by, type_alias_of, type_of, unwrapped
-from graphbus_core.schema.types import TEXTS
-from graphbus_core.schema.validation import Problem, problems_in
-from graphbus_core.schema.values import Items, clipped, items_of, mapping_of, shown
+from graphbus_core.schema.live import (
+    Unresolved,
+    annotation_of,
+    hints_of,
+    resolve_alias,
+    type_alias_of,
+    type_of,
+    unwrap_function,
+)
+from graphbus_core.schema.types import TEXT_TYPES
+from graphbus_core.schema.validation import ValueProblem, problems_in
+from graphbus_core.schema.values import Items, clip_text, format_value, items_of, mapping_of
 
 Make = Callable[[Json], Any]
 
@@ -26,7 +34,7 @@ Make = Callable[[Json], Any]
 class UnfitError(Exception):
     """JSON of which no object of the class can be made; `problems` says why."""
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, problems: tuple[ValueProblem, ...]) -> None:
         super().__init__(problems)
         self.problems = problems
 
@@ -58,7 +66,7 @@ def needs_making(annotation: Any, depth: int = 0) -> bool:
     """True for an annotation that holds a typed class, an Enum, a date or a `Meta(ge=1)`: more than JSON says by itself."""
     if depth > _MAX_DEPTH:
         return False
-    annotation = meant_by(annotation)
+    annotation = resolve_alias(annotation)
     if type(annotation) is msgspec.Meta or type_alias_of(annotation) is not None:  # of what is not there: to be said
         return True
     origin = get_origin(annotation)
@@ -83,7 +91,7 @@ class _Makers(msgspec.Struct, frozen=True):
 
 def makers_for(function: Any) -> _Makers:
     """Give the makers for those parameters of a function that want more than JSON has."""
-    inspected = unwrapped(function)
+    inspected = unwrap_function(function)
     by_name: dict[str, Make] = {}
     unmade: dict[str, str] = {}
     for name in getattr(inspected, "__annotations__", ()) if hasattr(inspected, "__globals__") else ():
@@ -129,11 +137,11 @@ def _is_typed(kind: type) -> bool:
 
 
 def _is_scalar(kind: type) -> bool:
-    return hasattr(kind, "__members__") or (kind.__module__, kind.__name__) in TEXTS
+    return hasattr(kind, "__members__") or (kind.__module__, kind.__name__) in TEXT_TYPES
 
 
 def _maker_of(kind: Any) -> Make:
-    kind = meant_by(kind)
+    kind = resolve_alias(kind)
     own = _own_way(kind)
     if own is not None:
         return own
@@ -198,7 +206,7 @@ def _maker_by_arguments(kind: Any) -> Make:
 
 def _classes_in(annotation: Any, found: dict[Any, None]) -> dict[Any, None]:
     """The classes that objects of this annotation may hold, at any depth."""
-    for part in map(meant_by, get_args(annotation) or (annotation,)):
+    for part in map(resolve_alias, get_args(annotation) or (annotation,)):
         if get_args(part):
             _classes_in(part, found)
         elif isinstance(part, type) and part not in found:
@@ -246,15 +254,17 @@ def _completed(value: Any) -> Any:
 # --- why not -------------------------------------------------------------------------------
 
 
-def _explain(kind: Any, value: Json, error: Exception) -> tuple[Problem, ...]:
+def _explain(kind: Any, value: Json, error: Exception) -> tuple[ValueProblem, ...]:
     """All that is wrong by the types of the fields, or what only the library or the class itself has noticed."""
     return problems_in(type_of(kind), value) or _told_by_pydantic(error) or (_told_by_msgspec(kind, value, error),)
 
 
-def _told_by_pydantic(error: Exception) -> tuple[Problem, ...]:
+def _told_by_pydantic(error: Exception) -> tuple[ValueProblem, ...]:
     errors, _ = attempt(lambda: error.errors(include_url=False))  # type: ignore[attr-defined]
     return tuple(
-        Problem(clipped(describe_path(each["loc"], "the value")), _as_wanted(each["msg"]), shown(each["input"]))
+        ValueProblem(
+            clip_text(describe_path(each["loc"], "the value")), _as_wanted(each["msg"]), format_value(each["input"])
+        )
         for each in errors or ()
     )
 
@@ -264,10 +274,10 @@ def _as_wanted(message: str, kind: str = "value") -> str:
     wanted = re.match(r"(?:Expected|Input should be) (.*?)(?:, got .*)?$", message)
     told = re.sub(r"^(Value error|Assertion failed), ", "", message)
     text = wanted[1] if wanted else f"a valid {kind} ({told})"
-    return clipped(text.replace("`", "").replace("| null", "| None") if wanted else text)
+    return clip_text(text.replace("`", "").replace("| null", "| None") if wanted else text)
 
 
-def _told_by_msgspec(kind: Any, value: Json, error: Exception) -> Problem:
+def _told_by_msgspec(kind: Any, value: Json, error: Exception) -> ValueProblem:
     told, _, place = str(error).partition(" - at `$")
     path = place.strip(".`")
     for step in re.findall(r"\.\.\.|[^.\[\]]+", path):
@@ -276,4 +286,4 @@ def _told_by_msgspec(kind: Any, value: Json, error: Exception) -> Problem:
             break
         value = inner
     name = "value" if path else getattr(kind, "__name__", str(kind))
-    return Problem(clipped(path) or "the value", _as_wanted(told, name), shown(value))
+    return ValueProblem(clip_text(path) or "the value", _as_wanted(told, name), format_value(value))

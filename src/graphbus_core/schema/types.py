@@ -37,7 +37,7 @@ Kind = Literal[
 
 ITEM = "[]"
 """Among the keys that lead into a `result`: any item of a list."""
-EITHER = "either"
+ALL_OCCUR = "either"
 """The name of a `union` all of whose choices happen: no condition that was asked before has narrowed it."""
 _SHOWN = {"null": "None", "any": "Any", "unknown": "?"}
 
@@ -154,7 +154,7 @@ _HOMES = {
 FORMATS = {"date": "date", "datetime": "date-time", "time": "time", "timedelta": "duration", "UUID": "uuid"}
 """Class -> what JSON Schema calls its text; it has no word for decimals."""
 
-EXAMPLES = {
+TEXT_EXAMPLES = {
     "date": ("2026-01-31", "1999-12-01"),
     "datetime": ("2026-01-31T12:00:00Z", "1999-12-01T00:00:00"),
     "time": ("12:00:00", "00:00:00.5"),
@@ -163,26 +163,26 @@ EXAMPLES = {
     "UUID": ("12345678-1234-5678-1234-567812345678",),
 }
 
-TEXTS: dict[tuple[str, str], Type] = {(home, name): Type("str", name=name) for name, home in _HOMES.items()}
-TEXTS["decimal", "Decimal"] = union(TEXTS["decimal", "Decimal"], FLOAT)
+TEXT_TYPES: dict[tuple[str, str], Type] = {(home, name): Type("str", name=name) for name, home in _HOMES.items()}
+TEXT_TYPES["decimal", "Decimal"] = union(TEXT_TYPES["decimal", "Decimal"], FLOAT)
 """Module and name of a class -> its type; by name, so that who has none of them does not import them."""
 
 
-def is_vague(of: Type) -> bool:
+def is_unspecific(of: Type) -> bool:
     """True for a type that does not say what is in its values: `dict`, `list[Any]`, nothing at all."""
     if of.kind in ("list", "set", "tuple", "dict", "union"):
-        return not of.args or any(map(is_vague, of.args))
+        return not of.args or any(map(is_unspecific, of.args))
     return of.kind in ("unknown", "any")
 
 
-def left_open(of: Type) -> Type:
+def without_text_forms(of: Type) -> Type:
     """The type with nothing said of such texts: pydantic makes dates of numbers and of texts in other forms, too."""
     if of.kind == "str" and of.name:
         return Type("unknown", name=of.name)
     if of.kind == "union":
-        return union(*map(left_open, of.args))
-    fields = tuple(Field(each.name, left_open(each.type), each.required) for each in of.fields)
-    return Type(of.kind, tuple(map(left_open, of.args)), of.values, of.name, fields)
+        return union(*map(without_text_forms, of.args))
+    fields = tuple(Field(each.name, without_text_forms(each.type), each.required) for each in of.fields)
+    return Type(of.kind, tuple(map(without_text_forms, of.args)), of.values, of.name, fields)
 
 
 IsOne = Callable[[object], bool]

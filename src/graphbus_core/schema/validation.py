@@ -27,12 +27,15 @@ import msgspec
 from msgspec import Meta, convert
 
 from graphbus_core.errors import RunError, did_you_mean
-from graphbus_core.isolation import attempt, try_around, try_first
+from graphbus_core.isolation import attempt, make_fast_call, make_fast_check
 from graphbus_core.schema.json import FrozenDict, FrozenList
 from graphbus_core.schema.types import ANY, NULL, STR, Field, Schema, Type, is_text_of
 from graphbus_core.schema.values import (
-    clipped,
+    builtin_of,
+    clip_text,
+    enum_value_of,
     fields_of,
+    format_value,
     is_bytes,
     is_float,
     is_int,
@@ -40,9 +43,6 @@ from graphbus_core.schema.values import (
     items_of,
     mapping_of,
     members_of,
-    plain_of,
-    shown,
-    word_of,
 )
 
 MAX_PROBLEMS = 8
@@ -51,7 +51,7 @@ MAX_PROBLEMS = 8
 _MAX_NAMES = 200
 
 
-class Problem(NamedTuple):
+class ValueProblem(NamedTuple):
     """One value that does not fit: where it is (`items[0].sku`), what is expected there and what was found."""
 
     path: str
@@ -63,13 +63,13 @@ class Problem(NamedTuple):
         suggestion = f".{self.suggestion}" if self.suggestion else ""
         return f"{self.path}: expected {self.expected}, got {self.got}{suggestion}"
 
-    def below(self, name: str) -> Problem:
+    def below(self, name: str) -> ValueProblem:
         """The same problem of a value that is the field `name` of another."""
         inner = "" if self.path == "the value" else self.path
         return self._replace(path=name + inner if inner.startswith("[") else _join(name, inner) if inner else name)
 
 
-def problems_of(schema: Schema, value: object, *, is_closed: bool = False) -> tuple[Problem, ...]:
+def problems_of(schema: Schema, value: object, *, is_closed: bool = False) -> tuple[ValueProblem, ...]:
     """Say what is wrong with a mapping or typed object; nothing for one that fits.
 
     Of many problems it gives the first, one more than `MAX_PROBLEMS`. Whatever the value is, this raises nothing.
@@ -82,38 +82,40 @@ def problems_of(schema: Schema, value: object, *, is_closed: bool = False) -> tu
     return _first(_of_fields(schema, value, "", refuses_others=is_closed and not schema.is_open), schema)
 
 
-def problems_in(wanted: Type, value: object) -> tuple[Problem, ...]:
+def problems_in(wanted: Type, value: object) -> tuple[ValueProblem, ...]:
     """Say what is wrong with a value of this type, as `problems_of` does."""
     if wanted.kind == "record":
         return problems_of(Schema(wanted.fields), value)
     return tuple(each._replace(path=each.path or "the value") for each in _first(_of_type(wanted, value, ""), wanted))
 
 
-def _first(found: Iterator[Problem], wanted: object) -> tuple[Problem, ...]:
+def _first(found: Iterator[ValueProblem], wanted: object) -> tuple[ValueProblem, ...]:
     problems, error = attempt(lambda: tuple(islice(found, MAX_PROBLEMS + 1)))
     if problems is None:  # e.g. a key whose `__eq__` raises
-        return (Problem("the value", clipped(f"an object with {wanted}"), f"one that raises {type(error).__name__}"),)
+        return (
+            ValueProblem("the value", clip_text(f"an object with {wanted}"), f"one that raises {type(error).__name__}"),
+        )
     return problems
 
 
-def describe(problems: Iterable[Problem]) -> str:
+def describe_problems(problems: Iterable[ValueProblem]) -> str:
     """The problems in one sentence of bounded length, without its full stop."""
     told = [*map(str, islice(problems, MAX_PROBLEMS + 1))]
     return "; ".join([*told[:MAX_PROBLEMS], "and more"] if len(told) > MAX_PROBLEMS else told)
 
 
-def refusal(code: str, problems: tuple[Problem, ...], **data: str) -> RunError:
+def misfit_error(code: str, problems: tuple[ValueProblem, ...], **data: str) -> RunError:
     """Make the error that says all of this: its data holds the sentence as `reason`, and the problems themselves."""
-    return RunError(code, where=None, reason=describe(problems), problems=problems, **data)
+    return RunError(code, where=None, reason=describe_problems(problems), problems=problems, **data)
 
 
 # --- a type after the other ----------------------------------------------------------------
 
 
-def _of_fields(schema: Schema, value: object, path: str, *, refuses_others: bool = False) -> Iterator[Problem]:
+def _of_fields(schema: Schema, value: object, path: str, *, refuses_others: bool = False) -> Iterator[ValueProblem]:
     fields = fields_of(value)
     if fields is None:
-        yield Problem(path or "the value", clipped(f"an object with {schema}"), shown(value))
+        yield ValueProblem(path or "the value", clip_text(f"an object with {schema}"), format_value(value))
         return
     others = [_named(name) for name in fields if name not in schema.names] if len(fields) <= _MAX_NAMES else []
     for field in schema.fields:
@@ -124,23 +126,23 @@ def _of_fields(schema: Schema, value: object, path: str, *, refuses_others: bool
                 yield _unknown_name(_named(name), schema, fields, path)
 
 
-def _of_field(field: Field, fields: dict[Any, Any], path: str, others: list[str]) -> Iterator[Problem]:
+def _of_field(field: Field, fields: dict[Any, Any], path: str, others: list[str]) -> Iterator[ValueProblem]:
     where = _join(path, _named(field.name))
     if field.name in fields:
         yield from _of_type(field.type, fields[field.name], where)
     elif field.required:
         near = did_you_mean(_named(field.name), others).replace("Did you mean", "Is it")
-        yield Problem(where, clipped(str(field.type)), "nothing", near)
+        yield ValueProblem(where, clip_text(str(field.type)), "nothing", near)
 
 
-def _unknown_name(name: str, schema: Schema, fields: dict[Any, Any], path: str) -> Problem:
+def _unknown_name(name: str, schema: Schema, fields: dict[Any, Any], path: str) -> ValueProblem:
     missing = [field.name for field in schema.fields if field.name not in fields] or schema.names
     near = did_you_mean(name, islice(map(_named, missing), _MAX_NAMES))
-    listed = clipped(", ".join(field.name for field in schema.fields))
-    return Problem(_join(path, name), f"one of {listed}" if listed else "no argument", "an unknown name", near)
+    listed = clip_text(", ".join(field.name for field in schema.fields))
+    return ValueProblem(_join(path, name), f"one of {listed}" if listed else "no argument", "an unknown name", near)
 
 
-def _of_type(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+def _of_type(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     """What is wrong with a value: inside of it, if it is the right container, or with all of it."""
     inside = _INSIDE.get(wanted.kind)
     if wanted.kind == "str" and wanted.name:
@@ -151,8 +153,8 @@ def _of_type(wanted: Type, value: object, path: str) -> Iterator[Problem]:
         yield _misfit(wanted, value, path)
 
 
-def _misfit(wanted: Type, value: object, path: str) -> Problem:
-    return Problem(path, clipped(str(wanted)), shown(value))
+def _misfit(wanted: Type, value: object, path: str) -> ValueProblem:
+    return ValueProblem(path, clip_text(str(wanted)), format_value(value))
 
 
 _IS: dict[str, Callable[[object], bool]] = {
@@ -168,7 +170,7 @@ _IS: dict[str, Callable[[object], bool]] = {
 }
 
 
-def _in_items(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+def _in_items(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     items = members_of(value) if wanted.kind == "set" else items_of(value)
     if items is None:
         yield _misfit(wanted, value, path)
@@ -177,7 +179,7 @@ def _in_items(wanted: Type, value: object, path: str) -> Iterator[Problem]:
             yield from _of_type(wanted.args[0], item, f"{path}[{at}]")
 
 
-def _in_tuple(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+def _in_tuple(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     items = items_of(value)
     if items is None or (wanted.args and len(items) != len(wanted.args)):
         yield _misfit(wanted, value, path)
@@ -186,7 +188,7 @@ def _in_tuple(wanted: Type, value: object, path: str) -> Iterator[Problem]:
             yield from _of_type(part, item, f"{path}[{at}]")
 
 
-def _in_dict(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+def _in_dict(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     entries = mapping_of(value)
     if entries is None:
         yield _misfit(wanted, value, path)
@@ -198,29 +200,29 @@ def _in_dict(wanted: Type, value: object, path: str) -> Iterator[Problem]:
             yield from _of_type(wanted.args[1], item, _join(path, _named(key)))
 
 
-def _in_union(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+def _in_union(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     if not any(not _has_problems(choice, value) for choice in wanted.args):
         choices = [choice for choice in wanted.args if choice != NULL]
         if len(choices) != 1 or value is None:
             yield _misfit(wanted, value, path)
             return
         for problem in _of_type(choices[0], value, path):  # an optional value is there, and wrong
-            yield problem._replace(expected=clipped(str(wanted))) if problem.path == path else problem
+            yield problem._replace(expected=clip_text(str(wanted))) if problem.path == path else problem
 
 
-def _in_literal(wanted: Type, value: object, path: str) -> Iterator[Problem]:
-    plain = word_of(value) if wanted.name else plain_of(value)
+def _in_literal(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+    plain = enum_value_of(value) if wanted.name else builtin_of(value)
     if not any(type(plain) is type(each) and plain == each for each in wanted.values):
         near = did_you_mean(_named(plain), map(str, wanted.values[:_MAX_NAMES])) if type(plain) is str else ""
         yield _misfit(wanted, value, path)._replace(suggestion=near)
 
 
-def _in_text(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+def _in_text(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     if not is_text_of(wanted.name)(value):
         yield _misfit(wanted, value, path)
 
 
-def _in_record(wanted: Type, value: object, path: str) -> Iterator[Problem]:
+def _in_record(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     if fields_of(value) is None:
         yield _misfit(wanted, value, path)
     else:
@@ -232,7 +234,7 @@ def _has_problems(wanted: Type, value: object) -> bool:
     return problem is not None or error is not None
 
 
-_INSIDE: dict[str, Callable[[Type, object, str], Iterator[Problem]]] = {
+_INSIDE: dict[str, Callable[[Type, object, str], Iterator[ValueProblem]]] = {
     "list": _in_items,
     "set": _in_items,
     "tuple": _in_tuple,
@@ -252,13 +254,13 @@ def _join(path: str, name: str) -> str:
 
 def _named(name: object) -> str:
     """A key for people."""
-    return clipped(name, 60) if type(name) is str else shown(name)
+    return clip_text(name, 60) if type(name) is str else format_value(name)
 
 
 # --- gates ---------------------------------------------------------------------------------
 
 Fits = Callable[[Any], bool]
-Gate = Callable[[Any], Any]
+Check = Callable[[Any], Any]
 
 _DICTS = frozenset[type]((dict, FrozenDict))
 _LISTS: frozenset[type] = frozenset({list, tuple, FrozenList})
@@ -280,7 +282,7 @@ _BOUNDED = Annotated[int, Meta(ge=-_LONG, le=_LONG - 1)]
 _FINITE = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
-def gate_for(wanted: Schema, otherwise: Gate, *, is_closed: bool = False) -> Gate:
+def check_for(wanted: Schema, otherwise: Check, *, is_closed: bool = False) -> Check:
     """Make a function that gives back a dict that fits; what becomes of any other value, `otherwise` decides.
 
     Args:
@@ -292,11 +294,11 @@ def gate_for(wanted: Schema, otherwise: Gate, *, is_closed: bool = False) -> Gat
     if struct is None:
         return otherwise
     if all(map(_is_scalar, wanted.fields)):
-        return try_first(convert, struct, _DICTS, otherwise)
-    return try_first(_accept, struct, _DICTS, otherwise)
+        return make_fast_check(convert, struct, _DICTS, otherwise)
+    return make_fast_check(_accept, struct, _DICTS, otherwise)
 
 
-def payload_gate_for(wanted: Schema, otherwise: Gate, *, limit: int) -> Gate:
+def payload_check_for(wanted: Schema, otherwise: Check, *, limit: int) -> Check:
     """Make a gate for payloads, which lets a usual one pass as it is: it need not be frozen before it is checked.
 
     What it gives back fits, is JSON, has no field that is not listed, and its size, as `json.freeze` counts it, is not over the
@@ -306,8 +308,8 @@ def payload_gate_for(wanted: Schema, otherwise: Gate, *, limit: int) -> Gate:
     if struct is None:
         return otherwise
     if all(map(_is_scalar, wanted.fields)):
-        return try_first(convert, struct, frozenset({dict}), otherwise)
-    return try_first(_accept, struct, frozenset({dict}), otherwise)
+        return make_fast_check(convert, struct, frozenset({dict}), otherwise)
+    return make_fast_check(_accept, struct, frozenset({dict}), otherwise)
 
 
 def _sized_struct(fields: tuple[Field, ...], room: int) -> type:
@@ -348,15 +350,15 @@ def _sized(of: Type, room: int) -> Any:
     raise ValueError
 
 
-def call_for(
+def checked_call_for(
     wanted: Schema,
     order: Sequence[str],
     function: Callable[..., Any],
     promised: Schema | None,
     *,
-    otherwise: Gate,
-    release: Gate,
-) -> Gate:
+    otherwise: Check,
+    release: Check,
+) -> Check:
     """Make a function that calls another with the fields of a dict, one after the other, and gives its result.
 
     Args:
@@ -373,7 +375,7 @@ def call_for(
         return otherwise
     take = itemgetter(*order) if len(order) > 1 else dict.values
     result = None if promised is None else structs[1]
-    return try_around(convert, structs[0], take, function, result, otherwise=otherwise, release=release)
+    return make_fast_call(convert, structs[0], take, function, result, otherwise=otherwise, release=release)
 
 
 def _is_scalar(field: Field) -> bool:
@@ -471,7 +473,7 @@ def _fits_of(wanted: Type) -> Fits:
     if wanted.kind == "str":
         return is_text_of(wanted.name)
     choices = wanted.args if wanted.kind == "union" else ()  # anything else is for the walk
-    alone = [gate_for(Schema((Field("it", choice),)), _none) for choice in choices]
+    alone = [check_for(Schema((Field("it", choice),)), _none) for choice in choices]
     return lambda value: any(gate({"it": value}) for gate in alone)
 
 

@@ -33,7 +33,7 @@ def is_float(value: object) -> bool:
     return kind is not bool and issubclass(kind, int | float)
 
 
-def has_no_number(value: object) -> bool:
+def has_nan_or_infinity(value: object) -> bool:
     """True for plain data that holds NaN or an infinite float; an encoder would write null for it."""
     left = [value]
     while left:
@@ -121,7 +121,7 @@ def alias_of(name: str, field: Any) -> str:
     return alias if isinstance(alias, str) else name
 
 
-def plain_of(value: object) -> object:
+def builtin_of(value: object) -> object:
     """The text or number that an object of a subclass, such as an Enum, is; everything else as it is."""
     kind = type(value)
     if kind in _PLAIN:
@@ -132,12 +132,12 @@ def plain_of(value: object) -> object:
     return value
 
 
-def word_of(value: object) -> object:
-    """The value of a member of an Enum; everything else as `plain_of` gives it."""
+def enum_value_of(value: object) -> object:
+    """The value of a member of an Enum; everything else as `builtin_of` gives it."""
     kind = type(value)
     if kind in _PLAIN:
         return value
-    return plain_of(object.__getattribute__(value, "_value_") if issubclass(type(kind), EnumMeta) else value)
+    return builtin_of(object.__getattribute__(value, "_value_") if issubclass(type(kind), EnumMeta) else value)
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -153,12 +153,12 @@ _BASES: tuple[tuple[type, Callable[[Any], object]], ...] = (
 _MAX_SHOWN = 60
 
 
-def clipped(text: str, limit: int = 240) -> str:
+def clip_text(text: str, limit: int = 240) -> str:
     """A text that may be long, short, and without characters that a terminal or a log obeys or cannot write."""
     return escape_to_one_line(text if len(text) <= limit else f"{text[: limit - 3]}...")
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value for people: its class, and as much of it as 60 characters hold; no code of its class runs."""
     if value is None:
         return "None"
@@ -174,7 +174,7 @@ def _name_of(kind: type) -> str:
 def _repr_of(value: object) -> str:
     from reprlib import Repr  # most values fit
 
-    plain = plain_of(value)
+    plain = builtin_of(value)
     if issubclass(type(plain), dict):
         plain = mapping_of(plain)
     elif issubclass(type(plain), list | tuple):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from graphbus_core.model.digests import keyed_hex
-from graphbus_core.store.beneath import Folder, read_handle
+from graphbus_core.store.folders import Folder, read_handle
 
 _KEY_FILE = "cache.key"
 _SECRET_BYTES = 32
@@ -90,7 +90,7 @@ def write_cache(path: Path, value: Any, place: str | None = None) -> None:
     data = msgspec.msgpack.encode(value)
     seal = seal_of(_PURPOSE, _place_of(path, place), data).encode()
     with suppress(OSError), Folder.at(path.parent, make=True) as folder:
-        folder.put(path.name, seal + data, is_flushed=False)
+        folder.write_atomic(path.name, seal + data, is_flushed=False)
 
 
 def read_cache(path: Path, kind: type[_Entry], place: str | None = None) -> _Entry | None:

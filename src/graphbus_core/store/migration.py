@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 
 from graphbus_core.errors import ArtifactError, Place
 from graphbus_core.model.artifacts import SCHEMA_VERSION, Manifest
-from graphbus_core.store.beneath import Folder, anchored
+from graphbus_core.store.folders import Folder, resolve_parent
 from graphbus_core.store.reading import (
     MANIFEST,
     BuildArtifacts,
-    decode,
+    decode_artifact,
+    format_path,
     load,
     load_parts,
     read_file,
     read_version,
     reason_of,
-    shown,
 )
-from graphbus_core.store.writing import encode, locked
+from graphbus_core.store.writing import encode_artifact, lock_folder
 
 
-class Learned(NamedTuple):
+class SourceFacts(NamedTuple):
     """What a step needs to know and the old artifacts do not say; it is read from the sources.
 
     Attributes:
@@ -42,23 +42,23 @@ class Learned(NamedTuple):
     third_party: tuple[str, ...] = ()
 
 
-def _to_2(manifest: Mapping[str, Any], learned: Learned) -> dict[str, Any]:
+def _to_2(manifest: Mapping[str, Any], learned: SourceFacts) -> dict[str, Any]:
     """Let the manifest name what agents import."""
     return {**manifest, "schema_version": 2, "imports": learned.imports, "third_party": learned.third_party}
 
 
-def _to_3(manifest: Mapping[str, Any], _learned: Learned) -> dict[str, Any]:
+def _to_3(manifest: Mapping[str, Any], _learned: SourceFacts) -> dict[str, Any]:
     """Let agents say what types their topics have and what is read of results; who does not say it, has none."""
     return {**manifest, "schema_version": 3}
 
 
-_STEPS: Mapping[int, Callable[[Mapping[str, Any], Learned], dict[str, Any]]] = {1: _to_2, 2: _to_3}
+_STEPS: Mapping[int, Callable[[Mapping[str, Any], SourceFacts], dict[str, Any]]] = {1: _to_2, 2: _to_3}
 """Format -> what makes the manifest of the next one."""
 _UNSAID = frozenset({"imports", "third_party"})
-"""What the manifest of format 1 does not say: without `Learned` it is empty, which means nothing."""
+"""What the manifest of format 1 does not say: without `SourceFacts` it is empty, which means nothing."""
 
 
-class Migrated(NamedTuple):
+class MigrationResult(NamedTuple):
     """What a migration did, or would do.
 
     Attributes:
@@ -71,10 +71,10 @@ class Migrated(NamedTuple):
     before: int
     after: int
     changed: Mapping[str, tuple[bytes, bytes]]
-    learned: Learned
+    learned: SourceFacts
 
 
-def folder_in(name: str) -> Path:
+def find_artifact_folder(name: str) -> Path:
     """Give the artifact folder that a person means: a project stands for the one in it."""
     inside = os.path.join(name, ".graphbus")
     return Path(inside if os.path.isfile(os.path.join(inside, MANIFEST)) else name)
@@ -92,11 +92,11 @@ def load_any(folder: Path) -> tuple[BuildArtifacts, int, frozenset[str]]:
     version = read_version(folder)
     if version >= SCHEMA_VERSION:
         return load(folder), version, frozenset()
-    manifest, _ = _upgraded(folder, version, Learned())
+    manifest, _ = _upgraded(folder, version, SourceFacts())
     return load_parts(folder, manifest), version, _UNSAID if version == 1 else frozenset()
 
 
-def migrate(folder: Path, learn: Callable[[BuildArtifacts], Learned], *, dry_run: bool = False) -> Migrated:
+def migrate(folder: Path, learn: Callable[[BuildArtifacts], SourceFacts], *, dry_run: bool = False) -> MigrationResult:
     """Bring the artifacts of a folder to the format of today; a damaged artifact stays as it is.
 
     Args:
@@ -111,24 +111,24 @@ def migrate(folder: Path, learn: Callable[[BuildArtifacts], Learned], *, dry_run
     with _alone(folder, dry_run=dry_run) as opened:
         artifacts, version, unsaid = load_any(folder)
         if version == SCHEMA_VERSION:
-            return Migrated(version, version, {}, Learned())
-        learned = learn(artifacts) if unsaid else Learned()
+            return MigrationResult(version, version, {}, SourceFacts())
+        learned = learn(artifacts) if unsaid else SourceFacts()
         before, (_, after) = read_file(str(folder / MANIFEST)), _upgraded(folder, version, learned)
         if opened:
-            opened.put(MANIFEST, after)
-    return Migrated(version, SCHEMA_VERSION, {MANIFEST: (before, after)}, learned)
+            opened.write_atomic(MANIFEST, after)
+    return MigrationResult(version, SCHEMA_VERSION, {MANIFEST: (before, after)}, learned)
 
 
-def _upgraded(folder: Path, version: int, learned: Learned) -> tuple[Manifest, bytes]:
+def _upgraded(folder: Path, version: int, learned: SourceFacts) -> tuple[Manifest, bytes]:
     """Go all steps from a format to that of today."""
     path = str(folder / MANIFEST)
-    document = decode(read_file(path), dict[str, Any], path)
+    document = decode_artifact(read_file(path), dict[str, Any], path)
     for number in range(version, SCHEMA_VERSION):
         if number not in _STEPS:
             raise ArtifactError("GBE513", version=version, oldest=min(_STEPS))
         document = _STEPS[number](document, learned)
-    data = encode(document)
-    return decode(data, Manifest, path), data
+    data = encode_artifact(document)
+    return decode_artifact(data, Manifest, path), data
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def _alone(folder: Path, *, dry_run: bool) -> Iterator[Folder | None]:
         yield None
         return
     try:
-        with Folder.at(anchored(folder)) as opened, locked(opened):
+        with Folder.at(resolve_parent(folder)) as opened, lock_folder(opened):
             yield opened
     except OSError as error:
-        raise ArtifactError("GBE510", where=Place(shown(folder)), reason=reason_of(error)) from None
+        raise ArtifactError("GBE510", where=Place(format_path(folder)), reason=reason_of(error)) from None

@@ -85,7 +85,7 @@ def load_parts(folder: StrPath, manifest: Manifest, without: Collection[str] = (
     """Read and verify what a manifest names, as `load` does."""
     data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
     parts = {
-        name: decode(data[name], kind, os.path.join(folder, name))
+        name: decode_artifact(data[name], kind, os.path.join(folder, name))
         for name, kind in ARTIFACTS.items()
         if name not in without
     }
@@ -102,7 +102,7 @@ def load_artifact(folder: Path, kind: type[_Artifact]) -> _Artifact:
         ArtifactError: As `load` does.
     """
     name = next(name for name, each in ARTIFACTS.items() if each is kind)
-    return decode(_read_part(folder, load_manifest(folder), name), kind, os.path.join(folder, name))
+    return decode_artifact(_read_part(folder, load_manifest(folder), name), kind, os.path.join(folder, name))
 
 
 def load_manifest(folder: StrPath) -> Manifest:
@@ -113,8 +113,8 @@ def load_manifest(folder: StrPath) -> Manifest:
     """
     data, version, path = _read_manifest(folder)
     if version < SCHEMA_VERSION:
-        raise ArtifactError("GBE503", where=Place(shown(path)), version=version, wanted=SCHEMA_VERSION)
-    return decode(data, Manifest, path)
+        raise ArtifactError("GBE503", where=Place(format_path(path)), version=version, wanted=SCHEMA_VERSION)
+    return decode_artifact(data, Manifest, path)
 
 
 def read_version(folder: StrPath) -> int:
@@ -131,17 +131,17 @@ def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
     try:
         data = _read_limited(path)
     except (FileNotFoundError, NotADirectoryError):
-        missing = f": {MANIFEST} is missing" if has_parts(folder) else ""
-        raise ArtifactError("GBE501", where=Place(shown(folder)), missing=missing) from None
+        missing = f": {MANIFEST} is missing" if has_artifacts(folder) else ""
+        raise ArtifactError("GBE501", where=Place(format_path(folder)), missing=missing) from None
     except OSError as error:
         raise _unreadable(path, error) from None
-    version = decode(data, _Versioned, path).schema_version
+    version = decode_artifact(data, _Versioned, path).schema_version
     if version > SCHEMA_VERSION:
-        raise ArtifactError("GBE504", where=Place(shown(path)), version=version, wanted=SCHEMA_VERSION)
+        raise ArtifactError("GBE504", where=Place(format_path(path)), version=version, wanted=SCHEMA_VERSION)
     return data, version, path
 
 
-def has_parts(folder: StrPath) -> bool:
+def has_artifacts(folder: StrPath) -> bool:
     """Tell whether a build has written something of its artifacts here, with or without the manifest."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in ARTIFACTS)
 
@@ -154,7 +154,7 @@ def _read_part(folder: StrPath, manifest: Manifest, name: str) -> bytes:
     path = os.path.join(folder, name)
     data = read_file(path)
     if sha256_hex(data) != manifest.artifacts.get(name):
-        raise ArtifactError("GBE506", where=Place(shown(path)), name=name)
+        raise ArtifactError("GBE506", where=Place(format_path(path)), name=name)
     return data
 
 
@@ -167,7 +167,7 @@ def read_file(path: str) -> bytes:
     try:
         return _read_limited(path)
     except FileNotFoundError:
-        raise ArtifactError("GBE505", where=Place(shown(path)), name=os.path.basename(path)) from None
+        raise ArtifactError("GBE505", where=Place(format_path(path)), name=os.path.basename(path)) from None
     except OSError as error:
         raise _unreadable(path, error) from None
 
@@ -177,7 +177,9 @@ def _read_limited(path: str) -> bytes:
         size_bytes, limit = os.fstat(file.fileno()).st_size, MOST_ARTIFACT_BYTES
         if size_bytes > limit:
             name = os.path.basename(path)
-            raise ArtifactError("GBE514", where=Place(shown(path)), name=name, size_bytes=size_bytes, limit_bytes=limit)
+            raise ArtifactError(
+                "GBE514", where=Place(format_path(path)), name=name, size_bytes=size_bytes, limit_bytes=limit
+            )
         if not _is_finite(file):
             raise OSError(EINVAL, "it is no plain file")
         return file.read()
@@ -194,7 +196,7 @@ def _open(path: StrPath) -> IO[bytes]:
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
-def decode(data: bytes, kind: type[_Decoded], path: str) -> _Decoded:
+def decode_artifact(data: bytes, kind: type[_Decoded], path: str) -> _Decoded:
     """Give what the bytes of an artifact say.
 
     Raises:
@@ -204,12 +206,12 @@ def decode(data: bytes, kind: type[_Decoded], path: str) -> _Decoded:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArtifactError(
-            "GBE502", where=Place(shown(path)), name=os.path.basename(path), reason=reason_of(error)
+            "GBE502", where=Place(format_path(path)), name=os.path.basename(path), reason=reason_of(error)
         ) from None
 
 
 def _unreadable(path: str, error: OSError) -> ArtifactError:
-    return ArtifactError("GBE507", where=Place(shown(path)), name=os.path.basename(path), reason=reason_of(error))
+    return ArtifactError("GBE507", where=Place(format_path(path)), name=os.path.basename(path), reason=reason_of(error))
 
 
 def reason_of(error: Exception) -> str:
@@ -218,7 +220,7 @@ def reason_of(error: Exception) -> str:
     return text[:1].lower() + text[1:]
 
 
-def shown(path: StrPath) -> str:
+def format_path(path: StrPath) -> str:
     """Give the path as a person would write it from the working directory."""
     below = os.path.relpath(path)
     return str(path) if below.startswith("..") else below
@@ -229,12 +231,12 @@ def project_root(folder: StrPath, manifest: Manifest) -> str:
     return os.path.normpath(os.path.join(os.path.abspath(folder), manifest.project_root))
 
 
-def files_of(manifest: Manifest) -> tuple[str, ...]:
+def needed_files(manifest: Manifest) -> tuple[str, ...]:
     """Give the files of the project that a run needs, by path."""
     return tuple(sorted(path for path, digest in {**manifest.imports, **manifest.sources}.items() if digest))
 
 
-def verify_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
+def find_changed_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
     """Give the files with agents in them that are not what they were when the artifacts were built, by path.
 
     Only artifacts of an old format, which know of no other files, are judged by these alone; `drift` judges those of today.
@@ -267,7 +269,7 @@ _OUTSIDE = (sys.stdlib_module_names - {"test"}) | {
 """Names that Python, GraphBus and what it stands on import; a project that answers one of them is asked first."""
 
 
-class Names:
+class ImportFinder:
     """Which file Python would import by which name from the import roots of a project. Each folder is listed once.
 
     Args:
@@ -325,7 +327,7 @@ class Names:
             self._listings[folder] = found
         return found
 
-    def newcomers(self, files: Collection[str], third_party: Collection[str]) -> set[str]:
+    def find_shadowing_files(self, files: Collection[str], third_party: Collection[str]) -> set[str]:
         """Give the files that Python would import in the place of, or on the way to, one of these or a module of others."""
         outside = _OUTSIDE.union(third_party)
         tops = {name.partition(".")[0] for home in self._homes for name in self._listing(home)}
@@ -339,7 +341,7 @@ class Names:
         parts = [*folder.split("/"), stem] if folder else [stem]
         return ".".join(parts[:-1] if stem == "__init__" and folder else parts)
 
-    def target_of(self, path: str) -> str | None:
+    def link_target_of(self, path: str) -> str | None:
         """Give where a file really is, if it is a link or lies behind one; else None. `""`: outside of the project."""
         parts = path.split("/")
         folder = ""
@@ -355,7 +357,7 @@ class Names:
         real = os.path.realpath(os.path.join(self._root, path))
         return os.path.relpath(real, root) if real.startswith(os.path.join(root, "")) else ""
 
-    def unproven_bytecode(self, path: str) -> Iterator[str]:
+    def find_unchecked_bytecode(self, path: str) -> Iterator[str]:
         """Give the bytecode beside a source file that names no time of it: Python runs it whatever the source says."""
         if sys.pycache_prefix is not None or not path.endswith(".py"):
             return
@@ -399,15 +401,15 @@ def find_drift(folder: StrPath, manifest: Manifest) -> tuple[ArtifactError, ...]
     """
     files = {**manifest.sources, **manifest.imports}
     root = project_root(folder, manifest)
-    names = Names(root, manifest.import_roots)
-    problems = dict.fromkeys(names.newcomers(files, manifest.third_party), "GBE508")
+    names = ImportFinder(root, manifest.import_roots)
+    problems = dict.fromkeys(names.find_shadowing_files(files, manifest.third_party), "GBE508")
     for path, digest in files.items():
-        target = names.target_of(path)
+        target = names.link_target_of(path)
         if target == "":
             problems[path] = "GBE516"
         elif digest_of(os.path.join(root, path)) != digest or (target is not None and target not in files):
             problems[path] = "GBE508"
-        problems |= dict.fromkeys(names.unproven_bytecode(path), "GBE515")
+        problems |= dict.fromkeys(names.find_unchecked_bytecode(path), "GBE515")
     return tuple(ArtifactError(code, where=Place(path)) for path, code in sorted(problems.items()))
 
 

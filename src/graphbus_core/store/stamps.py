@@ -22,17 +22,17 @@ _RACY_NS = 50_000_000
 """A file written so shortly before it was looked at may have been written again within the clock's resolution."""
 
 
-class Look(NamedTuple):
+class FileStatuses(NamedTuple):
     """The status of files at one moment, without their content."""
 
     taken_ns: int
     files: dict[str, _Status]
 
 
-def look_at(root: str, paths: Iterable[str]) -> Look:
-    """Look at the files at these paths below `root`."""
+def take_statuses(root: str, paths: Iterable[str]) -> FileStatuses:
+    """FileStatuses at the files at these paths below `root`."""
     taken_ns = time.time_ns()
-    return Look(taken_ns, {path: _status(f"{root}/{path}") for path in paths})
+    return FileStatuses(taken_ns, {path: _status(f"{root}/{path}") for path in paths})
 
 
 def _status(path: str) -> _Status:
@@ -63,21 +63,21 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def take(cls, root: str, paths: Iterable[str], key: str = "") -> Fingerprint:
         """Read the files at these paths below `root`."""
-        look = look_at(root, paths)
+        look = take_statuses(root, paths)
         return cls.of(look, {path: digest_of(os.path.join(root, path)) for path in look.files}, key)
 
     @classmethod
-    def of(cls, look: Look, digests: Mapping[str, str], key: str = "") -> Fingerprint:
+    def of(cls, look: FileStatuses, digests: Mapping[str, str], key: str = "") -> Fingerprint:
         """Join the status of files with their digests; the look must have come first."""
         files = {path: (status, digests[path]) for path, status in look.files.items() if path in digests}
         return cls(key, look.taken_ns, files)
 
     @property
-    def is_fresh(self) -> bool:
+    def is_racy(self) -> bool:
         """True when a file had been written so shortly before that its status cannot vouch for it."""
         return any(_newest(status) >= self.taken_ns - _RACY_NS for status, _ in self.files.values())
 
-    def trusted(self, look: Look) -> dict[str, str]:
+    def unchanged_digests(self, look: FileStatuses) -> dict[str, str]:
         """Give path -> sha256 of the files that surely did not change between the fingerprint and the look."""
         latest_ns = self.taken_ns - _RACY_NS
         known: dict[str, str] = {}
@@ -87,10 +87,10 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
                 known[path] = entry[1]
         return known
 
-    def holds(self, root: str, paths: Iterable[str], key: str = "") -> bool:
+    def is_current(self, root: str, paths: Iterable[str], key: str = "") -> bool:
         """True when the key and all files are what they were, and `paths` names none that was not looked at."""
         if key != self.key or any(path not in self.files for path in paths):
             return False
-        look = look_at(root, self.files)
-        known = self.trusted(look)
+        look = take_statuses(root, self.files)
+        known = self.unchanged_digests(look)
         return all(path in known or digest_of(os.path.join(root, path)) == self.files[path][1] for path in look.files)

@@ -18,19 +18,19 @@ import msgspec
 from graphbus_core.errors import ArtifactError, Place
 from graphbus_core.model.artifacts import Manifest
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.store.beneath import Folder
-from graphbus_core.store.reading import ARTIFACTS, MANIFEST, BuildArtifacts, StrPath, reason_of, shown
+from graphbus_core.store.folders import Folder
+from graphbus_core.store.reading import ARTIFACTS, MANIFEST, BuildArtifacts, StrPath, format_path, reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def encode(document: Any) -> bytes:
+def encode_artifact(document: Any) -> bytes:
     """Give an artifact as JSON: sorted keys, indented by two, final newline; equal values give equal bytes."""
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
-def save(folder: Path, artifacts: BuildArtifacts) -> Manifest:
+def save_artifacts(folder: Path, artifacts: BuildArtifacts) -> Manifest:
     """Write all artifacts and a manifest with their digests, and give the manifest.
 
     The manifest of `artifacts` says what the result rests on; only the digests of the artifacts are filled in here.
@@ -40,21 +40,21 @@ def save(folder: Path, artifacts: BuildArtifacts) -> Manifest:
     """
     if artifacts.manifest is None:
         raise TypeError("artifacts without a manifest cannot be saved")
-    parts = {name: encode(getattr(artifacts, name.removesuffix(".json"))) for name in ARTIFACTS}
+    parts = {name: encode_artifact(getattr(artifacts, name.removesuffix(".json"))) for name in ARTIFACTS}
     digests = {name: sha256_hex(data) for name, data in parts.items()}
     manifest = msgspec.structs.replace(artifacts.manifest, artifacts=digests)
-    parts[MANIFEST] = encode(manifest)
+    parts[MANIFEST] = encode_artifact(manifest)
     try:
-        with Folder.at(folder, make=True) as opened, locked(opened):
+        with Folder.at(folder, make=True) as opened, lock_folder(opened):
             opened.ignore()
             _write_together(opened, parts)
     except OSError as error:
-        raise ArtifactError("GBE510", where=Place(shown(folder)), reason=reason_of(error)) from None
+        raise ArtifactError("GBE510", where=Place(format_path(folder)), reason=reason_of(error)) from None
     return manifest
 
 
 @contextmanager
-def locked(folder: Folder) -> Iterator[None]:
+def lock_folder(folder: Folder) -> Iterator[None]:
     """Let one process at a time write to the folder."""
     handle = folder.open(".", os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -92,7 +92,7 @@ def write_atomic(path: StrPath, data: bytes) -> None:
     """
     above, name = os.path.split(os.path.abspath(path))
     with Folder.at(above, make=True) as folder:
-        folder.put(name, data)
+        folder.write_atomic(name, data)
 
 
 def refuse_special(path: Path) -> None:

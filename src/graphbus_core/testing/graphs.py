@@ -11,7 +11,7 @@ from graphbus_core.bus.receipts import Receipt
 from graphbus_core.clock import Clock
 from graphbus_core.hosting.graph import LiveGraph, Member
 from graphbus_core.hosting.imports import Factory, NodeModules
-from graphbus_core.hosting.members import compose, compose_built
+from graphbus_core.hosting.members import compose_from_build, compose_from_classes
 from graphbus_core.isolation import attempt
 from graphbus_core.middleware import Middleware
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig, Validation
@@ -106,7 +106,7 @@ def run_graph(
     """
     time = FakeClock() if clock is None else clock
     if agents:
-        topics, members = compose(agents, validation or "strict")
+        topics, members = compose_from_classes(agents, validation or "strict")
         bus = RecordingBus(on_error=on_error, clock=time, admit=topics.admit, learn=topics.learn, middleware=middleware)
         graph = RecordingGraph(bus, members, time, str(state))
         graph.factory = factory
@@ -115,7 +115,7 @@ def run_graph(
 
     def init(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> RecordingGraph:
         """Do what `runtime.init_simple_bus` does in a run for real."""
-        topics, members = compose_built(artifacts, modules, config)
+        topics, members = compose_from_build(artifacts, modules, config)
         around = (*middleware, *modules.middleware)
         bus = RecordingBus(
             on_error=on_error, clock=time, admit=topics.admit, middleware=around, settings=config.settings

@@ -12,7 +12,7 @@ from graphbus_core.bus.signatures import bind_handler
 from graphbus_core.decorators import DeclaredSchema, DeclaredSubscription
 from graphbus_core.errors import RunError, UsageError, did_you_mean
 from graphbus_core.hosting import members
-from graphbus_core.hosting.contracts import Topics
+from graphbus_core.hosting.contracts import TopicContracts
 from graphbus_core.hosting.members import handlers_of
 from graphbus_core.model.agent import HandlerShape
 from graphbus_core.model.deliveries import ONCE, DeliveryPolicy
@@ -20,7 +20,7 @@ from graphbus_core.model.messages import Event
 from graphbus_core.model.topics import Topic, matches, name_of
 from graphbus_core.node import GraphBusNode
 from graphbus_core.schema.json import Json
-from graphbus_core.schema.validation import describe, problems_of
+from graphbus_core.schema.validation import describe_problems, problems_of
 
 Script = object
 """A list of steps, one for each event or call; or one step that is taken every time. See `scripted`."""
@@ -169,14 +169,14 @@ def _contract(real: type[GraphBusNode], method: str, script: Script) -> Declared
         if is_open or promised is None or (answer is None and not promised.fields):
             continue
         if problems := problems_of(promised, answer):
-            reason = describe(problems)
+            reason = describe_problems(problems)
             raise UsageError("GBE167", name=real.__name__, what=f"as the result of {method}", reason=reason)
     contract: DeclaredSchema = getattr(real, method).__graphbus_schema__
     return contract
 
 
 def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
-    topics = Topics(members.topics_of(real), None, "strict")
+    topics = TopicContracts(members.topics_of(real), None, "strict")
     for said in (part for script in scripts for step in _steps(script) for part in _parts(step)):
         check = topics.admit(name_of(said.topic)) if isinstance(said, Say) else None
         if not isinstance(said, Say) or check is None:

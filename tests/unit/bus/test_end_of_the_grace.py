@@ -13,7 +13,7 @@ import pytest
 from graphbus_core import Event
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper
+from graphbus_core.hosting.dead_letters import DeadLetterFile, DeadLetterKeeper
 from tests.patience import PATIENCE_S
 
 
@@ -288,7 +288,7 @@ def test_dead_letters_of_a_bus_that_is_closed_are_written_together(tmp_path: Pat
     path = str(tmp_path / "dead_letters.sqlite3")
     bus, stuck, sizes = MessageBus(dispatcher=True), Stuck(), list[int]()
 
-    class Counting(Keeper):
+    class Counting(DeadLetterKeeper):
         def _write(self) -> None:
             sizes.append(len(self._pending))
             super()._write()

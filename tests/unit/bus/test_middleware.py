@@ -13,7 +13,7 @@ import pytest
 from graphbus_core import Event, GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
-from graphbus_core.middleware import Handling, Middleware, surround
+from graphbus_core.middleware import Handling, Middleware, run_with_middleware
 from graphbus_core.model.deliveries import DeliveryPolicy
 from graphbus_core.testing import FakeClock
 
@@ -107,11 +107,11 @@ def later(work: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def plainly(middleware: list[Middleware], work: Callable[[], Any]) -> Any:
-    return surround(middleware, HERE, work)
+    return run_with_middleware(middleware, HERE, work)
 
 
 def asynchronously(middleware: list[Middleware], work: Callable[[], Any]) -> Any:
-    return asyncio.run(_await(surround(middleware, HERE, later(work))))
+    return asyncio.run(_await(run_with_middleware(middleware, HERE, later(work))))
 
 
 async def _await(awaitable: Any) -> Any:
@@ -122,7 +122,7 @@ both_ways = pytest.mark.parametrize("run", [plainly, asynchronously])
 
 
 def test_without_middleware_the_work_is_just_done() -> None:
-    assert surround([], HERE, give) == "given"
+    assert run_with_middleware([], HERE, give) == "given"
 
 
 @both_ways
@@ -149,7 +149,7 @@ def test_async_work_is_not_over_before_it_was_awaited() -> None:
         log.append("work ends")
         return "given"
 
-    assert asyncio.run(_await(surround([noting(log, "outer")], HERE, work))) == "given"
+    assert asyncio.run(_await(run_with_middleware([noting(log, "outer")], HERE, work))) == "given"
     assert log == ["outer begins Shop.on_order", "work begins", "work ends", "outer ends"]
 
 
@@ -210,14 +210,14 @@ def test_no_middleware_keeps_an_interruption_from_going_up(run: Callable[..., An
 def test_a_stop_iteration_of_plain_work_stays_what_it_is() -> None:
     log: list[str] = []
     with pytest.raises(StopIteration):
-        surround([noting(log, "outer")], HERE, stop)
+        run_with_middleware([noting(log, "outer")], HERE, stop)
     assert log[1:] == ["outer sees StopIteration", "outer ends"]
-    assert surround([swallows], HERE, stop) is None
+    assert run_with_middleware([swallows], HERE, stop) is None
 
 
 def test_the_traceback_of_a_failure_does_not_lead_through_the_middleware() -> None:
     with pytest.raises(ValueError, match="no") as caught:
-        surround([noting([], "outer"), noting([], "inner")], HERE, fail)
+        run_with_middleware([noting([], "outer"), noting([], "inner")], HERE, fail)
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert "note" not in names
     assert names[-1] == "fail"
@@ -234,7 +234,7 @@ def test_an_object_with_a_generator_method_is_middleware_and_named_by_its_class(
 
     counter = Counter()
     with pytest.raises(RunError, match="Counter yielded"):
-        surround([counter], HERE, give)
+        run_with_middleware([counter], HERE, give)
     assert counter.count == 1
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from graphbus_core.errors import RunError
-from graphbus_core.middleware import Handling, surround
+from graphbus_core.middleware import Handling, run_with_middleware
 
 HERE = Handling("event", "Shop", "Shop.on_order")
 Log = list[str]
@@ -120,7 +120,7 @@ def expected(stack: list[Make], work: Callable[[Log], str]) -> tuple[Any, Log]:
 def outcome(stack: list[Make], work: Callable[[Log], Any]) -> tuple[Any, Log]:
     log: Log = []
     try:
-        result = surround([make(log) for make in stack], HERE, lambda: work(log))
+        result = run_with_middleware([make(log) for make in stack], HERE, lambda: work(log))
         return (asyncio.run(_await(result)) if isinstance(result, Awaitable) else result), log
     except RunError as error:
         return error.code, log

@@ -171,4 +171,4 @@ def test_imported_files_that_have_changed_are_problems_of_the_artifacts_and_leav
     folder = tmp_path / ".graphbus"
     assert [(each.code, str(each.where)) for each in store.find_problems(folder)] == [("GBE508", "b.py")]
     assert [str(each.where) for each in store.find_drift(folder, manifest)] == ["b.py"]
-    assert store.verify_sources(folder, manifest) == ()
+    assert store.find_changed_sources(folder, manifest) == ()

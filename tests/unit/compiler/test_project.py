@@ -198,9 +198,9 @@ def test_a_fingerprint_tells_whether_the_project_is_still_the_one_on_disk(tmp_pa
     _age(root)
     print_ = read_folder(root, "agents").fingerprint("key")
     paths = [path for path in SHOP if path.startswith("agents")]
-    assert print_.holds(str(root), paths, "key")
+    assert print_.is_current(str(root), paths, "key")
     write_project(root, {"kit/names.py": "STOCK = '/Other'\n"})
-    assert not print_.holds(str(root), paths, "key")
+    assert not print_.is_current(str(root), paths, "key")
 
 
 @pytest.mark.slow

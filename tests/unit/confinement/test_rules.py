@@ -9,8 +9,8 @@ from typing import NoReturn
 import pytest
 
 from graphbus_core.confinement import calls
-from graphbus_core.confinement.calls import ENOSYS, Has, Is, IsNoneOf, Lacks, Rule, program
-from graphbus_core.confinement.hook import Deed, Judge
+from graphbus_core.confinement.calls import ENOSYS, AnyBitSet, CallRule, MaskedEqual, NoBitSet, NotIn, compile_filter
+from graphbus_core.confinement.hook import PowerHook, RefusedAction
 
 ALLOWED = 0
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}
@@ -35,13 +35,13 @@ def carry_out(steps: bytes, number: int, machine: int, *arguments: int) -> int:
 
 
 RULES = [
-    Rule("ptrace"),
-    Rule("clone3", ENOSYS),
-    Rule("clone", EPERM, Has(0, 0x6)),
-    Rule("clone", EACCES, Lacks(0, 0x100)),
-    Rule("socketpair", EPERM, Is(1, 2, 0xF)),
-    Rule("socket", EPERM, IsNoneOf(0, (1, 2))),
-    Rule("fork"),
+    CallRule("ptrace"),
+    CallRule("clone3", ENOSYS),
+    CallRule("clone", EPERM, AnyBitSet(0, 0x6)),
+    CallRule("clone", EACCES, NoBitSet(0, 0x100)),
+    CallRule("socketpair", EPERM, MaskedEqual(1, 2, 0xF)),
+    CallRule("socket", EPERM, NotIn(0, (1, 2))),
+    CallRule("fork"),
 ]
 CASES = [
     ("ptrace", (), EPERM),
@@ -62,21 +62,21 @@ CASES = [
 @pytest.mark.parametrize(("call", "arguments", "error"), CASES)
 def test_a_rule_refuses_its_call_and_no_other(machine: str, call: str, arguments: tuple[int, ...], error: int) -> None:
     number = calls._NUMBERS[call][machine != "x86_64"]
-    assert carry_out(program(machine, RULES), number, MACHINES[machine], *arguments) == error
+    assert carry_out(compile_filter(machine, RULES), number, MACHINES[machine], *arguments) == error
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_calls_of_other_processors_are_not_there(machine: str) -> None:
-    steps = program(machine, RULES)
+    steps = compile_filter(machine, RULES)
     assert carry_out(steps, 1, 0x40000003) == ENOSYS
     assert carry_out(steps, 0x40000001, MACHINES[machine]) == ENOSYS
 
 
 def test_a_processor_whose_calls_are_not_known_has_no_program() -> None:
-    assert program("s390x", RULES) == b""
+    assert compile_filter("s390x", RULES) == b""
 
 
-def refuse(deed: Deed) -> NoReturn:
+def refuse(deed: RefusedAction) -> NoReturn:
     raise PermissionError(deed.what)
 
 
@@ -100,7 +100,7 @@ def refuse(deed: Deed) -> NoReturn:
     ],
 )
 def test_a_declared_host_is_reached_and_no_other(pattern: str, host: str, is_reached: bool) -> None:
-    judge = Judge(readable=(), writable=(), hosts=(pattern,), may_start=False, refuse=refuse)
+    judge = PowerHook(readable=(), writable=(), hosts=(pattern,), may_start=False, refuse=refuse)
     try:
         judge._look_up(host)
     except PermissionError:

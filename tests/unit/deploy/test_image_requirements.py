@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphbus_core.deploy.image import join, read_hashed
+from graphbus_core.deploy.image import join_requirements, read_hashed
 from graphbus_core.errors import DeployError
 from tests.patience import PATIENCE_S
 
@@ -64,7 +64,7 @@ def test_anything_else_is_refused_with_its_line(text: str, line: int, reason: st
 def test_what_the_project_pins_itself_is_left_to_it_and_nothing_comes_twice() -> None:
     pins = f"msgspec==0.22 {HASH}\ntyping-extensions==1 {HASH}\n", f"Typing_Extensions==1 {HASH}\n"
     theirs = read_hashed(f"msgspec==0.23 {HASH}\n", "requirements.txt")
-    text = join(pins, "r.whl", "f" * 64, theirs)
+    text = join_requirements(pins, "r.whl", "f" * 64, theirs)
     assert [line for line in text.splitlines() if not line.startswith((" ", "#"))] == [
         "./docker/r.whl \\",
         "typing-extensions==1 \\",

@@ -154,7 +154,7 @@ def test_probes_ask_what_the_runtime_answers_at_a_port_that_is_open(case: str, m
         assert paths == {"startup": "/startupz", "readiness": "/readyz", "liveness": "/livez"}
         status = Status.__new__(Status)
         for name, path in paths.items():
-            answering = {"startup": "started", "readiness": "ready", "liveness": "live"}[name]
+            answering = {"startup": "check_started", "readiness": "check_ready", "liveness": "check_live"}[name]
             monkeypatch.setattr(Status, answering, lambda _self: "an answer")
             assert status.answer(path) == "an answer"
         assert {probe["httpGet"]["port"] for probe in probes.values()} <= set(ports)
@@ -165,7 +165,7 @@ def test_probes_ask_what_the_runtime_answers_at_a_port_that_is_open(case: str, m
 def test_the_runtime_understands_the_command_of_a_pod(case: str) -> None:
     for pod in pods(case):
         assert container(pod)["command"] == ["python", "-m", "graphbus_core.runtime", "--confined"]
-        read = arguments.read(container(pod)["args"])
+        read = arguments.parse_arguments(container(pod)["args"])
         assert read
         assert read.request.artifacts == "/app/.graphbus"
         assert read.health == f"0.0.0.0:{HEALTH_PORT}"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphbus_core.deploy.kubernetes import (
     ClusterPlan,
     Pod,
-    generate,
+    generate_manifests,
 )
 from graphbus_core.errors import DeployError
 from graphbus_core.model.config import RuntimeSettings, ServeConfig
@@ -55,7 +55,7 @@ NO_CPU = ("x", "1e3", "0m", "0.0", "1\n", "٣", "1Gi")
 )
 def test_what_is_no_quantity(field: str, text: str) -> None:
     with pytest.raises(DeployError, match="GBE703"):
-        generate(make_plan(**{field: text}))
+        generate_manifests(make_plan(**{field: text}))
 
 
 DESTINATIONS: list[tuple[str, Any, list[Any]]] = [
@@ -71,7 +71,7 @@ DESTINATIONS: list[tuple[str, Any, list[Any]]] = [
 
 @pytest.mark.parametrize(("text", "to", "ports"), DESTINATIONS)
 def test_destinations(text: str, to: Any, ports: list[Any]) -> None:
-    policy = yaml.safe_load(generate(make_plan(destinations=(text,)))["networkpolicy.yaml"])
+    policy = yaml.safe_load(generate_manifests(make_plan(destinations=(text,)))["networkpolicy.yaml"])
     rule = policy["spec"]["egress"][-1]
     assert (rule["to"], rule.get("ports", [])) == ([to], ports)
 
@@ -79,7 +79,7 @@ def test_destinations(text: str, to: Any, ports: list[Any]) -> None:
 @pytest.mark.parametrize("text", ["", "10.0.0.1", "10.0.0.0/33", "x/8", "10.0.0.0/8:65536", "a:²", "A", "a/b:1\n"])
 def test_what_is_no_destination(text: str) -> None:
     with pytest.raises(DeployError, match="GBE703"):
-        generate(make_plan(destinations=(text,)))
+        generate_manifests(make_plan(destinations=(text,)))
 
 
 @given(
@@ -95,8 +95,8 @@ def test_whatever_the_settings_are_the_files_say_them(
     runtime = RuntimeSettings(grace_s=grace_s, serve=ServeConfig(allowed_hosts=tuple(hosts)))
     pods = (Pod(name=name, component="graph"),)
     plan = make_plan(name=name, namespace=namespace, pods=pods, runtime=runtime, is_served=is_served)
-    files = generate(plan)
-    assert generate(plan) == files
+    files = generate_manifests(plan)
+    assert generate_manifests(plan) == files
     config = yaml.safe_load(files["configmap.yaml"])
     said = tomllib.loads(config["data"]["graphbus.toml"])["runtime"]
     assert said["grace_s"] == grace_s

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.deploy.names import as_label, check_image, check_label, parts_of_image
+from graphbus_core.deploy.names import check_image, check_label, make_label, split_image
 from graphbus_core.errors import DeployError
 
 DIGEST = "sha256:" + "0" * 64
@@ -35,7 +35,7 @@ def test_what_is_no_label_is_refused_with_an_example(text: str) -> None:
 @pytest.mark.parametrize("image", IMAGES)
 def test_images_and_their_parts(image: str) -> None:
     assert check_image(image) == image
-    assert parts_of_image(image) == IMAGES[image]
+    assert split_image(image) == IMAGES[image]
 
 
 @pytest.mark.parametrize("text", NO_IMAGES)
@@ -46,10 +46,10 @@ def test_what_is_no_image_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", NAMES)
 def test_a_label_is_made_of_any_text(text: str) -> None:
-    assert as_label(text) == NAMES[text]
+    assert make_label(text) == NAMES[text]
 
 
 @given(st.text())
 def test_what_is_made_is_a_label_or_nothing(text: str) -> None:
-    made = as_label(text)
+    made = make_label(text)
     assert not made or check_label(made, "name") == made

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from graphbus_core.deploy.pipelines import Negotiation, PipelinePlan, generate_github, generate_gitlab
-from graphbus_core.deploy.render import Files, fill
+from graphbus_core.deploy.pipelines import NegotiationJob, PipelinePlan, generate_github, generate_gitlab
+from graphbus_core.deploy.render import Files, fill_template
 from tests.unit.editing.git_project import commit_files, git, make_repository
 
 WORKFLOW = ".github/workflows/graphbus.yml"
@@ -24,7 +24,7 @@ LOOKING = ("check", "build", "frozen", "contract", "test")
 NEGOTIATION = ".github/workflows/graphbus-negotiate.yml"
 GOLDEN = Path(__file__).parents[2] / "golden" / "pipelines"
 BIN = Path(sys.executable).parent
-WEEKLY = Negotiation("23 4 * * 1", "anthropic:claude-sonnet-5-5", ("ANTHROPIC_API_KEY",), 5.0)
+WEEKLY = NegotiationJob("23 4 * * 1", "anthropic:claude-sonnet-5-5", ("ANTHROPIC_API_KEY",), 5.0)
 PLANS = {
     "defaults": PipelinePlan(command="graphbus ci FORGE agents", paths=("agents",)),
     "everything": PipelinePlan(
@@ -47,7 +47,7 @@ PLANS = {
         command="graphbus ci FORGE agents --negotiate --model rules --no-deploy",
         paths=("agents",),
         has_deploy=False,
-        negotiation=Negotiation("*/30 0-6 1,15 jan-jun mon", "rules", (), 0.0),
+        negotiation=NegotiationJob("*/30 0-6 1,15 jan-jun mon", "rules", (), 0.0),
     ),
 }
 VARIANTS = [(forge, name) for forge in ("github", "gitlab") for name in PLANS]
@@ -263,7 +263,7 @@ def test_a_change_of_the_pipeline_is_refused_also_from_a_folder_of_the_repositor
     commit_files(repository, {path: "new\n"})
     git(repository, "bundle", "create", "-q", "shop/negotiation.bundle", "HEAD", "^HEAD~1")
     git(repository, "reset", "-q", "--hard", "HEAD~1")
-    script = fill("unpack.sh", guarded=":/.github")
+    script = fill_template("unpack.sh", guarded=":/.github")
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], cwd=repository / "shop", capture_output=True, check=False
     )

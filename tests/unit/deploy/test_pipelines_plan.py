@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from graphbus_core.deploy.pipelines import check_cron, check_name, check_plain
+from graphbus_core.deploy.pipelines import check_cron, check_ref_name, check_script_text
 from graphbus_core.errors import DeployError
 
 
 def check_path(text: str) -> str:
-    return check_plain(text, "path")
+    return check_script_text(text, "path")
 
 
 def check_command(text: str) -> str:
-    return check_plain(text, "command")
+    return check_script_text(text, "command")
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_what_is_no_schedule_is_refused(cron: str) -> None:
 
 
 def check_branch(text: str) -> str:
-    return check_name(text, "branch")
+    return check_ref_name(text, "branch")
 
 
 def check_environment(text: str) -> str:
-    return check_name(text, "environment")
+    return check_ref_name(text, "environment")
 
 
 TAKEN: list[tuple[Callable[..., str], str]] = [

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from graphbus_core.deploy.image import render_dockerfile
-from graphbus_core.deploy.kubernetes import ClusterPlan, Pod, generate
+from graphbus_core.deploy.kubernetes import ClusterPlan, Pod, generate_manifests
 from graphbus_core.model.powers import Powers
 from tests.unit.deploy.test_image_files import PLAIN
 
@@ -26,7 +26,7 @@ def written(powers: Powers, destinations: tuple[str, ...] = ()) -> dict[str, Any
         powers=powers,
         destinations=destinations,
     )
-    return {path: yaml.safe_load(text) for path, text in generate(plan).items()}
+    return {path: yaml.safe_load(text) for path, text in generate_manifests(plan).items()}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from graphbus_core.editing.promotion import fate_of, last_session, promote, reco
 from graphbus_core.errors import EditError
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.model.proposals import CodeChange, Proposal
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.folders import Folder
 from tests import thoroughness
 from tests.project_files import write_project
 

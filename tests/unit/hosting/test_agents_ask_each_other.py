@@ -139,7 +139,7 @@ def test_a_graph_that_stays_up_delivers_on_a_thread_of_its_own_and_keeps_its_set
 
 def test_a_handler_that_exits_ends_a_graph_that_stays_up_in_good_order(project: Project) -> None:
     from graphbus_core import build_graph
-    from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
+    from graphbus_core.hosting.signals import StopRequested, stop_on_signals, wait_for_signal
 
     root = project(SERVED)
     build_graph(root / "agents")
@@ -155,5 +155,5 @@ def test_a_handler_that_exits_ends_a_graph_that_stays_up_in_good_order(project: 
         with pytest.raises(SystemExit) as left:
             run_runtime_pipeline(served(root), work=work)
     assert left.value.code == 9
-    assert isinstance(left.value.__context__, Stopped)
+    assert isinstance(left.value.__context__, StopRequested)
     assert log[0].history()[-1].topic == "/Door/Knock", "what waited was delivered"  # type: ignore[attr-defined]

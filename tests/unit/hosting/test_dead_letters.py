@@ -18,7 +18,7 @@ from graphbus_core import Event, GraphBusNode, connect, subscribe
 from graphbus_core.bus import MessageBus
 from graphbus_core.errors import RunError
 from graphbus_core.hosting import dead_letters
-from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper
+from graphbus_core.hosting.dead_letters import DeadLetterFile, DeadLetterKeeper
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.model.messages import child_of
 
@@ -126,7 +126,7 @@ def test_what_dies_in_a_graph_is_in_the_file(path: str) -> None:
     def fails(event: Event) -> None:
         raise ValueError("broken")
 
-    keeper = Keeper(path)
+    keeper = DeadLetterKeeper(path)
     with MessageBus() as bus:
         bus.keeper = keeper
         assert bus.keeper is keeper
@@ -143,7 +143,7 @@ def test_what_dies_in_a_graph_is_in_the_file(path: str) -> None:
 def test_a_file_that_is_held_costs_deliveries_a_moment_and_loses_nothing(
     path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeper = Keeper(path)
+    keeper = DeadLetterKeeper(path)
     keeper(letter(payload={"n": 0}))
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -164,7 +164,7 @@ def test_a_file_that_cannot_be_made_is_told_and_stops_nothing(
 ) -> None:
     Path(path).parent.write_text("in the way")
     monkeypatch.setattr(dead_letters, "_PENDING", 3)
-    keeper = Keeper(path)
+    keeper = DeadLetterKeeper(path)
     with caplog.at_level(logging.ERROR, "graphbus.dead_letters"):
         for _ in range(5):
             keeper(letter())
@@ -178,15 +178,15 @@ def test_a_file_that_cannot_be_made_is_told_and_stops_nothing(
 
 
 def test_a_disk_that_is_full_is_told_and_tried_again(path: str, caplog: pytest.LogCaptureFixture) -> None:
-    keeper = Keeper(path)
+    keeper = DeadLetterKeeper(path)
     keeper(letter())
     assert keeper._file is not None
-    with keeper._file._database.use() as connection:
+    with keeper._file._database.connection() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
     keeper(letter(payload="x" * 100_000))
     assert "full" in caplog.text
-    with keeper._file._database.use() as connection:
+    with keeper._file._database.connection() as connection:
         connection.execute("PRAGMA max_page_count = 100000")
     keeper.close()
     with closing(DeadLetterFile(path)) as file:

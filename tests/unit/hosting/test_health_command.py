@@ -22,7 +22,7 @@ class Mood:
     def __init__(self, body: bytes, number: int) -> None:
         self._answer = body, number
 
-    def encoded(self, path: str) -> tuple[bytes, int]:
+    def encode_answer(self, path: str) -> tuple[bytes, int]:
         return self._answer if path == "/livez" else (b'{"status":"other"}', 404)
 
 

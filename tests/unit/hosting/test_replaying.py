@@ -15,7 +15,7 @@ import pytest
 
 from graphbus_core import Event, GraphBusNode, connect, subscribe
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper, KeptLetter
+from graphbus_core.hosting.dead_letters import DeadLetterFile, DeadLetterKeeper, StoredLetter
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.model.deliveries import DeadLetter
 from graphbus_core.testing import FakeClock, run_graph
@@ -203,20 +203,20 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def keeper(graph: LiveGraph, path: str) -> Iterator[Keeper]:
-    keeper = Keeper(path)
+def keeper(graph: LiveGraph, path: str) -> Iterator[DeadLetterKeeper]:
+    keeper = DeadLetterKeeper(path)
     graph.bus.keeper = keeper
     yield keeper
     keeper.close()
 
 
-def on_disk(path: str) -> list[KeptLetter]:
+def on_disk(path: str) -> list[StoredLetter]:
     with closing(DeadLetterFile(path)) as file:
         return file.letters()
 
 
 def test_what_is_handled_at_last_leaves_the_disk_too(
-    graph: LiveGraph, carrier: Carrier, keeper: Keeper, path: str
+    graph: LiveGraph, carrier: Carrier, keeper: DeadLetterKeeper, path: str
 ) -> None:
     fail(graph, "1", "2")
     carrier.is_down = False
@@ -226,7 +226,7 @@ def test_what_is_handled_at_last_leaves_the_disk_too(
 
 
 def test_a_letter_that_waits_for_the_disk_is_replayed_likewise(
-    graph: LiveGraph, carrier: Carrier, keeper: Keeper, path: str, caplog: pytest.LogCaptureFixture
+    graph: LiveGraph, carrier: Carrier, keeper: DeadLetterKeeper, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fail(graph, "1")
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import build_graph
-from graphbus_core.hosting.signals import Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.hosting.signals import StopRequested, stop_on_signals, wait_for_signal
 from tests.conftest import Project
 from tests.patience import PATIENCE_S
 
@@ -30,7 +30,7 @@ def test_a_signal_that_comes_in_a_finaliser_is_heard_all_the_same() -> None:
         patience.is_busy = lambda: False
         doomed = Finalised()
         del doomed
-        with pytest.raises(Stopped) as stopped:
+        with pytest.raises(StopRequested) as stopped:
             wait_for_signal()
     assert stopped.value.number == signal.SIGTERM
 

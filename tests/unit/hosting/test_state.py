@@ -366,7 +366,7 @@ def test_a_file_that_is_not_ours_is_refused_and_not_written_over(path: str, cont
 
 def test_a_disk_that_is_full_is_refused_and_the_old_value_stays(states: States, state: AgentState) -> None:
     state["a"] = "old"
-    with states.open().use() as connection:
+    with states.open().connection() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(RunError) as refusal:
@@ -384,7 +384,7 @@ def test_a_file_that_another_process_holds_is_refused_after_a_while(path: str) -
     holder.execute("BEGIN IMMEDIATE")
     try:
         opened = database.Database(path, "The state of the agents", 0x47425354, (), timeout_s=0.05)
-        with pytest.raises(RunError, match="GBE644"), opened.change():
+        with pytest.raises(RunError, match="GBE644"), opened.write_transaction():
             pass
         opened.close()
     finally:

@@ -51,7 +51,7 @@ def test_a_state_survives_kill_9_at_any_moment(tmp_path: Path) -> None:
         assert number in ((said[-1], said[-1] + 1) if said else (number,)), "what was said to be written is written"
         assert state["copy"] == {"number": number, "filling": "x" * (number % 5000)}
         assert state[f"slot {number % 7}"] == number
-        with states.open().use() as connection:
+        with states.open().connection() as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         states.close()
     assert number > 25

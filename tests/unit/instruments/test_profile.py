@@ -10,7 +10,15 @@ import pytest
 from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.errors import RunError
 from graphbus_core.hosting.instruments import profile as profiling
-from graphbus_core.hosting.instruments.profile import FILE, Profile, Profiler, Row, in_order, load, save
+from graphbus_core.hosting.instruments.profile import (
+    FILE,
+    Profile,
+    Profiler,
+    Row,
+    load_profile,
+    save_profile,
+    sort_rows,
+)
 
 
 class Counter(GraphBusNode):
@@ -70,13 +78,13 @@ def test_it_is_written_whole_read_again_and_sorted_by_any_column(tmp_path: Path)
     often = Row(name="A.b", kind="event", count=9, failed=0, **times)
     long = Row(name="C.d", kind="call", count=1, failed=3, **{**times, "total_s": 9.0})
     profile = Profile(began=1.5, wall_s=2.5, handlers=(long, often))
-    save(profile, tmp_path / "state")
-    assert load(tmp_path / "state") == profile
+    save_profile(profile, tmp_path / "state")
+    assert load_profile(tmp_path / "state") == profile
     assert [each.name for each in (tmp_path / "state").iterdir()] == [FILE]
-    orders = {key: in_order(profile, key)[0].name for key in ("total", "count", "failed", "p99", "name")}
+    orders = {key: sort_rows(profile, key)[0].name for key in ("total", "count", "failed", "p99", "name")}
     assert orders == {"total": "C.d", "count": "A.b", "failed": "C.d", "p99": "A.b", "name": "A.b"}
     (tmp_path / FILE).write_text("{")
     with pytest.raises(RunError, match=r"cannot be read.*GBE687"):
-        load(tmp_path)
+        load_profile(tmp_path)
     with pytest.raises(RunError, match="GBE683"):
-        save(profile, tmp_path / FILE)
+        save_profile(profile, tmp_path / FILE)

@@ -11,7 +11,17 @@ import pytest
 from graphbus_core import GraphBusNode, connect, schema_method, subscribe
 from graphbus_core.cli.running.trace_text import tree_lines
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.instruments.trace import FILE, FULL, Delivery, TraceFile, Tracer, find, plant, read, roots
+from graphbus_core.hosting.instruments.trace import (
+    FILE,
+    PREVIOUS_FILE,
+    TracedDelivery,
+    TraceFile,
+    Tracer,
+    build_tree,
+    find_event,
+    list_roots,
+    read_trace,
+)
 
 
 class Orders(GraphBusNode):
@@ -35,16 +45,16 @@ class Stock(GraphBusNode):
         pass
 
 
-def traced(folder: Path, count: int = 1, *, with_payloads: bool = False, **options) -> list[Delivery]:
+def traced(folder: Path, count: int = 1, *, with_payloads: bool = False, **options) -> list[TracedDelivery]:
     with TraceFile(folder, **options) as file:
         tracer = Tracer(file.add, with_payloads=with_payloads)
         with connect(Orders, Stock, middleware=[tracer], on_error="isolate") as graph:
             for n in range(count):
                 graph.publish("/Order/Placed", {"n": n})
-    return read(folder)
+    return read_trace(folder)
 
 
-def delivered(n: int = 0, **changes) -> Delivery:
+def delivered(n: int = 0, **changes) -> TracedDelivery:
     fields = {
         "event_id": f"{n:032x}",
         "causation_id": "",
@@ -59,12 +69,12 @@ def delivered(n: int = 0, **changes) -> Delivery:
         "duration_s": 0.001,
         "outcome": "done",
     }
-    return Delivery(**{**fields, **changes})
+    return TracedDelivery(**{**fields, **changes})
 
 
 def test_every_delivery_is_written_with_its_cause_handler_and_outcome(tmp_path: Path) -> None:
     deliveries = traced(tmp_path)
-    (root,) = roots(deliveries)
+    (root,) = list_roots(deliveries)
     assert (root.topic, root.events, root.deliveries, root.failed) == ("/Order/Placed", 3, 3, 1)
     by_handler = {each.handler: each for each in deliveries}
     assert set(by_handler) == {"Orders.on_placed", "Stock.on_checked", "Stock.on_counted"}
@@ -88,16 +98,16 @@ def test_nobody_else_can_read_the_file(tmp_path: Path) -> None:
 def test_a_full_file_makes_room_and_the_oldest_are_forgotten_first(tmp_path: Path) -> None:
     kept = traced(tmp_path, count=700, most_bytes=100_000)
     assert 200 < len(kept) < 600
-    assert {path.name for path in tmp_path.iterdir()} == {FILE, FULL}
+    assert {path.name for path in tmp_path.iterdir()} == {FILE, PREVIOUS_FILE}
     assert all(path.stat().st_size < 101_000 for path in tmp_path.iterdir())
-    assert len(roots(kept, 5)) == 5
-    assert roots(kept)[0].deliveries == 3
+    assert len(list_roots(kept, 5)) == 5
+    assert list_roots(kept)[0].deliveries == 3
 
 
 def test_a_delivery_is_in_the_file_as_soon_as_it_has_ended(tmp_path: Path) -> None:
     with TraceFile(tmp_path) as file:
         file.add(delivered(1))
-        assert read(tmp_path) == [delivered(1)]
+        assert read_trace(tmp_path) == [delivered(1)]
 
 
 def test_a_file_that_cannot_be_written_any_more_stops_the_trace_and_not_the_graph(
@@ -115,10 +125,10 @@ def test_a_file_that_cannot_be_written_any_more_stops_the_trace_and_not_the_grap
 def test_an_empty_file_takes_a_trace_and_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"")
     TraceFile(tmp_path).close()
-    assert read(tmp_path) == []
+    assert read_trace(tmp_path) == []
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'{"event_id": "12')
-    assert read(tmp_path) == []
+    assert read_trace(tmp_path) == []
 
 
 @pytest.mark.parametrize("content", [b"x\n", b"[" * 9000, b'{"trace_version": "1"}\n', b'{"trace_version": 2}\n'])
@@ -128,7 +138,7 @@ def test_who_meets_a_trace_that_is_damaged_or_newer_is_told_which_file_to_move_a
     path = tmp_path / FILE
     path.write_bytes(content)
     reason = "a newer GraphBus has written it" if b"2" in content else "it is damaged"
-    for use in (read, TraceFile):
+    for use in (read_trace, TraceFile):
         with pytest.raises(RunError, match=f"The trace cannot be read: {reason}") as refused:
             use(tmp_path)
         assert (refused.value.code, str(refused.value.where)) == ("GBE643", str(path))
@@ -150,16 +160,16 @@ def test_ids_are_found_by_how_they_begin(tmp_path: Path) -> None:
     deliveries = traced(tmp_path)
     root = deliveries[0].correlation_id
     for each in deliveries:
-        assert find(deliveries, each.event_id[:12].upper())[:2] == (each.event_id, root)
-    assert find(deliveries, "last").event_id == root
+        assert find_event(deliveries, each.event_id[:12].upper())[:2] == (each.event_id, root)
+    assert find_event(deliveries, "last").event_id == root
     with pytest.raises(RunError, match="3 events have an id that begins with"):
-        find(deliveries, "")
+        find_event(deliveries, "")
     with pytest.raises(RunError, match="GBE685"):
-        find(deliveries, "none")
+        find_event(deliveries, "none")
 
 
 def test_the_tree_shows_who_caused_what(tmp_path: Path) -> None:
-    tree = find(traced(tmp_path), "last").tree
+    tree = find_event(traced(tmp_path), "last").tree
     checked, counted = tree.effects[tree.event_id]
     assert [tree.deliveries[each][0].topic for each in (checked, counted)] == ["/Order/Checked", "/Order/Counted"]
     lines = list(tree_lines(tree, marked=checked))
@@ -179,7 +189,7 @@ def test_a_repeated_delivery_is_shown_as_often_as_it_was_tried_and_owns_what_the
         delivered(7, attempt=3),
         delivered(8, causation_id=root, correlation_id=root, published_by="A.b", handler="C.d", topic="/Child/T"),
     ]
-    lines = list(tree_lines(plant(root, deliveries)))
+    lines = list(tree_lines(build_tree(root, deliveries)))
     for line, part in enumerate(("/A/B", "OSError: gone", "interrupted after", "attempt 3", "/Child/T")):
         assert part in lines[line]
     assert "2 of them repeated" in lines[-1]
@@ -193,7 +203,7 @@ def test_a_chain_of_twenty_thousand_events_is_drawn() -> None:
         )
         for n in range(count)
     ]
-    tree = plant(f"{0:032x}", chain)
+    tree = build_tree(f"{0:032x}", chain)
     lines = list(tree_lines(tree, limit=10))
     assert len(lines) == 12
     assert "more lines" in lines[9]

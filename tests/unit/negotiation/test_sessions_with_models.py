@@ -15,7 +15,7 @@ from graphbus_core.negotiation.sessions import load_start, resume_request
 from graphbus_core.negotiation.transcript import load_session
 from graphbus_core.settings import resolve_build
 from graphbus_core.store.cache import seal_of
-from graphbus_core.store.writing import encode
+from graphbus_core.store.writing import encode_artifact
 from tests.fakes.model_sessions import GoodModel, negotiate, write_zoo
 from tests.fakes.model_texts import asked_in
 
@@ -70,8 +70,8 @@ def interrupted(tmp_path: Path) -> Path:
 def begun_with(root: Path, **asked_for: bool) -> BuildConfig:
     start = msgspec.structs.replace(load_start(root / ".graphbus", "S001"), **asked_for)
     folder = root / ".graphbus" / "sessions" / "S001"
-    (folder / "session.json").write_bytes(encode(start))
-    (folder / "seal").write_text(seal_of("session", f"{root.resolve()}\0S001", encode(start)))
+    (folder / "session.json").write_bytes(encode_artifact(start))
+    (folder / "seal").write_text(seal_of("session", f"{root.resolve()}\0S001", encode_artifact(start)))
     return BuildConfig(paths=(str(root / "agents"),), enable_agents=True, is_resumed=True)
 
 

@@ -313,6 +313,6 @@ def test_a_topic_that_nobody_knows_is_refused(talker: LiveGraph, topic: str, tol
 
 
 def test_the_stages_fit_together_and_an_unknown_name_is_an_attribute_error() -> None:
-    runtime.PIPELINE.check(RuntimeConfig, runtime.Duties)
+    runtime.PIPELINE.check(RuntimeConfig, runtime.RunHooks)
     with pytest.raises(AttributeError, match="no_such"):
         runtime.no_such  # noqa: B018

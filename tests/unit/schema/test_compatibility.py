@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphbus_core.schema.compatibility import fit_of, is_disjoint, why_not
+from graphbus_core.schema.compatibility import fit_of, is_disjoint, misfit_reason
 from graphbus_core.schema.types import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Type
 from graphbus_core.schema.validation import problems_in
 
@@ -96,12 +96,12 @@ MISFITS = [
 
 @pytest.mark.parametrize(("wanted", "given_type"), FITS, ids=str)
 def test_what_fits_or_may_fit_has_no_reason(wanted: Type, given_type: Type) -> None:
-    assert why_not(wanted, given_type) is None
+    assert misfit_reason(wanted, given_type) is None
 
 
 @pytest.mark.parametrize(("wanted", "given_type", "reason"), MISFITS, ids=str)
 def test_what_does_not_fit_says_why(wanted: Type, given_type: Type, reason: str) -> None:
-    assert why_not(wanted, given_type) == reason
+    assert misfit_reason(wanted, given_type) == reason
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_does_not_fit_says_why(wanted: Type, given_type: Type, reason: str)
     ids=str,
 )
 def test_of_what_may_be_narrowed_one_fitting_choice_is_enough(wanted: Type, given_type: Type, fits: bool) -> None:
-    assert (why_not(wanted, given_type, is_narrowed=True) is None) is fits
+    assert (misfit_reason(wanted, given_type, is_narrowed=True) is None) is fits
 
 
 def test_of_what_may_be_narrowed_all_choices_are_named() -> None:
@@ -309,14 +309,14 @@ def test_what_fits_has_no_value_that_is_not_wanted(wanted: Type, given_type: Typ
 
 @given(TYPES, TYPES)
 def test_a_reason_is_given_only_where_some_value_really_does_not_fit(wanted: Type, given_type: Type) -> None:
-    if why_not(wanted, given_type) is not None:
+    if misfit_reason(wanted, given_type) is not None:
         assert not all(is_a(value, wanted) for value in values_of(given_type))
 
 
 @given(TYPES, TYPES)
 def test_what_is_refused_though_it_may_be_narrowed_is_refused_anyway(wanted: Type, given_type: Type) -> None:
-    if why_not(wanted, given_type, is_narrowed=True) is not None:
-        assert why_not(wanted, given_type) is not None
+    if misfit_reason(wanted, given_type, is_narrowed=True) is not None:
+        assert misfit_reason(wanted, given_type) is not None
 
 
 @given(TYPES, TYPES)
@@ -328,5 +328,5 @@ def test_nothing_is_disjoint_that_has_a_value_in_common(one: Type, other: Type) 
 
 @given(TYPES)
 def test_what_is_unknown_fits_everything_and_everything_fits_it(kind: Type) -> None:
-    assert why_not(kind, UNKNOWN) is None
-    assert why_not(UNKNOWN, kind) is None
+    assert misfit_reason(kind, UNKNOWN) is None
+    assert misfit_reason(UNKNOWN, kind) is None

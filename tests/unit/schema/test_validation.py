@@ -15,7 +15,7 @@ import pytest
 from graphbus_core.schema.json import freeze
 from graphbus_core.schema.types import ANY, BOOL, BYTES, DICT, FLOAT, INT, LIST, NULL, STR, UNKNOWN, Field, Schema, Type
 from graphbus_core.schema.validation import problems_in, problems_of
-from graphbus_core.schema.values import has_no_number
+from graphbus_core.schema.values import has_nan_or_infinity
 
 ITEM = Type("record", name="Item", fields=(Field("sku", STR), Field("qty", INT, required=False)))
 LISTS = Type("list", args=(INT,))
@@ -138,4 +138,4 @@ for _ in range(5_000):
     ],
 )
 def test_what_json_has_no_number_for_is_found(value: object, is_so: bool) -> None:
-    assert has_no_number(value) is is_so
+    assert has_nan_or_infinity(value) is is_so

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.errors import RunError, UsageError
-from graphbus_core.hosting.serving.address import find_token, is_loopback, read_address
-from graphbus_core.hosting.serving.companion import Asked, Servers
+from graphbus_core.hosting.serving.address import find_token, is_loopback, parse_address
+from graphbus_core.hosting.serving.companion import ServerOptions, Servers
 from graphbus_core.hosting.serving.probes import ProbeServer
 from graphbus_core.model.config import ServeConfig
 from tests.fakes.http_site import TOKEN, build_site, served
@@ -31,13 +31,13 @@ def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_address_is_read(text: str, address: tuple[str, int]) -> None:
-    assert read_address(text, "127.0.0.1") == address
+    assert parse_address(text, "127.0.0.1") == address
 
 
 @pytest.mark.parametrize("text", ["", "x", "65536", ":80", "host:", "٣"])
 def test_an_address_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
-        read_address(text, "127.0.0.1")
+        parse_address(text, "127.0.0.1")
     assert refused.value.code == "GBE157"
 
 
@@ -115,7 +115,7 @@ def test_a_port_that_is_taken_is_refused_before_the_graph_starts(
     root = build_site(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        for asked in (Asked(is_serving=True, port=port), Asked(health=("127.0.0.1", port))):
+        for asked in (ServerOptions(is_serving=True, port=port), ServerOptions(health=("127.0.0.1", port))):
             with pytest.raises(RunError) as refused:
                 Servers(asked, str(root / ".graphbus"), lambda _line: None)
             assert refused.value.code == "GBE672"
@@ -150,10 +150,12 @@ def test_which_addresses_only_this_machine_can_reach(host: str, is_it: bool) -> 
 def test_a_start_that_fails_leaves_the_token_of_the_one_that_runs_alone(tmp_path: Path) -> None:
     root = build_site(tmp_path)
     token = root / ".graphbus" / "state" / "http_token"
-    running = Servers(Asked(is_serving=True, port=0), str(root / ".graphbus"), lambda _line: None)
+    running = Servers(ServerOptions(is_serving=True, port=0), str(root / ".graphbus"), lambda _line: None)
     known = token.read_text()
     with pytest.raises(RunError) as refused:
-        Servers(Asked(is_serving=True, port=running.ports["serve"]), str(root / ".graphbus"), lambda _line: None)
+        Servers(
+            ServerOptions(is_serving=True, port=running.ports["serve"]), str(root / ".graphbus"), lambda _line: None
+        )
     assert refused.value.sentence.endswith(": Address already in use.")
     assert token.read_text() == known
     running.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from graphbus_core import GraphBusNode, connect, subscribe
-from graphbus_core.hosting.metrics import CONTENT_TYPE, Histogram, Meter, exposition
+from graphbus_core.hosting.metrics import CONTENT_TYPE, HandlerMetrics, Histogram, render_metrics
 from graphbus_core.middleware import Handling
 from graphbus_core.model.deliveries import Counts, Statistics
 from tests.fakes.http_site import TOKEN, SiteClient, build_site, served
@@ -35,7 +35,7 @@ def statistics(**subscriptions: Counts) -> Statistics:
 
 
 def test_counters_of_the_bus_have_the_names_of_the_conventions() -> None:
-    page = families(exposition(statistics(Till_on__Order=Counts(5, 2)), Meter()))
+    page = families(render_metrics(statistics(Till_on__Order=Counts(5, 2)), HandlerMetrics()))
     assert page["messaging_client_sent_messages_total"] == {
         'messaging_client_sent_messages_total{messaging_system="graphbus"}': 3
     }
@@ -95,11 +95,11 @@ def test_handlers_and_calls_are_measured_failures_included() -> None:
             if event["order_id"] == 2:
                 raise ValueError(event)
 
-    meter = Meter()
+    meter = HandlerMetrics()
     with connect(Till, middleware=[meter], on_error="isolate") as graph:
         graph.publish("/Order/Placed", {"order_id": 1})
         graph.publish("/Order/Placed", {"order_id": 2})
-        page = families(exposition(graph.bus.statistics(), meter))
+        page = families(render_metrics(graph.bus.statistics(), meter))
     counts = [
         value
         for name, value in page["messaging_process_duration_seconds"].items()
@@ -110,13 +110,13 @@ def test_handlers_and_calls_are_measured_failures_included() -> None:
 
 
 def test_what_is_running_is_known_by_name_and_age() -> None:
-    meter = Meter()
-    assert meter.longest() is None
+    meter = HandlerMetrics()
+    assert meter.longest_running() is None
     first: Iterator[None] = meter(Handling("event", "Till", "Till.first"))
     second: Iterator[None] = meter(Handling("call", "Till", "Till.second"))
     next(first)
     next(second)
-    longest = meter.longest()
+    longest = meter.longest_running()
     assert longest is not None
     assert (longest.name, meter.running) == ("Till.first", 2)
     assert list(first) == list(second) == []

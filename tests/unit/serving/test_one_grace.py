@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import GraphBusNode, build_graph, connect, run_graph, runtime, schema_method, subscribe
-from graphbus_core.hosting.serving.companion import Asked, Servers
+from graphbus_core.hosting.serving.companion import ServerOptions, Servers
 from graphbus_core.hosting.signals import stop_on_signals
 from tests.conftest import Project
 from tests.patience import PATIENCE_S
@@ -67,7 +67,7 @@ def test_a_bus_gets_what_others_have_left_of_the_grace() -> None:
 
 def test_a_signal_that_waits_for_a_handler_begins_the_grace() -> None:
     with connect(Patient) as graph, stop_on_signals() as patience:
-        runtime.spare_handlers(patience, graph)
+        runtime.let_handlers_finish(patience, graph)
         graph.grace_s = 0.0
         assert patience.begin_grace() == 0.0
         graph.grace_s = LONG_S
@@ -80,7 +80,7 @@ def test_a_request_that_does_not_end_takes_the_grace_of_the_whole_graph(
     monkeypatch.setenv("GRAPHBUS_TOKEN", TOKEN)
     root: Path = project({"pyproject.toml": "[tool.graphbus.runtime]\ngrace_s = 0.1\n", "agents/till.py": AGENT})
     build_graph(str(root / "agents"))
-    servers = Servers(Asked(True, "127.0.0.1", 0), str(root / ".graphbus"), lambda _line: None)
+    servers = Servers(ServerOptions(True, "127.0.0.1", 0), str(root / ".graphbus"), lambda _line: None)
 
     def ask() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", servers.ports["serve"], timeout=PATIENCE_S)
@@ -91,7 +91,7 @@ def test_a_request_that_does_not_end_takes_the_grace_of_the_whole_graph(
 
     with run_graph(root / ".graphbus") as graph:
         asker = threading.Thread(target=ask)
-        with servers.beside(graph):
+        with servers.run_beside(graph):
             asker.start()
             while "counting" not in capsys.readouterr().out:
                 time.sleep(0.01)

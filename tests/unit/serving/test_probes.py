@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from graphbus_core import GraphBusNode, connect
-from graphbus_core.hosting.metrics import Meter
+from graphbus_core.hosting.metrics import HandlerMetrics
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
 from tests.fakes.http_site import AGENTS, TOKEN, SiteClient, build_site, kept_log, served
 from tests.fakes.pausing import comes_true
@@ -85,7 +85,7 @@ def test_a_page_whose_name_leads_to_this_machine_reads_no_metrics_but_other_mach
 ) -> None:
     with connect(Lonely) as graph:
         server = ProbeServer(listens_at, 0)
-        server.start(Status(graph, Meter(), stuck_after_s=1, queue=10), lambda: b"")
+        server.start(Status(graph, HandlerMetrics(), stuck_after_s=1, queue=10), lambda: b"")
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
         for path, expected in (("/metrics", status), ("/livez", 200)):
             connection.request("GET", path, headers={"host": host})

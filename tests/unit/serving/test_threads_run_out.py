@@ -12,7 +12,7 @@ import pytest
 
 from graphbus_core import connect
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.metrics import Meter
+from graphbus_core.hosting.metrics import HandlerMetrics
 from graphbus_core.hosting.serving.app import Workers
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
 from tests.fakes.http_site import read_all
@@ -59,7 +59,7 @@ def test_work_is_refused_while_there_is_no_thread_for_it_and_done_when_there_is_
 def test_probes_are_answered_again_when_threads_are_there_again(spare: Callable[[int], None]) -> None:
     with connect() as graph:
         server = ProbeServer("127.0.0.1", 0)
-        server.start(Status(graph, Meter(), stuck_after_s=1, queue=10), lambda: b"")
+        server.start(Status(graph, HandlerMetrics(), stuck_after_s=1, queue=10), lambda: b"")
         spare(0)
         for _ in range(40):
             with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as refused:

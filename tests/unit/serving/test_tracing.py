@@ -101,7 +101,7 @@ def test_an_exception_of_a_handler_is_recorded(exporter: InMemorySpanExporter) -
 def test_the_trace_of_a_request_goes_on(exporter: InMemorySpanExporter) -> None:
     tracing = Tracing()
     trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-    with tracing.going_on({"traceparent": f"00-{trace_id}-{span_id}-01"}):
+    with tracing.continue_trace({"traceparent": f"00-{trace_id}-{span_id}-01"}):
         run(tracing)
     root = spans(exporter)["process /Order/Placed"]
     assert f"{root.context.trace_id:032x}" == trace_id

@@ -135,13 +135,13 @@ def test_the_committed_schemas_are_those_of_the_model() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_written_fits_its_schema(tmp_path: Path, name: str) -> None:
     folder = tmp_path / ".graphbus"
-    writing.save(folder, _full(tmp_path))
+    writing.save_artifacts(folder, _full(tmp_path))
     jsonschema.validate(json.loads((folder / name).read_bytes()), _schema(name))
 
 
 def test_artifacts_come_back_as_they_were_written(tmp_path: Path) -> None:
     written = _full(tmp_path)
-    manifest = writing.save(tmp_path / ".graphbus", written)
+    manifest = writing.save_artifacts(tmp_path / ".graphbus", written)
     read = store.load(tmp_path / ".graphbus")
     assert read.manifest == manifest
     assert (read.graph, read.agents, read.topics) == (written.graph, written.agents, written.topics)
@@ -152,7 +152,7 @@ def test_equal_artifacts_are_equal_bytes_without_paths_times_or_source(tmp_path:
     found = []
     for name in ("one", "another place"):
         root = tmp_path / name
-        writing.save(root / ".graphbus", _full(root))
+        writing.save_artifacts(root / ".graphbus", _full(root))
         found.append({path.name: path.read_bytes() for path in (root / ".graphbus").iterdir()})
     assert found[0] == found[1]
     assert all(str(tmp_path).encode() not in data for data in found[0].values())

@@ -45,7 +45,7 @@ def artifacts(*nodes: str, sources: Mapping[str, str] = {}) -> BuildArtifacts:
 def folder(tmp_path: Path) -> Path:
     """A folder with whole artifacts."""
     path = tmp_path / ".graphbus"
-    writing.save(path, artifacts("A"))
+    writing.save_artifacts(path, artifacts("A"))
     return path
 
 
@@ -66,7 +66,9 @@ def _resign(name: str, data: bytes) -> Callable[[Path], object]:
         (folder / name).write_bytes(data)
         manifest = store.load_manifest(folder)
         digests = {**manifest.artifacts, name: sha256(data).hexdigest()}
-        (folder / store.MANIFEST).write_bytes(writing.encode(msgspec.structs.replace(manifest, artifacts=digests)))
+        (folder / store.MANIFEST).write_bytes(
+            writing.encode_artifact(msgspec.structs.replace(manifest, artifacts=digests))
+        )
 
     return damage
 
@@ -133,7 +135,7 @@ def test_a_folder_that_is_none_has_noartifacts(tmp_path: Path, place: str) -> No
 def test_all_problems_are_found_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one")
     folder = tmp_path / ".graphbus"
-    writing.save(folder, artifacts("A", sources={"a.py": store.digest_of(tmp_path / "a.py"), "gone.py": "0"}))
+    writing.save_artifacts(folder, artifacts("A", sources={"a.py": store.digest_of(tmp_path / "a.py"), "gone.py": "0"}))
     assert [str(problem.where) for problem in store.find_problems(folder)] == ["gone.py"]
     (tmp_path / "a.py").write_text("two")
     (folder / "graph.json").write_text("{}")
@@ -147,10 +149,10 @@ def test_sources_that_drifted_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     digests = {name: store.digest_of(tmp_path / name) for name in ("a.py", "b.py")}
     folder = tmp_path / ".graphbus"
-    manifest = writing.save(folder, artifacts(sources={**digests, "c.py": "0"}))
-    assert store.verify_sources(folder, manifest) == ("c.py",)
+    manifest = writing.save_artifacts(folder, artifacts(sources={**digests, "c.py": "0"}))
+    assert store.find_changed_sources(folder, manifest) == ("c.py",)
     (tmp_path / "a.py").write_text("other")
-    assert store.verify_sources(folder, manifest) == ("a.py", "c.py")
+    assert store.find_changed_sources(folder, manifest) == ("a.py", "c.py")
     assert store.project_root(folder, manifest) == str(tmp_path)
 
 
@@ -178,7 +180,7 @@ def test_a_full_disk_leaves_the_artifacts_of_before_whole(folder: Path) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         try:
-            writing.save(Path(sys.argv[1]), artifacts(*(f"Agent{number}" for number in range(1000))))
+            writing.save_artifacts(Path(sys.argv[1]), artifacts(*(f"Agent{number}" for number in range(1000))))
         except ArtifactError as error:
             print(error.code, error.exit_status)
         """,
@@ -193,7 +195,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, place: str) -
     (tmp_path / "file.txt").write_text("")
     (tmp_path / "link").symlink_to("link")
     with pytest.raises(ArtifactError) as caught:
-        writing.save(tmp_path / place, artifacts())
+        writing.save_artifacts(tmp_path / place, artifacts())
     assert caught.value.code == "GBE510"
 
 
@@ -212,7 +214,7 @@ def test_a_build_killed_between_two_files_is_noticed(folder: Path, kept: int) ->
             seen.append(target)
             return replace(name, target, **folders)
         os.replace = counted
-        writing.save(Path(sys.argv[1]), artifacts("New"))
+        writing.save_artifacts(Path(sys.argv[1]), artifacts("New"))
         """,
         str(folder),
         str(kept),
@@ -227,13 +229,15 @@ def test_a_build_killed_between_two_files_is_noticed(folder: Path, kept: int) ->
         assert store.load(folder).graph.nodes == ("New",)
     else:
         assert problems == ["GBE506"]
-    writing.save(folder, artifacts("Again"))
+    writing.save_artifacts(folder, artifacts("Again"))
     assert store.load(folder).graph.nodes == ("Again",)
 
 
 @pytest.mark.slow
 def test_two_builds_at_once_leave_one_whole_set(folder: Path) -> None:
-    script = MAKE + "import sys\nfor _ in range(20): writing.save(Path(sys.argv[1]), artifacts(sys.argv[2]))\n"
+    script = (
+        MAKE + "import sys\nfor _ in range(20): writing.save_artifacts(Path(sys.argv[1]), artifacts(sys.argv[2]))\n"
+    )
     running = [subprocess.Popen([sys.executable, "-c", script, str(folder), name], cwd=ROOT) for name in ("One", "Two")]
     assert [child.wait(timeout=PATIENCE_S) for child in running] == [0, 0]
     assert store.load(folder).graph.nodes in (("One",), ("Two",))

@@ -19,14 +19,14 @@ from graphbus_core.errors import ArtifactError
 from graphbus_core.model.artifacts import SCHEMA_VERSION
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.store import migration, writing
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.folders import Folder
 from graphbus_core.store.reading import MOST_ARTIFACT_BYTES
 from tests.fakes.frozen_artifacts import FROZEN, SAMPLES, contents, thaw
 
 SCHEMAS = Path(graphbus_core.__file__).parent / "schemas"
 
 
-def migrate(folder: Path, **options: Any) -> migration.Migrated:
+def migrate(folder: Path, **options: Any) -> migration.MigrationResult:
     return migration.migrate(folder, lambda known: learn_imports(folder, known), **options)
 
 
@@ -79,7 +79,7 @@ def test_a_migrated_sample_fits_the_schemas_and_its_files_are_as_a_build_writes_
         schema = json.loads((SCHEMAS / name.replace(".json", ".schema.json")).read_text())
         jsonschema.validate(json.loads((folder / name).read_bytes()), schema)
     assert artifacts.manifest is not None
-    assert (folder / store.MANIFEST).read_bytes() == writing.encode(artifacts.manifest)
+    assert (folder / store.MANIFEST).read_bytes() == writing.encode_artifact(artifacts.manifest)
 
 
 @pytest.mark.parametrize("sample", SAMPLES)

@@ -30,7 +30,7 @@ def kept(tmp_path: Path) -> Path:
     session.mkdir(parents=True)
     (session / "session.json").write_text(json.dumps(lock["session"]["start"]))
     (session / "record.json").write_bytes(unpack_bytes(lock["session"]["record"]))
-    profile.save(profile.Profile(began=1, wall_s=2, handlers=()), folder / "state")
+    profile.save_profile(profile.Profile(began=1, wall_s=2, handlers=()), folder / "state")
     return folder
 
 
@@ -65,7 +65,7 @@ READERS = [
     Reader("sessions/S001/record.json", _whole, lambda folder: load_session(folder, "S001"), "GBE405"),
     Reader("negotiation.lock", _whole, lambda folder: load_lock(_config(folder)), "GBE222"),
     Reader("negotiation.lock", _record_in_lock, lambda folder: replay_session(_config(folder)), "GBE423"),
-    Reader("state/profile.json", _whole, lambda folder: profile.load(folder / "state"), "GBE687"),
+    Reader("state/profile.json", _whole, lambda folder: profile.load_profile(folder / "state"), "GBE687"),
 ]
 
 

@@ -73,7 +73,7 @@ def _edges(config: ResolvedBuild) -> tuple[Edge, ...] | None:
 
 def _write(path: Path, made: bytes, *, is_forced: bool) -> None:
     """Write it whole or not at all; a pipe or a device is not replaced, and a file that is no report only by force."""
-    from graphbus_core.store.beneath import Folder
+    from graphbus_core.store.folders import Folder
     from graphbus_core.store.writing import refuse_special
 
     try:
@@ -86,7 +86,7 @@ def _write(path: Path, made: bytes, *, is_forced: bool) -> None:
         ):
             raise UsageError("GBE147", where=Place(str(path)))
         with Folder.at(path.parent.resolve()) as folder:
-            folder.put(path.name, made)
+            folder.write_atomic(path.name, made)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError("GBE149", reason=reason, where=Place(str(path))) from error

@@ -8,10 +8,16 @@ from graphbus_core import runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.console import sanitize, style
 from graphbus_core.errors import RunError
-from graphbus_core.hosting.dead_letters import DeadLetterFile, Keeper, KeptLetter, Replays, find_subscription
+from graphbus_core.hosting.dead_letters import (
+    DeadLetterFile,
+    DeadLetterKeeper,
+    Replayer,
+    StoredLetter,
+    find_subscription,
+)
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.signals import Stopped, stop_on_signals
+from graphbus_core.hosting.signals import StopRequested, stop_on_signals
 from graphbus_core.model.config import RuntimeConfig
 from graphbus_core.model.deliveries import DeadLetter
 
@@ -23,8 +29,8 @@ class DeadLetterReplay:
         self._file = file
         self._numbers = numbers
         self._as_json = as_json
-        self._running: dict[int, KeptLetter] = {}
-        self._replays: Replays | None = None
+        self._running: dict[int, StoredLetter] = {}
+        self._replays: Replayer | None = None
         self._handled: list[int] = []
         self._failed: dict[int, str] = {}
 
@@ -39,10 +45,10 @@ class DeadLetterReplay:
             with show_logs(), stop_on_signals() as patience:
                 runtime.run_runtime_pipeline(
                     RuntimeConfig(artifacts=artifacts, allow_drift=allow_drift),
-                    on_ready=lambda graph, _artifacts: runtime.spare_handlers(patience, graph),
+                    on_ready=lambda graph, _artifacts: runtime.let_handlers_finish(patience, graph),
                     work=self._deliver_all,
                 )
-        except Stopped as stopped:
+        except StopRequested as stopped:
             status = stopped.exit_status
         finally:
             if self._replays is not None:
@@ -52,12 +58,12 @@ class DeadLetterReplay:
 
     def _deliver_all(self, graph: LiveGraph) -> None:
         if not isinstance(
-            graph.bus.keeper, Keeper
+            graph.bus.keeper, DeadLetterKeeper
         ):  # what dies of a replay is kept, whatever the project says of other runs
-            keeper = Keeper(self._file.path)
+            keeper = DeadLetterKeeper(self._file.path)
             graph.bus.keeper = keeper
             graph.at_end(keeper.close)
-        self._replays = Replays(graph, self._note)
+        self._replays = Replayer(graph, self._note)
         for number in self._numbers:
             kept = self._file.find(number)  # one at a time: each may be large, and may be dropped in between
             if kept is None:
@@ -96,7 +102,7 @@ class DeadLetterReplay:
         console.print_note(f"{', '.join(parts)}.")
 
 
-def _why_not(graph: LiveGraph, kept: KeptLetter) -> str:
+def _why_not(graph: LiveGraph, kept: StoredLetter) -> str:
     """Say why a letter cannot be delivered; empty when it can."""
     try:
         find_subscription(graph.bus, kept.letter)
@@ -105,5 +111,5 @@ def _why_not(graph: LiveGraph, kept: KeptLetter) -> str:
     return "" if kept.has_payload else "its payload was no JSON and could not be kept"
 
 
-def _where(kept: KeptLetter) -> str:
+def _where(kept: StoredLetter) -> str:
     return f"{kept.letter.event.topic} > {kept.letter.subscription or 'all handlers'}"

@@ -26,10 +26,10 @@ from graphbus_core.cli.running.work import OneShot, stopping_places
 from graphbus_core.errors import GraphBusError, RunError, UsageError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_names
-from graphbus_core.hosting.instruments.profile import Profiler, save
-from graphbus_core.hosting.instruments.trace import Delivery, TraceFile, Tracer
+from graphbus_core.hosting.instruments.profile import Profiler, save_profile
+from graphbus_core.hosting.instruments.trace import TracedDelivery, TraceFile, Tracer
 from graphbus_core.hosting.logs import show_logs
-from graphbus_core.hosting.signals import Patience, Stopped, stop_on_signals, wait_for_signal
+from graphbus_core.hosting.signals import SignalHandler, StopRequested, stop_on_signals, wait_for_signal
 from graphbus_core.model.config import Instrument, RuntimeConfig, Validation
 from graphbus_core.store import BuildArtifacts
 
@@ -151,7 +151,7 @@ class Link:
         except (EOFError, OSError):
             message = "end"
         if message == "end":
-            raise Stopped(signal.SIGTERM)
+            raise StopRequested(signal.SIGTERM)
         return message
 
     def tell(self, kind: str, content: object = ()) -> None:
@@ -159,7 +159,7 @@ class Link:
         with suppress(OSError):
             self._connection.send((kind, content))
 
-    def listen(self, patience: Patience, write: Callable[[str], object]) -> None:
+    def listen(self, patience: SignalHandler, write: Callable[[str], object]) -> None:
         """From now on end the graph when it says so, whatever the main thread does, and write what it sends."""
 
         def listen() -> None:
@@ -170,8 +170,8 @@ class Link:
                         self._may_proceed.set()
                     else:
                         write(message)
-            except Stopped:
-                patience.ask()
+            except StopRequested:
+                patience.request_stop()
 
         Thread(target=listen, name="graphbus-supervisor", daemon=True).start()
 
@@ -223,7 +223,7 @@ class _Run:
         if options.is_profiled:
             self._instruments.append(_profiler(self._state_dir, stack))
 
-    def _show_delivery(self, delivery: Delivery) -> None:
+    def _show_delivery(self, delivery: TracedDelivery) -> None:
         from graphbus_core.cli.running.trace_text import delivery_line
 
         self._say(delivery_line(delivery))
@@ -236,7 +236,7 @@ class _Run:
                     self._link.listen(patience, self._say if options.is_interactive else console.print_line)
 
                 def on_ready(graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-                    runtime.spare_handlers(patience, graph)
+                    runtime.let_handlers_finish(patience, graph)
                     self._ready(graph, artifacts)
 
                 work = self._talk if options.is_interactive else self._stay_up
@@ -247,7 +247,7 @@ class _Run:
                     before=one_shot.do if one_shot else None,
                     work=work if options.stays_up else None,
                 )
-        except Stopped as stopped:
+        except StopRequested as stopped:
             if options.as_json:
                 console.emit_json({"calls": one_shot.results, "stopped_by": stopped.number})
             return 0 if options.stays_up or not one_shot else stopped.exit_status
@@ -323,14 +323,14 @@ def _servers(options: RunOptions, stack: ExitStack) -> tuple[tuple[Instrument, .
     """
     if not options.is_served and not options.health:
         return (), ()
-    from graphbus_core.hosting.serving.address import read_address
-    from graphbus_core.hosting.serving.companion import Asked, Servers
+    from graphbus_core.hosting.serving.address import parse_address
+    from graphbus_core.hosting.serving.companion import ServerOptions, Servers
 
-    probes = read_address(options.health, "127.0.0.1") if options.health else None
-    asked = Asked(options.is_served, options.host, options.port, probes)
+    probes = parse_address(options.health, "127.0.0.1") if options.health else None
+    asked = ServerOptions(options.is_served, options.host, options.port, probes)
     made = Servers(asked, options.artifacts, lambda line: console.print_note(f"[RUNTIME] {line}"))
     stack.callback(made.close)
-    return (made.meter,), (made.beside,)
+    return (made.meter,), (made.run_beside,)
 
 
 def _profiler(folder: Path, stack: ExitStack) -> Profiler:
@@ -342,8 +342,8 @@ def _profiler(folder: Path, stack: ExitStack) -> Profiler:
     def put_away(kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
         profile = profiler.profile()
         if kind is None or profile.handlers:
-            save(profile, folder)
-        if kind is None or issubclass(kind, Stopped):
+            save_profile(profile, folder)
+        if kind is None or issubclass(kind, StopRequested):
             print_profile(profile, profile.handlers, console.print_note)
 
     stack.push(put_away)

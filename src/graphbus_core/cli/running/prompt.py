@@ -28,12 +28,12 @@ from graphbus_core.errors import GraphBusError, RunError, SeveralErrors, UsageEr
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.hosting.instruments.breakpoints import Breakpoints, check_names
-from graphbus_core.hosting.instruments.trace import SHORT, Tracer, find, plant, roots
-from graphbus_core.hosting.signals import noticing_signals
+from graphbus_core.hosting.instruments.trace import SHORT_ID_LENGTH, Tracer, build_tree, find_event, list_roots
+from graphbus_core.hosting.signals import reading_with_signals
 from graphbus_core.isolation import attempt
 from graphbus_core.schema.types import Schema
 from graphbus_core.store import BuildArtifacts
-from graphbus_core.store.beneath import Folder, read_plain
+from graphbus_core.store.folders import Folder, read_plain
 
 _HISTORY = "prompt_history"
 _KEPT_LINES = 1000
@@ -80,7 +80,7 @@ class CommandPrompt(Cmd):
         """Read until the input ends or a line says `quit`."""
         with interruptible():
             if not self._is_typed:
-                with noticing_signals():
+                with reading_with_signals():
                     any(self.onecmd(line) for line in sys.stdin)
                 return
             console.print_line("Type `help` for the commands, TAB to complete; Ctrl-D leaves.")
@@ -210,7 +210,7 @@ class CommandPrompt(Cmd):
         """history [N]: The last events."""
         rows = [
             (
-                console.style(event.event_id[:SHORT], "accent"),
+                console.style(event.event_id[:SHORT_ID_LENGTH], "accent"),
                 format_clock(event.timestamp),
                 console.sanitize(event.topic),
                 event.published_by or event.src or "outside",
@@ -231,7 +231,7 @@ class CommandPrompt(Cmd):
             return
         rows = [
             (
-                console.style(letter.event.event_id[:SHORT], "accent"),
+                console.style(letter.event.event_id[:SHORT_ID_LENGTH], "accent"),
                 format_clock(letter.timestamp),
                 console.sanitize(letter.event.topic),
                 letter.subscription or "-",
@@ -249,12 +249,12 @@ class CommandPrompt(Cmd):
         """trace [ID | last]: The last events from outside; or all that one has caused."""
         deliveries = list(self._recorder.recorded)
         if rest:
-            found = find(deliveries, rest)
+            found = find_event(deliveries, rest)
             marked = "" if found.root == found.event_id else found.event_id
             console.print_lines(trace_text.tree_lines(found.tree, marked=marked, limit=_LINES))
             return
-        for root in reversed(roots(deliveries, _LAST)):
-            tree = plant(root.event_id, [each for each in deliveries if each.correlation_id == root.event_id])
+        for root in reversed(list_roots(deliveries, _LAST)):
+            tree = build_tree(root.event_id, [each for each in deliveries if each.correlation_id == root.event_id])
             console.print_line(next(trace_text.tree_lines(tree)))
 
     def do_break(self, rest: str) -> None:

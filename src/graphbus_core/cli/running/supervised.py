@@ -27,13 +27,13 @@ from graphbus_core import collector, runtime
 from graphbus_core.cli import console
 from graphbus_core.cli.running.execution import Link, RunOptions, run_graph_here
 from graphbus_core.errors import GraphBusError, SeveralErrors
-from graphbus_core.hosting.signals import Stopped
+from graphbus_core.hosting.signals import StopRequested
 
 COMMAND = """
 import sys
 sys.path[:] = sys.argv[3:]
 from graphbus_core import collector
-collector.rest()
+collector.pause()
 from graphbus_core.cli.running.supervised import main
 sys.exit(main())
 """
@@ -66,7 +66,7 @@ def main() -> int:
         link.receive()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return run_graph_here(order.options, link)
-    except Stopped:
+    except StopRequested:
         return 0
     except GraphBusError as error:
         errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)

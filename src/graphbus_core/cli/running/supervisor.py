@@ -30,7 +30,7 @@ from graphbus_core.cli.running import supervised
 from graphbus_core.cli.running.execution import RunOptions
 from graphbus_core.cli.running.watching import Watcher
 from graphbus_core.errors import GraphBusError, SeveralErrors, UsageError, raise_all
-from graphbus_core.hosting.signals import LOOK_S, Stopped, look_for_signal, stop_on_signals
+from graphbus_core.hosting.signals import SIGNAL_POLL_S, StopRequested, raise_missed_signal, stop_on_signals
 from graphbus_core.model.config import BuildConfig
 from graphbus_core.model.findings import Finding
 
@@ -182,14 +182,16 @@ class Supervisor:
                 Watcher(root, self._events.put, lambda: self._builder.config.settings.exclude),
             ):
                 if self._has_terminal:  # Ctrl-C belongs to the prompt or the debugger, as long as there is one
-                    signal.signal(signal.SIGINT, lambda *given: None if self._current else patience.receive(*given))
+                    signal.signal(
+                        signal.SIGINT, lambda *given: None if self._current else patience.handle_signal(*given)
+                    )
                 patience.is_busy = lambda: self._is_building
                 self._take(first or self._build())
                 while self._status is None:
-                    look_for_signal()
+                    raise_missed_signal()
                     with suppress(Empty):
-                        self._handle(self._events.get(timeout=LOOK_S))
-        except Stopped as stopped:
+                        self._handle(self._events.get(timeout=SIGNAL_POLL_S))
+        except StopRequested as stopped:
             self._status = self._end(stopped)
         finally:
             for child in filter(None, (self._spare, self._pending, self._current)):
@@ -283,7 +285,7 @@ class Supervisor:
                 line = f"The graph has ended with status {status}: waiting for a save that starts it again."
                 self._tell({"event": "ended", "status": status}, [line])
 
-    def _end(self, stopped: Stopped) -> int:
+    def _end(self, stopped: StopRequested) -> int:
         """End in good order, and give the exit status."""
         status = 0
         if self._current is not None:

@@ -15,7 +15,7 @@ from threading import Lock, Thread, current_thread, main_thread
 from typing import Any
 
 from graphbus_core.cli import console
-from graphbus_core.hosting.signals import noticing_signals
+from graphbus_core.hosting.signals import reading_with_signals
 
 
 class Terminal:
@@ -43,7 +43,7 @@ class Terminal:
                 self._reading.acquire()
         self._prompt, self._reader = prompt, current_thread()
         try:
-            with interruptible(), noticing_signals():
+            with interruptible(), reading_with_signals():
                 yield
         finally:
             self._reader = None

@@ -9,7 +9,7 @@ from time import localtime, strftime
 from graphbus_core.cli import console
 from graphbus_core.cli.console import sanitize, style
 from graphbus_core.hosting.instruments.profile import Profile, Row
-from graphbus_core.hosting.instruments.trace import SHORT, Delivery, Tree
+from graphbus_core.hosting.instruments.trace import SHORT_ID_LENGTH, EventTree, TracedDelivery
 
 _HEADERS = ("handler", "count", "failed", "total", "mean", "p50", "p99", "max", "share")
 _OPTIONAL = ("mean", "max", "share", "failed")
@@ -53,17 +53,17 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def delivery_line(delivery: Delivery) -> str:
+def delivery_line(delivery: TracedDelivery) -> str:
     """Tell of one delivery, when it has ended."""
-    when, event_id = style(format_clock(delivery.started), "dim"), style(delivery.event_id[:SHORT], "accent")
+    when, event_id = style(format_clock(delivery.started), "dim"), style(delivery.event_id[:SHORT_ID_LENGTH], "accent")
     return f"{when}  {event_id}  {sanitize(delivery.topic)} > {_handled(delivery)}"
 
 
-def tree_lines(tree: Tree, *, marked: str = "", limit: int = 0) -> Iterator[str]:
+def tree_lines(tree: EventTree, *, marked: str = "", limit: int = 0) -> Iterator[str]:
     """Draw the tree.
 
     Args:
-        tree: From `trace.plant`.
+        tree: From `trace.build_tree`.
         marked: The id of the event that was asked for.
         limit: How many lines are shown at most; 0: all.
     """
@@ -80,9 +80,9 @@ def tree_lines(tree: Tree, *, marked: str = "", limit: int = 0) -> Iterator[str]
     yield _summary(len(events), deliveries)
 
 
-def _draw(tree: Tree, marked: str) -> Iterator[str]:
+def _draw(tree: EventTree, marked: str) -> Iterator[str]:
     """Draw without recursion: a chain of events may be long."""
-    stack: list[tuple[str, str, str | Delivery]] = [("", "", tree.event_id)]
+    stack: list[tuple[str, str, str | TracedDelivery]] = [("", "", tree.event_id)]
     while stack:
         branch, below, node = stack.pop()
         text = _event(tree, node, marked) if isinstance(node, str) else _handled(node)
@@ -94,7 +94,7 @@ def _draw(tree: Tree, marked: str) -> Iterator[str]:
         ]
 
 
-def _children(tree: Tree, node: str | Delivery) -> list[str | Delivery]:
+def _children(tree: EventTree, node: str | TracedDelivery) -> list[str | TracedDelivery]:
     """Give the deliveries of an event, or the events that a delivery has caused: they belong to the last attempt."""
     event_id = node if isinstance(node, str) else node.event_id
     deliveries, effects = tree.deliveries.get(event_id, []), tree.effects.get(event_id, ())
@@ -105,8 +105,8 @@ def _children(tree: Tree, node: str | Delivery) -> list[str | Delivery]:
     return [effect for effect in effects if owners[effect] is node]
 
 
-def _event(tree: Tree, event_id: str, marked: str) -> str:
-    parts = [style(event_id[:SHORT], "accent")]
+def _event(tree: EventTree, event_id: str, marked: str) -> str:
+    parts = [style(event_id[:SHORT_ID_LENGTH], "accent")]
     known = tree.deliveries.get(event_id)
     if known is None:
         parts.insert(0, style("(not in the trace any more)", "strong"))
@@ -122,7 +122,7 @@ def _event(tree: Tree, event_id: str, marked: str) -> str:
     return "  ".join(parts)
 
 
-def _handled(delivery: Delivery) -> str:
+def _handled(delivery: TracedDelivery) -> str:
     took = format_duration(delivery.duration_s)
     if delivery.outcome != "done":
         took = style(f"{delivery.outcome} after {took}", "bad")
@@ -131,7 +131,7 @@ def _handled(delivery: Delivery) -> str:
     return f"{style(sanitize(delivery.handler), 'name')}  {took}{attempt}{error}"
 
 
-def _summary(events: int, deliveries: Sequence[Delivery]) -> str:
+def _summary(events: int, deliveries: Sequence[TracedDelivery]) -> str:
     failed = sum(each.outcome != "done" for each in deliveries)
     again = sum(each.attempt > 1 for each in deliveries)
     counted = f"{len(deliveries):,} deliver{'y' if len(deliveries) == 1 else 'ies'}"

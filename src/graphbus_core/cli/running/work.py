@@ -15,7 +15,7 @@ from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
 from graphbus_core.isolation import attempt
 from graphbus_core.runtime import RuntimeResult
-from graphbus_core.schema.values import has_no_number
+from graphbus_core.schema.values import has_nan_or_infinity
 
 _EXAMPLES = {
     "--call": """OrderProcessor.process_order '{"order_id": "1", "items": []}'""",
@@ -93,7 +93,7 @@ def _call(graph: LiveGraph, agent: str, method: str, arguments: dict[str, Any]) 
         _log.error("the call of %s.%s failed", agent, method, exc_info=error)
         place, reason = graph.place_of(error), describe_exception(error)
         raise RunError("GBE625", where=place, agent=agent, method=method, reason=reason) from error
-    if has_no_number(attempt(lambda: _to_builtins(result))[0]):
+    if has_nan_or_infinity(attempt(lambda: _to_builtins(result))[0]):
         reason = "it holds NaN or Infinity, which JSON does not have"
         raise RunError("GBE623", agent=agent, method=method, reason=reason)
     return to_json_value(result)
@@ -102,7 +102,7 @@ def _call(graph: LiveGraph, agent: str, method: str, arguments: dict[str, Any]) 
 def to_json_value(value: object) -> Any:
     """Give a value as JSON can show it; what it has no form for is shown as text."""
     told, error = attempt(lambda: _to_builtins(value))
-    return repr(value) if error or has_no_number(told) else told
+    return repr(value) if error or has_nan_or_infinity(told) else told
 
 
 def _to_builtins(value: object) -> Any:

@@ -30,13 +30,13 @@ from graphbus_core.schema.types import (
     LIST,
     NULL,
     STR,
-    TEXTS,
+    TEXT_TYPES,
     UNKNOWN,
     Field,
     Schema,
     Type,
-    left_open,
     union,
+    without_text_forms,
 )
 
 _TEXTS = frozenset({"enum.StrEnum", "builtins.str"})
@@ -339,7 +339,9 @@ def _read_name(expression: ast.Name | ast.Attribute, scope: NameScope, depth: in
     target = resolve(expression, scope)
     if isinstance(target, External):
         home, _, name = target.dotted.rpartition(".")
-        found = _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted)) or TEXTS.get((home, name))
+        found = (
+            _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted)) or TEXT_TYPES.get((home, name))
+        )
         return found or _unknown(expression)
     if isinstance(target, DefinedName):
         if isinstance(target.node, ast.ClassDef):
@@ -528,7 +530,7 @@ def _read_class(site: ClassSite, scope: NameScope, depth: int = 0) -> Type:
         fields |= {field.name: field for field in _class_fields(entry, scope, depth + 1)}
     record = Type("record", name=site.node.name, fields=tuple(fields.values()))
     is_of_pydantic = bases & _PYDANTIC or any(_is_decorated(entry, scope, _PYDANTIC) for entry in chain)
-    return left_open(record) if is_of_pydantic else record
+    return without_text_forms(record) if is_of_pydantic else record
 
 
 def _is_decorated(site: ClassSite, scope: NameScope, names: frozenset[str]) -> bool:

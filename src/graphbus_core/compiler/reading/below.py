@@ -15,7 +15,7 @@ from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, resol
 from graphbus_core.compiler.reading.syntax import children_of, span_of
 from graphbus_core.compiler.reading.views import FunctionView
 from graphbus_core.model.agent import BELOW_UNKNOWN, KeyRead, Parameter
-from graphbus_core.schema.types import ITEM, UNKNOWN, Type, is_vague
+from graphbus_core.schema.types import ITEM, UNKNOWN, Type, is_unspecific
 
 MOST_HOPS = 2
 """From a method to a function that gets what it has, and on."""
@@ -89,7 +89,7 @@ def _with_results(view: FunctionView, function: FunctionNode, results: Mapping[i
     arguments = [*function.args.posonlyargs, *function.args.args][bool(view.body.self_name) :]
     names: dict[int | str | None, str] = dict(enumerate(each.arg for each in arguments))
     taken = {names.get(place, place): of for place, of in results.items()}
-    vague = {name: taken[name] for name, of in view.parameters.items() if name in taken and is_vague(of)}
+    vague = {name: taken[name] for name, of in view.parameters.items() if name in taken and is_unspecific(of)}
     return msgspec.structs.replace(view, parameters={**view.parameters, **vague})
 
 
@@ -102,7 +102,7 @@ PAYLOAD = Type("result", name=_OF_PAYLOAD)
 
 def reads_more(parameters: tuple[Parameter, ...], function: FunctionNode, view: FunctionView) -> bool:
     """True when more is read of parameters that do not say what is in them."""
-    names = {each.name for each in parameters if each.name not in view.body.bound and is_vague(each.type)}
+    names = {each.name for each in parameters if each.name not in view.body.bound and is_unspecific(each.type)}
     values = {name: msgspec.structs.replace(PAYLOAD, values=(name,)) for name in names}
     return bool(names and paths_below(function, values, view))
 

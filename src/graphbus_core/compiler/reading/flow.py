@@ -38,12 +38,12 @@ from graphbus_core.compiler.reading.standard import (
 from graphbus_core.compiler.reading.syntax import call_argument
 from graphbus_core.compiler.reading.topics import read_topic
 from graphbus_core.compiler.reading.views import FunctionView, called_method, is_name, local_value, unless_changed
-from graphbus_core.schema.compatibility import why_not
+from graphbus_core.schema.compatibility import misfit_reason
 from graphbus_core.schema.types import (
+    ALL_OCCUR,
     BOOL,
     BYTES,
     DICT,
-    EITHER,
     FLOAT,
     INT,
     LIST,
@@ -181,7 +181,7 @@ def _either(expression: ast.IfExp, view: FunctionView, depth: int) -> Type:
     body, orelse = infer_type(expression.body, view, depth), infer_type(expression.orelse, view, depth)
     found = union(body, orelse)
     is_certain = found.kind == "union" and "union" not in (body.kind, orelse.kind)
-    return msgspec.structs.replace(found, name=EITHER) if is_certain else found
+    return msgspec.structs.replace(found, name=ALL_OCCUR) if is_certain else found
 
 
 def _one_of(expression: ast.BoolOp, view: FunctionView, depth: int) -> Type:
@@ -307,8 +307,8 @@ def _made(record: Type, call: ast.Call, view: FunctionView, depth: int) -> Type:
         field = fields.get(name)
         if field is None:
             fields[name] = Field(name, of)
-        elif why_not(field.type, of, is_narrowed=True):
-            fields[name] = Field(name, Type("union", (field.type, of), name=EITHER))
+        elif misfit_reason(field.type, of, is_narrowed=True):
+            fields[name] = Field(name, Type("union", (field.type, of), name=ALL_OCCUR))
     return record if tuple(fields.values()) == record.fields else Type("record", fields=tuple(fields.values()))
 
 
@@ -323,7 +323,7 @@ def _given_by(function: DefinedName, view: FunctionView) -> Type:
         return declared
     read = _read_given(function, scope, view)
     if declared.kind == "record":  # what contradicts it is a finding where it is used
-        return read if read.kind == "record" and why_not(declared, read, is_narrowed=True) else declared
+        return read if read.kind == "record" and misfit_reason(declared, read, is_narrowed=True) else declared
     is_better = read.kind == "record" or (read.kind == "union" and all(each.kind == "record" for each in read.args))
     return read if is_better or node.returns is None else declared
 

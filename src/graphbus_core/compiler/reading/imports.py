@@ -21,7 +21,7 @@ import msgspec
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.modules import Library, absolute_name
 from graphbus_core.compiler.reading.syntax import ModuleSource
-from graphbus_core.store.reading import Names
+from graphbus_core.store.reading import ImportFinder
 
 _OWN = "graphbus_core"
 _CODE = (".py", ".so")
@@ -168,12 +168,14 @@ def needed_by(
     closure = _Closure(index, names_in)
     closure.follow(modules)
     third_party = closure.third_party()
-    while newcomers := closure.names.newcomers(closure.files.union(agent_files), third_party) - closure.files:
+    while (
+        newcomers := closure.names.find_shadowing_files(closure.files.union(agent_files), third_party) - closure.files
+    ):
         closure.add(newcomers)
         third_party = closure.third_party()
     told = {path for name in told_by if (path := closure.library.path_of(name))}
     files = closure.files | told
-    files |= {target for path in files if (target := closure.names.target_of(path))}
+    files |= {target for path in files if (target := closure.names.link_target_of(path))}
     absent = {path for name in closure.optional if (path := closure.place_of(name))}
     return Needed(tuple(sorted(files - set(agent_files))), tuple(sorted(absent - files)), third_party)
 
@@ -183,7 +185,7 @@ class _Closure:
 
     def __init__(self, index: ModuleIndex, names_in: Callable[[str], tuple[str, ...]]) -> None:
         self.library = Library(index, lambda _path: None)
-        self.names = Names(index.root, index.import_roots)
+        self.names = ImportFinder(index.root, index.import_roots)
         self.files: set[str] = set()
         self.optional: set[str] = set()
         self._index = index

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, ITEM, STR, TEXTS, UNKNOWN, Kind, Type
+from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, ITEM, STR, TEXT_TYPES, UNKNOWN, Kind, Type
 
 TRANSPARENT = frozenset(
     {
@@ -21,7 +21,7 @@ PROPERTIES = frozenset({"builtins.property", "functools.cached_property"})
 
 
 def _texts_of(home: str, name: str, *makers: str) -> dict[str, Type]:
-    return {f"{home}.{name}.{maker}": TEXTS[home, name] for maker in makers}
+    return {f"{home}.{name}.{maker}": TEXT_TYPES[home, name] for maker in makers}
 
 
 _STR_LIST = Type("list", (STR,))
@@ -39,7 +39,7 @@ _CALLS = {
     **dict.fromkeys(("json.dumps", "secrets.token_hex", "secrets.token_urlsafe", "os.getcwd", "textwrap.dedent"), STR),
     **_texts_of("datetime", "datetime", "now", "utcnow", "today", "fromisoformat", "fromtimestamp"),
     **_texts_of("datetime", "date", "today", "fromisoformat"),
-    **{f"uuid.uuid{number}": TEXTS["uuid", "UUID"] for number in (1, 3, 4, 5)},
+    **{f"uuid.uuid{number}": TEXT_TYPES["uuid", "UUID"] for number in (1, 3, 4, 5)},
 }
 _CONTAINERS: dict[str, Kind] = {
     **{f"builtins.{name}": "list" for name in ("list", "sorted", "reversed")},

@@ -22,7 +22,7 @@ from graphbus_core.compiler.rules.wiring import (
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, Call, KeyRead, MethodSpec, Parameter, Returned, SourceSpan
 from graphbus_core.model.findings import Finding, Related, Severity
-from graphbus_core.schema.compatibility import is_disjoint, why_not
+from graphbus_core.schema.compatibility import is_disjoint, misfit_reason
 from graphbus_core.schema.types import Field, Schema, Type
 
 # --- GB120: error shapes ------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def _misfits(
         if reason:
             yield repr(name), demand.span, reason
     if publication.payload is None or (publication.payload.fields and not accepted):
-        reason = why_not(heard.subscription.declared_type, publication.payload_type, is_narrowed=True)
+        reason = misfit_reason(heard.subscription.declared_type, publication.payload_type, is_narrowed=True)
         if reason:
             yield "the payload", heard.subscription.span, reason
 
@@ -141,7 +141,7 @@ def _misfits(
 def _against_promise(heard: AgentSubscription) -> Iterator[Finding]:
     """Find a handler that takes something else than the Topic that it listens to promises."""
     wanted, promised = heard.subscription.declared_type, heard.subscription.promised
-    reason = why_not(wanted, promised) if promised.kind != "unknown" else None
+    reason = misfit_reason(wanted, promised) if promised.kind != "unknown" else None
     if reason:
         message = f"{heard.name} takes what the Topic {heard.topic!r} does not promise: {reason}"
         yield make_finding("GB110", heard.agent.name, heard.subscription.span, message, _how_to_take(promised, heard))
@@ -159,7 +159,7 @@ def _how_to_take(promised: Type, heard: AgentSubscription) -> str:
 def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool = True) -> str | None:
     """Say why the field of a name does not fit a type; None where it may, or is not given."""
     field = given.get(name) if given else None
-    return why_not(wanted, field.type, is_narrowed=is_narrowed) if field else None
+    return misfit_reason(wanted, field.type, is_narrowed=is_narrowed) if field else None
 
 
 def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
@@ -341,7 +341,7 @@ def _correspondence(wanted: Schema, given: Schema) -> tuple[str, ...] | None:
 
 def _fits(wanted: Field, given: Field) -> bool:
     is_known = not {wanted.type.kind, given.type.kind} & {"unknown", "any"}
-    return is_known and why_not(wanted.type, given.type) is None
+    return is_known and misfit_reason(wanted.type, given.type) is None
 
 
 def _other_name(
@@ -433,7 +433,7 @@ class _Contract:
             field = schema.get(parameter.name)
             if field is None or parameter.kind not in _BY_NAME:
                 continue
-            name, reason = f"{self._name} takes {field.name!r}", why_not(parameter.type, field.type)
+            name, reason = f"{self._name} takes {field.name!r}", misfit_reason(parameter.type, field.type)
             if reason:
                 message = f"{name} as {parameter.type}, but its input_schema says {field.type}: {reason}"
                 hint = "Make the schema and the annotation say the same."

@@ -27,7 +27,7 @@ from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import KeyRead, SourceSpan
 from graphbus_core.model.findings import Finding, Related
 from graphbus_core.model.topics import is_topic, is_topic_or_pattern, matches
-from graphbus_core.schema.compatibility import is_disjoint, why_not
+from graphbus_core.schema.compatibility import is_disjoint, misfit_reason
 from graphbus_core.schema.types import UNKNOWN, Schema, Type
 
 COVERED_ERRORS = frozenset({"GBE211", "GBE212", "GBE214", "GBE215"})
@@ -152,7 +152,7 @@ def _against_own_declaration(publishers: tuple[AgentPublication, ...]) -> Iterat
         ):
             continue
         wanted, given = declared.publication.payload_type, publication.payload_type
-        if why_not(wanted, given, is_narrowed=True):
+        if misfit_reason(wanted, given, is_narrowed=True):
             message = f"{sent.agent.name} sends {given} to {sent.topic!r}, but its own declaration says {wanted}"
             place = publication.payload_span or publication.span
             hint = "Send what is declared, or correct the declaration."
@@ -176,7 +176,7 @@ def _different_types(model: _Known, other: _Known) -> Iterator[Finding]:
     for field in model.payload.fields:
         found = other.payload.get(field.name)
         given = found.type if found else UNKNOWN
-        if why_not(field.type, given, is_narrowed=True) if model.is_declared else is_disjoint(field.type, given):
+        if misfit_reason(field.type, given, is_narrowed=True) if model.is_declared else is_disjoint(field.type, given):
             message = (
                 f"sends {field.name!r} to {other.sent.topic!r} as {given}, but {model.says(other)} it as {field.type}"
             )
@@ -301,7 +301,9 @@ def check_types_of_topics(wiring: Wiring) -> Iterator[Finding]:
         others += [one for one in promises if one.topic != each.topic and matches(each.topic, one.topic)]
         for other in others:
             is_alike = other.topic == each.topic
-            reason = why_not(each.type, other.type) or (why_not(other.type, each.type) if is_alike else None)
+            reason = misfit_reason(each.type, other.type) or (
+                misfit_reason(other.type, each.type) if is_alike else None
+            )
             if reason:
                 message = (
                     f"The Topic {each.topic!r} is of {each.type} here, but {other.topic!r} is of {other.type}: {reason}"

@@ -34,7 +34,7 @@ from graphbus_core.editing.sandboxes.jails import sources_in
 from graphbus_core.editing.sandboxes.process import FinishedProcess, Limits, Sandbox, remove_tree
 from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.schema.json import Json
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.folders import Folder
 
 _MAX_BYTES = 200_000_000
 MAX_FILES = 20_000

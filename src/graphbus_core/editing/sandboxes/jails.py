@@ -17,7 +17,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from graphbus_core.confinement.calls import ENOSYS, NEW_NAMESPACES, Has, Is, IsNoneOf, Rule, program
+from graphbus_core.confinement.calls import (
+    ENOSYS,
+    NEW_NAMESPACES,
+    AnyBitSet,
+    CallRule,
+    MaskedEqual,
+    NotIn,
+    compile_filter,
+)
 from graphbus_core.editing.sandboxes.process import (
     FinishedProcess,
     Limits,
@@ -136,17 +144,17 @@ _REFUSED = (
     "memfd_create memfd_secret shmget semget msgget vmsplice"
 )
 _RULES = (
-    Rule("clone3", ENOSYS),
-    Rule("clone", when=Has(0, NEW_NAMESPACES)),
-    Rule("mmap", when=Is(3, _SHARED_AND_NAMELESS, _SHARED_AND_NAMELESS)),
-    Rule("socket", _EAFNOSUPPORT, IsNoneOf(0, _FAMILIES)),
-    *map(Rule, _REFUSED.split()),
+    CallRule("clone3", ENOSYS),
+    CallRule("clone", when=AnyBitSet(0, NEW_NAMESPACES)),
+    CallRule("mmap", when=MaskedEqual(3, _SHARED_AND_NAMELESS, _SHARED_AND_NAMELESS)),
+    CallRule("socket", _EAFNOSUPPORT, NotIn(0, _FAMILIES)),
+    *map(CallRule, _REFUSED.split()),
 )
 
 
 def call_filter(machine: str) -> bytes:
     """Give the filter for a kind of processor (`os.uname().machine`); empty where the numbers of its calls are not known."""
-    return program(machine, _RULES)
+    return compile_filter(machine, _RULES)
 
 
 Tier = Literal["bubblewrap", "landlock"]

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import NamedTuple, Protocol
 
 from graphbus_core.errors import NotJudgedError
-from graphbus_core.isolation import end_marked
+from graphbus_core.isolation import kill_marked_processes
 
 _LOOK_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -310,7 +310,7 @@ def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-    end_marked(_MARK, mark)
+    kill_marked_processes(_MARK, mark)
     for stream in filter(None, (child.stdout, child.stderr)):
         stream.close()
 

@@ -16,7 +16,7 @@ import msgspec
 
 from graphbus_core.errors import RunError
 from graphbus_core.middleware import Handling, Kind
-from graphbus_core.store.beneath import read_plain
+from graphbus_core.store.folders import read_plain
 from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import write_atomic
 
@@ -134,7 +134,7 @@ class Profiler:
         return Profile(began=self._began, wall_s=(perf_counter_ns() - self._began_ns) / 1e9, handlers=tuple(rows))
 
 
-def save(profile: Profile, folder: Path) -> None:
+def save_profile(profile: Profile, folder: Path) -> None:
     """Write `profile.json` into the `state_dir`, all or nothing.
 
     Raises:
@@ -146,7 +146,7 @@ def save(profile: Profile, folder: Path) -> None:
         raise RunError("GBE683", what="The profile", reason=error.strerror or str(error)) from None
 
 
-def load(folder: Path) -> Profile:
+def load_profile(folder: Path) -> Profile:
     """Read the profile of the last run that made one.
 
     Raises:
@@ -161,7 +161,7 @@ def load(folder: Path) -> Profile:
         raise RunError("GBE687", reason=f"{os.path.relpath(path)} cannot be read ({error})") from None
 
 
-def in_order(profile: Profile, key: SortKey) -> list[Row]:
+def sort_rows(profile: Profile, key: SortKey) -> list[Row]:
     """Sort by one of the columns: names from A, all else from the largest."""
     if key == "name":
         return sorted(profile.handlers, key=lambda row: row.name)

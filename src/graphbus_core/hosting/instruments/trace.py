@@ -1,6 +1,6 @@
 """Trace: which handler got which event, when, for how long, and with what outcome; in memory, or as JSON lines in a file.
 
-`trace.jsonl` begins with a line that names its version; every other line is one `Delivery`, in the order in which they
+`trace.jsonl` begins with a line that names its version; every other line is one `TracedDelivery`, in the order in which they
 ended. Each line is one `write` at the end of the file: any number of threads and processes can write, and a reader that
 follows the file sees each delivery at once. A full file becomes `trace.1.jsonl`, in the place of the one before it.
 """
@@ -24,12 +24,12 @@ from graphbus_core.isolation import attempt
 from graphbus_core.log import Log
 from graphbus_core.middleware import Handling
 from graphbus_core.model.messages import Event
-from graphbus_core.store.beneath import Folder, read_plain
+from graphbus_core.store.folders import Folder, read_plain
 
 FILE = "trace.jsonl"
-FULL = "trace.1.jsonl"
+PREVIOUS_FILE = "trace.1.jsonl"
 VERSION = 1
-SHORT = 8
+SHORT_ID_LENGTH = 8
 """How many digits of an id are shown."""
 
 _MOST_BYTES = 32 << 20
@@ -44,7 +44,7 @@ Outcome = Literal["done", "failed", "interrupted"]
 _log = Log("graphbus.trace")
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TracedDelivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event at one handler.
 
     Attributes:
@@ -74,7 +74,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     payload: str = ""
 
 
-Take = Callable[[Delivery], None]
+Take = Callable[[TracedDelivery], None]
 
 
 class Tracer:
@@ -90,7 +90,7 @@ class Tracer:
     """
 
     def __init__(self, take: Take | None = None, *, show: Take | None = None, with_payloads: bool = False) -> None:
-        self.recorded: deque[Delivery] = deque(maxlen=_RECORDED)
+        self.recorded: deque[TracedDelivery] = deque(maxlen=_RECORDED)
         self.show = show
         self._take = take or self.recorded.append
         self._with_payloads = with_payloads
@@ -113,7 +113,7 @@ class Tracer:
         self, handling: Handling, event: Event, started: float, duration_s: float, error: BaseException | None
     ) -> None:
         outcome: Outcome = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
-        delivery = Delivery(
+        delivery = TracedDelivery(
             event_id=event.event_id,
             causation_id=event.causation_id,
             correlation_id=event.correlation_id,
@@ -185,7 +185,7 @@ class TraceFile:
                 os.close(self._handle)
                 self._handle = -1
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: TracedDelivery) -> None:
         """Write one delivery."""
         line = msgspec.json.encode(delivery) + b"\n"
         if self._handle < 0:
@@ -207,7 +207,7 @@ class TraceFile:
             with Folder.at(self._folder) as folder:
                 known = folder.status(FILE)
                 if known is not None and os.path.samestat(known, os.fstat(self._handle)):  # else another has done it
-                    folder.replace(FILE, FULL)
+                    folder.replace(FILE, PREVIOUS_FILE)
             before = self._handle
             self._open()
             os.close(before)
@@ -240,16 +240,16 @@ def _check(content: bytes, path: Path) -> None:
         raise RunError("GBE643", where=Place(str(path)), what="The trace", reason=reason)
 
 
-def read(folder: Path) -> list[Delivery]:
+def read_trace(folder: Path) -> list[TracedDelivery]:
     """Give the deliveries of a trace in the order in which they ended; a graph may be writing to it.
 
     Raises:
         RunError: GBE684 when there is no trace; GBE643 when it is damaged or a newer GraphBus has written it.
     """
-    found: list[Delivery] = []
+    found: list[TracedDelivery] = []
     if not (folder / FILE).is_file():
         raise RunError("GBE684", reason="no graph has written one yet")
-    for path in (folder / FULL, folder / FILE):
+    for path in (folder / PREVIOUS_FILE, folder / FILE):
         try:
             content = read_plain(path, _READ_BYTES)
         except FileNotFoundError:
@@ -261,9 +261,9 @@ def read(folder: Path) -> list[Delivery]:
     return found
 
 
-def _deliveries(content: bytes) -> Iterator[Delivery]:
+def _deliveries(content: bytes) -> Iterator[TracedDelivery]:
     """Decode each line; one that a full disk has cut off, or that is being written, is left out."""
-    decoder = msgspec.json.Decoder(Delivery)
+    decoder = msgspec.json.Decoder(TracedDelivery)
     for line in content.split(b"\n")[1:]:
         try:
             yield decoder.decode(line)
@@ -274,7 +274,7 @@ def _deliveries(content: bytes) -> Iterator[Delivery]:
 # --- causes and effects ---------------------------------------------------------------------
 
 
-class Tree(NamedTuple):
+class EventTree(NamedTuple):
     """An event and everything that it has caused.
 
     Attributes:
@@ -284,13 +284,13 @@ class Tree(NamedTuple):
     """
 
     event_id: str
-    deliveries: dict[str, list[Delivery]]
+    deliveries: dict[str, list[TracedDelivery]]
     effects: dict[str, list[str]]
 
 
-def plant(event_id: str, deliveries: Sequence[Delivery]) -> Tree:
+def build_tree(event_id: str, deliveries: Sequence[TracedDelivery]) -> EventTree:
     """Make the tree below an event from all deliveries of its root, oldest first."""
-    tree = Tree(event_id, {}, {})
+    tree = EventTree(event_id, {}, {})
     for delivery in deliveries:
         if delivery.event_id not in tree.deliveries and delivery.causation_id:
             tree.effects.setdefault(delivery.causation_id, []).append(delivery.event_id)
@@ -298,7 +298,7 @@ def plant(event_id: str, deliveries: Sequence[Delivery]) -> Tree:
     return tree
 
 
-class Root(msgspec.Struct, frozen=True, kw_only=True):
+class RootSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One event from outside, with its effects as far as the trace still holds them.
 
     Attributes:
@@ -317,9 +317,9 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     busy_s: float
 
 
-def roots(deliveries: Sequence[Delivery], limit: int = 0) -> list[Root]:
+def list_roots(deliveries: Sequence[TracedDelivery], limit: int = 0) -> list[RootSummary]:
     """Give the last roots, that with the last delivery first; 0: all."""
-    trees: dict[str, list[Delivery]] = {}
+    trees: dict[str, list[TracedDelivery]] = {}
     for each in deliveries:
         tree = trees.pop(each.correlation_id, [])
         tree.append(each)
@@ -328,9 +328,9 @@ def roots(deliveries: Sequence[Delivery], limit: int = 0) -> list[Root]:
     return [_root(event_id, trees[event_id]) for event_id in (last[:limit] if limit else last)]
 
 
-def _root(event_id: str, tree: Sequence[Delivery]) -> Root:
+def _root(event_id: str, tree: Sequence[TracedDelivery]) -> RootSummary:
     own = next((each for each in tree if each.event_id == event_id), None)
-    return Root(
+    return RootSummary(
         event_id=event_id,
         topic=own.topic if own else "",
         src=own.src if own else "",
@@ -342,20 +342,20 @@ def _root(event_id: str, tree: Sequence[Delivery]) -> Root:
     )
 
 
-class Found(NamedTuple):
+class TracedEvent(NamedTuple):
     """An event of a trace, and the deliveries of its root."""
 
     event_id: str
     root: str
-    deliveries: list[Delivery]
+    deliveries: list[TracedDelivery]
 
     @property
-    def tree(self) -> Tree:
+    def tree(self) -> EventTree:
         """What the root has caused."""
-        return plant(self.root, self.deliveries)
+        return build_tree(self.root, self.deliveries)
 
 
-def find(deliveries: Sequence[Delivery], word: str) -> Found:
+def find_event(deliveries: Sequence[TracedDelivery], word: str) -> TracedEvent:
     """Find an event by its id, by the beginning of its id, or as the `last` one from outside.
 
     Raises:
@@ -370,7 +370,7 @@ def find(deliveries: Sequence[Delivery], word: str) -> Found:
     if not matching:
         raise RunError("GBE685", event_id=word)
     if len(matching) > 1:
-        known = ", ".join(event_id[:SHORT] for event_id in matching[:_CANDIDATES])
+        known = ", ".join(event_id[:SHORT_ID_LENGTH] for event_id in matching[:_CANDIDATES])
         raise RunError("GBE686", count=len(matching), event_id=word, known=known)
     root = root_of[matching[0]]
-    return Found(matching[0], root, [each for each in deliveries if each.correlation_id == root])
+    return TracedEvent(matching[0], root, [each for each in deliveries if each.correlation_id == root])

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from graphbus_core.errors import RunError, UsageError
 from graphbus_core.log import Log
 from graphbus_core.model.config import ServeConfig
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store.folders import Folder
 
 PROBES = frozenset({"/livez", "/readyz", "/startupz"})
 
@@ -30,7 +30,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost"})
 _HOST = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 
-class Guard:
+class RequestGuard:
     """Judges requests by method, path and headers, before their body is read."""
 
     def __init__(self, config: ServeConfig, token: str) -> None:
@@ -105,7 +105,7 @@ class Token(NamedTuple):
     notice: str = ""
 
 
-def read_address(text: str, host: str) -> tuple[str, int]:
+def parse_address(text: str, host: str) -> tuple[str, int]:
     """Understand `PORT` or `HOST:PORT`.
 
     Args:
@@ -123,7 +123,7 @@ def read_address(text: str, host: str) -> tuple[str, int]:
     return name.removeprefix("[").removesuffix("]") or host, int(port)
 
 
-def refuse_address(host: str, port: int, error: OSError | OverflowError) -> RunError:
+def address_error(host: str, port: int, error: OSError | OverflowError) -> RunError:
     """GBE672 for an address on which nothing can listen."""
     number = error.errno if isinstance(error, OSError) and not isinstance(error, gaierror) else None
     reason = os.strerror(number) if number else getattr(error, "strerror", None) or str(error)

@@ -25,16 +25,22 @@ from graphbus_core.bus.receipts import Receipt
 from graphbus_core.errors import GraphBusError, RunError
 from graphbus_core.hosting.graph import LiveGraph
 from graphbus_core.hosting.imports import describe_exception
-from graphbus_core.hosting.metrics import CONTENT_TYPE, Meter, exposition
+from graphbus_core.hosting.metrics import CONTENT_TYPE, HandlerMetrics, render_metrics
 from graphbus_core.hosting.serving import openapi
-from graphbus_core.hosting.serving.address import PROBES, Guard
+from graphbus_core.hosting.serving.address import PROBES, RequestGuard
 from graphbus_core.hosting.serving.probes import Status
-from graphbus_core.hosting.serving.problems import MEDIA_TYPE, Problem, is_of_the_client, problem, problem_of
+from graphbus_core.hosting.serving.problems import (
+    MEDIA_TYPE,
+    ProblemDetails,
+    is_of_the_client,
+    make_problem,
+    problem_of,
+)
 from graphbus_core.isolation import attempt
 from graphbus_core.model.artifacts import AgentsArtifact, ProjectInfo
 from graphbus_core.model.config import ServeConfig
-from graphbus_core.schema.json import Json, plain_model
-from graphbus_core.schema.values import has_no_number
+from graphbus_core.schema.json import Json, encode_model
+from graphbus_core.schema.values import has_nan_or_infinity
 from graphbus_core.strict_json import loads
 
 R = TypeVar("R")
@@ -119,24 +125,31 @@ class Site:
     """
 
     def __init__(
-        self, graph: LiveGraph, config: ServeConfig, *, token: str, meter: Meter, status: Status, info: ProjectInfo
+        self,
+        graph: LiveGraph,
+        config: ServeConfig,
+        *,
+        token: str,
+        meter: HandlerMetrics,
+        status: Status,
+        info: ProjectInfo,
     ) -> None:
         if graph.origin is None:
             raise TypeError("only a graph that was built can be served")
-        self.guard = Guard(config, token)
+        self.guard = RequestGuard(config, token)
         self.meter = meter
         self.status = status
         self.in_flight = 0
         self._config = config
         self._workers = Workers(config.concurrency, config.backlog)
         self._graph = graph
-        self._going_on = _tracing_of(graph) if graph.origin.config.settings.tracing else nullcontext
+        self._continue_trace = _tracing_of(graph) if graph.origin.config.settings.tracing else nullcontext
         # The agents that run in other processes are not described.
         away = {name for name, why in graph.left_out.items() if why.code == "GBE696"}
         artifacts = graph.origin.artifacts
         here = tuple(agent for agent in artifacts.agents.agents if agent.name not in away)
         present = msgspec.structs.replace(artifacts, agents=AgentsArtifact(here))
-        self._description = openapi.document(present, info, wait_limit_s=config.call_timeout_s)
+        self._description = openapi.describe_api(present, info, wait_limit_s=config.call_timeout_s)
 
     def app(self) -> ASGIApp:
         """Make the ASGI application."""
@@ -169,11 +182,11 @@ class Site:
         return _pretty(self._description)
 
     async def _metrics(self, _request: Request) -> Response:
-        page = exposition(self._graph.bus.statistics(), self.meter)
+        page = render_metrics(self._graph.bus.statistics(), self.meter)
         return Response(page, headers={"content-type": CONTENT_TYPE})
 
     async def _probe(self, request: Request) -> Response:
-        return Response(*self.status.encoded(request.scope["path"]), media_type=_JSON)
+        return Response(*self.status.encode_answer(request.scope["path"]), media_type=_JSON)
 
     async def _call(self, request: Request) -> Response:
         agent, method = request.path_params["agent"], request.path_params["method"]
@@ -188,7 +201,7 @@ class Site:
         limit_s = self._config.call_timeout_s
         wait_s = _seconds(request.query_params.get("wait", ""), limit_s)
         if wait_s is None:
-            return _refuse(problem(400, f"`wait` must be a number of seconds from 0 to {limit_s:g}."))
+            return _refuse(make_problem(400, f"`wait` must be a number of seconds from 0 to {limit_s:g}."))
         receipts: list[Receipt] = []
 
         def work(body: bytes) -> Response:
@@ -224,7 +237,7 @@ class Site:
         arguments = _read_json(body) if body.strip() else {}
         if not isinstance(arguments, dict):
             raise RunError("GBE670", reason="it must be an object, `{...}`")
-        with self._going_on(headers):
+        with self._continue_trace(headers):
             result, error = attempt(lambda: self._graph.call(agent, method, **arguments))
         if isinstance(error, GraphBusError) and is_of_the_client(error) and not _is_about(error, agent, method):
             where, reason = self._graph.place_of(error), error.sentence.rstrip(".")
@@ -240,13 +253,13 @@ class Site:
             RunError: GBE670 for a body that is no JSON, and what the graph refuses.
         """
         payload = _read_json(body) if body.strip() else None
-        with self._going_on(headers):
+        with self._continue_trace(headers):
             receipt = self._graph.publish(topic, payload)
         if receipt is None:
             raise TypeError("only a graph with a dispatcher can be served")
         return receipt
 
-    def refusal(self, what: str, error: Exception) -> Problem:
+    def refusal(self, what: str, error: Exception) -> ProblemDetails:
         """What the client may know; what it may not know is logged."""
         known = problem_of(error)
         if known is not None:
@@ -257,7 +270,7 @@ class Site:
         else:
             _log.error("%s failed (request %s)", what, request_id, exc_info=error)
         hint = "The log of the server says more about this request."
-        return problem(500, f"{what} failed.", hint=hint, request_id=request_id)
+        return make_problem(500, f"{what} failed.", hint=hint, request_id=request_id)
 
 
 class _Door:
@@ -299,16 +312,16 @@ class _Door:
             self._site.in_flight -= refusal is None
         self._tell(request, statuses, perf_counter() - started)
 
-    def _judge(self, request: Request) -> Problem | None:
+    def _judge(self, request: Request) -> ProblemDetails | None:
         names = [name for name, _ in request.headers.items()]
         if any(names.count(name) > 1 for name in _ONCE) or {"content-length", "transfer-encoding"} <= {*names}:
-            return problem(400, "A header contradicts another one.")
+            return make_problem(400, "A header contradicts another one.")
         try:
             self._site.guard.check(request.method, request.scope["path"], request.headers)
         except RunError as error:
             return self._site.refusal("The request", error)
         if self._site.status.is_stopping and request.method == "POST":
-            return problem(503, "The server is stopping.")
+            return make_problem(503, "The server is stopping.")
         return None
 
     def _tell(self, request: Request, statuses: list[int], seconds: float) -> None:
@@ -316,7 +329,7 @@ class _Door:
         route = request.scope.get("route")
         status = statuses[0] if statuses else _CLIENT_GONE
         name = "" if route is None else route.path.replace(":path", "")
-        self._site.meter.answered(name, status, seconds)
+        self._site.meter.count_request(name, status, seconds)
         if request.method == "POST" and name:
             path = request.scope.get("raw_path", b"").decode("ascii", "replace")[:200]
             _log.info("POST %s %d in %.1f ms", path, status, seconds * 1000)
@@ -387,7 +400,7 @@ async def _discard(receive: Receive) -> None:
                 left = left - len(message["body"]) if message.get("more_body") else 0
 
 
-def _refuse(refusal: Problem, headers: dict[str, str] | None = None) -> Response:
+def _refuse(refusal: ProblemDetails, headers: dict[str, str] | None = None) -> Response:
     headers = headers or _HEADERS.get(refusal.status)
     return Response(msgspec.json.encode(refusal), refusal.status, headers=headers, media_type=MEDIA_TYPE)
 
@@ -397,13 +410,13 @@ async def _answer_http_exception(_request: Request, error: Exception) -> Respons
     headers = dict(getattr(error, "headers", None) or {})
     status = getattr(error, "status_code", 500)
     detail = _DETAILS.get(status, "The request was refused.").format(allow=headers.get("Allow", ""))
-    return _refuse(problem(status, detail), headers)
+    return _refuse(make_problem(status, detail), headers)
 
 
 def _tracing_of(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[Any]]:
     from graphbus_core.hosting.telemetry import Tracing
 
-    return next(each for each in graph.bus.middleware if isinstance(each, Tracing)).going_on
+    return next(each for each in graph.bus.middleware if isinstance(each, Tracing)).continue_trace
 
 
 def _read_json(body: bytes) -> Json:
@@ -419,11 +432,11 @@ def _is_about(error: GraphBusError, agent: str, method: str) -> bool:
 
 
 def _encoded(result: Any, agent: str, method: str) -> bytes:
-    encoded, error = attempt(lambda: msgspec.json.encode(result, enc_hook=plain_model))
+    encoded, error = attempt(lambda: msgspec.json.encode(result, enc_hook=encode_model))
     if encoded is None:
         reason = "" if error is None else describe_exception(error)
         raise RunError("GBE623", agent=agent, method=method, reason=f"it is not JSON ({reason})") from error
-    if b"null" in encoded and has_no_number(msgspec.to_builtins(result, enc_hook=plain_model)):
+    if b"null" in encoded and has_nan_or_infinity(msgspec.to_builtins(result, enc_hook=encode_model)):
         reason = "it holds NaN or Infinity, which JSON does not have"
         raise RunError("GBE623", agent=agent, method=method, reason=reason)
     return encoded

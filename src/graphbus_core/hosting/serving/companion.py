@@ -15,8 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.hosting.imports import require
-from graphbus_core.hosting.metrics import Meter, exposition
+from graphbus_core.hosting.imports import require_packages
+from graphbus_core.hosting.metrics import HandlerMetrics, render_metrics
 from graphbus_core.hosting.serving.address import Token, find_token
 from graphbus_core.hosting.serving.probes import ProbeServer, Status
 from graphbus_core.model.config import ResolvedRun, RuntimeConfig
@@ -27,7 +27,7 @@ _POLL_S = 0.01
 Show = Callable[[str], None]
 
 
-class Asked(NamedTuple):
+class ServerOptions(NamedTuple):
     """What the command line says.
 
     Attributes:
@@ -56,11 +56,11 @@ class Servers:
         UsageError: GBE155, GBE156 when there is no token to use.
     """
 
-    def __init__(self, asked: Asked, artifacts: str, show: Show) -> None:
+    def __init__(self, asked: ServerOptions, artifacts: str, show: Show) -> None:
         run = resolve_run(RuntimeConfig(artifacts=artifacts))
         serve = run.settings.serve
         port = serve.port if asked.port is None else asked.port
-        self.meter = Meter()
+        self.meter = HandlerMetrics()
         self.ports: dict[str, int] = {}
         self._config = msgspec.structs.replace(serve, host=asked.host or serve.host, port=port)
         self._queue = run.settings.queue
@@ -82,11 +82,11 @@ class Servers:
         self._held.close()
 
     @contextmanager
-    def beside(self, graph: LiveGraph) -> Iterator[None]:
+    def run_beside(self, graph: LiveGraph) -> Iterator[None]:
         """Answer while the graph runs, and until it has stopped."""
         status = Status(graph, self.meter, stuck_after_s=self._config.stuck_after_s, queue=self._queue)
         if self._probes is not None:
-            self._probes.start(status, lambda: exposition(graph.bus.statistics(), self.meter))
+            self._probes.start(status, lambda: render_metrics(graph.bus.statistics(), self.meter))
             graph.at_end(self._probes.stop)
             self._show(f"Probes and metrics at http://{_shown(self._probes.host)}:{self._probes.port}/metrics")
         in_flight = self._serve(self._listener, graph, status) if self._listener else lambda: 0
@@ -99,10 +99,10 @@ class Servers:
                 sleep(_POLL_S)
 
     def _listen(self, run: ResolvedRun, held: ExitStack) -> tuple[socket.socket, Token]:
-        require("--serve", ("starlette", "uvicorn"), extra="serve")
-        from graphbus_core.hosting.serving.server import listen
+        require_packages("--serve", ("starlette", "uvicorn"), extra="serve")
+        from graphbus_core.hosting.serving.server import open_listener
 
-        listener = held.enter_context(listen(self._config.host, self._config.port))
+        listener = held.enter_context(open_listener(self._config.host, self._config.port))
         self.ports["serve"] = listener.getsockname()[1]
         # After that: a file with a token may belong to the one who listens there already.
         return listener, find_token(self._config, self._root, Path(run.state_dir))

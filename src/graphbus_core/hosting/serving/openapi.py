@@ -50,7 +50,7 @@ _REFUSALS = (400, 401, 403, 413, 415, 422, 500, 503, 504)
 _FROM_OUTSIDE = "What its handlers take. An event that they cannot take is accepted, and becomes a dead letter."
 
 
-def document(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: float) -> dict[str, Any]:
+def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: float) -> dict[str, Any]:
     """Describe what can be called and published, and for how long a publisher may wait."""
     agents = artifacts.agents.agents
     calls = {

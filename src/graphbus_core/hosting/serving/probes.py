@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 
 from graphbus_core.hosting.graph import LiveGraph
-from graphbus_core.hosting.metrics import CONTENT_TYPE, Meter
-from graphbus_core.hosting.serving.address import may_read_without_token, refuse_address
+from graphbus_core.hosting.metrics import CONTENT_TYPE, HandlerMetrics
+from graphbus_core.hosting.serving.address import address_error, may_read_without_token
 
-Answer = tuple[int, dict[str, str | float]]
+ProbeResult = tuple[int, dict[str, str | float]]
 """The status of a response, and its body as JSON will show it."""
 _MAX_CONNECTIONS = 32
 _TIMEOUT_S = 5.0
 
 
-def _no(status: str, **facts: str | float) -> Answer:
+def _no(status: str, **facts: str | float) -> ProbeResult:
     return 503, {"status": status, **facts}
 
 
@@ -34,7 +34,7 @@ class Status:
         is_stopping: The end has begun: nothing new is taken on.
     """
 
-    def __init__(self, graph: LiveGraph, meter: Meter, *, stuck_after_s: float, queue: int) -> None:
+    def __init__(self, graph: LiveGraph, meter: HandlerMetrics, *, stuck_after_s: float, queue: int) -> None:
         self._graph = graph
         self._meter = meter
         self._stuck_after_s = stuck_after_s
@@ -43,28 +43,28 @@ class Status:
         """What had begun while something waited, and since when."""
         self.is_stopping = False
 
-    def answer(self, path: str) -> Answer | None:
+    def answer(self, path: str) -> ProbeResult | None:
         """Answer the probe at this path; None when it is none."""
-        probe = {"/livez": self.live, "/readyz": self.ready, "/startupz": self.started}.get(path)
+        probe = {"/livez": self.check_live, "/readyz": self.check_ready, "/startupz": self.check_started}.get(path)
         return None if probe is None else probe()
 
-    def encoded(self, path: str) -> tuple[bytes, int]:
+    def encode_answer(self, path: str) -> tuple[bytes, int]:
         """The same as the body and the status of a response."""
         status, body = self.answer(path) or (404, {"status": "unknown"})
         return msgspec.json.encode(body), status
 
-    def started(self) -> Answer:
+    def check_started(self) -> ProbeResult:
         """Yes: nothing listens before the graph has started."""
         return 200, {"status": "started"}
 
-    def live(self) -> Answer:
+    def check_live(self) -> ProbeResult:
         """No when a handler runs for too long, or what waits is not delivered: only a restart helps."""
         if self._graph.bus.is_dispatcher_lost and not self.is_stopping:
             return _no("dead")
         stuck = self._stuck_handler() or self._stuck_queue() if self._stuck_after_s else None
         return stuck or (200, {"status": "alive"})
 
-    def ready(self) -> Answer:
+    def check_ready(self) -> ProbeResult:
         """No while the graph stops, when nobody delivers, or when no more events can wait."""
         if self.is_stopping:
             return _no("stopping")
@@ -75,14 +75,14 @@ class Status:
             return _no("overloaded", queued=queued)
         return 200, {"status": "ready"}
 
-    def _stuck_handler(self) -> Answer | None:
-        longest = self._meter.longest()
+    def _stuck_handler(self) -> ProbeResult | None:
+        longest = self._meter.longest_running()
         running_s = 0.0 if longest is None else monotonic() - longest.since
         if longest is None or running_s <= self._stuck_after_s:
             return None
         return _no("stuck", handler=longest.name, running_s=round(running_s, 1))
 
-    def _stuck_queue(self) -> Answer | None:
+    def _stuck_queue(self) -> ProbeResult | None:
         """As far as probes have seen: something waited all the time, and nothing has begun."""
         statistics, now = self._graph.bus.statistics(), monotonic()
         begun = (self._meter.begun, statistics.published, statistics.dead_letters)
@@ -108,7 +108,7 @@ class ProbeServer:
         try:
             self._server = _make_server(host, port)
         except (OSError, OverflowError) as error:
-            raise refuse_address(host, port, error) from None
+            raise address_error(host, port, error) from None
         self.host = host
         self.port: int = self._server.server_address[1]
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="graphbus-health", daemon=True)
@@ -184,7 +184,7 @@ def _answerer(status: Status, metrics: Callable[[], bytes], listens_at: str) -> 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             if path != "/metrics":
-                body, number = status.encoded(path)
+                body, number = status.encode_answer(path)
                 self._send(number, "application/json", body)
             elif may_read_without_token(listens_at, self.headers.get("host", "")):
                 self._send(200, CONTENT_TYPE, metrics())

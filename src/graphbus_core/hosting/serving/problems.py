@@ -39,7 +39,7 @@ TITLES = {
 }
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of a refusal.
 
     Attributes:
@@ -61,18 +61,18 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str = ""
 
 
-def problem(status: int, detail: str, **more: Any) -> Problem:
+def make_problem(status: int, detail: str, **more: Any) -> ProblemDetails:
     """Make a refusal; `more` are further fields."""
-    return Problem(title=TITLES.get(status, "Error"), status=status, detail=detail, **more)
+    return ProblemDetails(title=TITLES.get(status, "Error"), status=status, detail=detail, **more)
 
 
-def problem_of(error: Exception) -> Problem | None:
+def problem_of(error: Exception) -> ProblemDetails | None:
     """Give what the client may know of an error; None when it is not the client's doing."""
     if not isinstance(error, GraphBusError) or error.code not in _STATUS_OF:
         return None
     wrong: Any = error.data.get("problems") or ()
     errors = tuple({"field": each.path, "expected": each.expected, "got": each.got} for each in wrong)
-    return problem(_STATUS_OF[error.code], error.sentence, code=error.code, hint=error.hint, errors=errors)
+    return make_problem(_STATUS_OF[error.code], error.sentence, code=error.code, hint=error.hint, errors=errors)
 
 
 def is_of_the_client(error: GraphBusError) -> bool:

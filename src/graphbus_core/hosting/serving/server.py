@@ -14,7 +14,7 @@ from typing import Any
 
 from uvicorn import Config, Server
 
-from graphbus_core.hosting.serving.address import refuse_address
+from graphbus_core.hosting.serving.address import address_error
 from graphbus_core.model.config import ServeConfig
 
 _BACKLOG = 256
@@ -22,7 +22,7 @@ _BACKLOG = 256
 _MAX_HEAD_BYTES = 16_384
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """Take the address before anything is started for it.
 
     Raises:
@@ -35,7 +35,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except (OSError, OverflowError) as error:
-        raise refuse_address(host, port, error) from None
+        raise address_error(host, port, error) from None
 
 
 class HttpServer:

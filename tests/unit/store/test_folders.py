@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from graphbus_core.model.digests import sha256_hex
-from graphbus_core.store import beneath
-from graphbus_core.store.beneath import Folder
+from graphbus_core.store import folders
 from graphbus_core.store.cache import seal_of
+from graphbus_core.store.folders import Folder
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_folder_behind_a_link_is_neither_opened_nor_made(inside: Path, outside
 
 def test_a_link_is_replaced_and_removed_for_itself(inside: Path, outside: Path) -> None:
     with Folder.at(inside / "real") as folder:
-        folder.put("linked", b"ours")
+        folder.write_atomic("linked", b"ours")
         (inside / "real/again").symlink_to(outside / "deep")
         folder.remove_tree("again")
     assert (inside / "real/linked").read_bytes() == b"ours"
@@ -82,21 +82,21 @@ Made = Callable[[Path], object]
 def test_only_plain_files_are_read(inside: Path, make: Made) -> None:
     make(inside / "odd")
     with pytest.raises(OSError, match=r"plain|link"):
-        beneath.read_plain(inside / "odd")
+        folders.read_plain(inside / "odd")
 
 
 def test_no_more_is_read_than_is_allowed(inside: Path) -> None:
     (inside / "large").write_bytes(b"x" * 100)
-    assert len(beneath.read_plain(inside / "large", 100)) == 100
+    assert len(folders.read_plain(inside / "large", 100)) == 100
     with pytest.raises(OSError, match="more than 99 bytes"):
-        beneath.read_plain(inside / "large", 99)
+        folders.read_plain(inside / "large", 99)
 
 
 def test_folders_are_made_and_files_keep_their_mode(inside: Path) -> None:
     with Folder.at(inside / "a/b/c", make=True) as folder:
-        folder.put("file", b"one")
+        folder.write_atomic("file", b"one")
         (inside / "a/b/c/file").chmod(0o640)
-        folder.put("file", b"two")
+        folder.write_atomic("file", b"two")
         assert folder.names() == ["file"]
     assert (inside / "a/b/c/file").read_bytes() == b"two"
     assert stat.S_IMODE((inside / "a/b/c/file").stat().st_mode) == 0o640

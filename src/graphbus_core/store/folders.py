@@ -51,7 +51,7 @@ _IGNORED = b"# Written by GraphBus: of what is here, only the lock belongs into 
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-def anchored(path: _StrPath) -> str:
+def resolve_parent(path: _StrPath) -> str:
     """Give a place that a person has named: links on the way to it are theirs, a link at the place itself is not followed."""
     above, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(above), name)
@@ -168,7 +168,7 @@ class Folder:
             if not is_whole:
                 self.remove(name)
 
-    def put(self, name: str, data: bytes, *, is_flushed: bool = True) -> None:
+    def write_atomic(self, name: str, data: bytes, *, is_flushed: bool = True) -> None:
         """Replace a file's content so that, whatever happens, it has either the old bytes or the new ones; its mode is kept."""
         known = self.status(name)
         if known and stat.S_ISDIR(known.st_mode):
@@ -179,14 +179,14 @@ class Folder:
         try:
             self.write(temporary, data, is_flushed=is_flushed)
             if known and stat.S_ISREG(known.st_mode):
-                self.give(temporary, mode=stat.S_IMODE(known.st_mode))
+                self.set_mode(temporary, mode=stat.S_IMODE(known.st_mode))
             self.replace(temporary, name)
         finally:
             self.remove(temporary)
         if is_flushed:
             self.flush()
 
-    def give(self, name: str, *, mode: int, owner: tuple[int, int] | None = None) -> None:
+    def set_mode(self, name: str, *, mode: int, owner: tuple[int, int] | None = None) -> None:
         """Give a file its mode, and its owner where that is possible."""
         handle = self.open(name, os.O_RDONLY | os.O_NONBLOCK)
         try:
