@@ -138,7 +138,7 @@ class Routes:
     ) -> Subscription:
         """Subscribe; see `MessageBus.subscribe`."""
         if not is_topic_or_pattern(topic):
-            raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
+            raise RunError("GBE610", topic=topic, reason="it is neither a topic nor a pattern")
         bound = bind(handler, shape=shape)
         name = name or describe(handler)
         if policy is not ONCE:

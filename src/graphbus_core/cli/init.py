@@ -93,9 +93,13 @@ def _project_name(folder: Path) -> str:
     """
     name = folder.resolve().name
     if not _PROJECT_NAME.fullmatch(name):
-        raise UsageError("GBE111", name=name, reason="letters, digits, '-', '_' and '.' are allowed, at most 64 in all")
+        raise UsageError(
+            "GBE111",
+            name=name,
+            reason="it may contain letters, digits, '-', '_' and '.', at most 64 characters, and must begin and end with a letter or digit",
+        )
     if re.sub(r"[-_.]+", "-", name).lower() in _TAKEN_NAMES:
-        raise UsageError("GBE111", name=name, reason="it is the name of GraphBus itself")
+        raise UsageError("GBE111", name=name, reason="GraphBus itself has this name")
     return name
 
 

@@ -311,7 +311,9 @@ def deploy(
     if not any(os.path.isfile(folder / name) for name in _NAMES):
         raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
     if not _TIME.fullmatch(timeout):
-        raise refusal(timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m")
+        raise refusal(
+            timeout, "time", "it must be one or more numbers, each followed by h, m or s, and longer than 0", "5m"
+        )
     if image:
         check_fixed(image)
     kubectl = _Kubectl(folder, context)

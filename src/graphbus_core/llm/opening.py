@@ -68,7 +68,7 @@ def _meant(spec: str, config: LLMConfig) -> tuple[Spec, Provider | None]:
     providers = providers_of(config)
     meant = parse(spec, providers)
     if meant.provider == RULES:
-        raise UsageError("GBE141", spec=spec, reason="the rules are no model and give no answers")
+        raise UsageError("GBE141", spec=spec, reason="the rule agents use no model")
     return meant, None if meant.provider == COMMAND else providers[meant.provider]
 
 

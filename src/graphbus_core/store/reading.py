@@ -165,7 +165,7 @@ def _read_limited(path: str) -> bytes:
             name = os.path.basename(path)
             raise ArtifactError("GBE514", where=Place(shown(path)), name=name, size_bytes=size_bytes, limit_bytes=limit)
         if not _is_finite(file):
-            raise OSError(EINVAL, "it is no plain file")
+            raise OSError(EINVAL, "it is not a regular file")
         return file.read()
 
 

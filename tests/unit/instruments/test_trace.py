@@ -152,7 +152,7 @@ def test_ids_are_found_by_how_they_begin(tmp_path: Path) -> None:
     for each in deliveries:
         assert find(deliveries, each.event_id[:12].upper())[:2] == (each.event_id, root)
     assert find(deliveries, "last").event_id == root
-    with pytest.raises(RunError, match="3 events have an id that begins with"):
+    with pytest.raises(RunError, match="3 events have an ID that begins with"):
         find(deliveries, "")
     with pytest.raises(RunError, match="GBE685"):
         find(deliveries, "none")

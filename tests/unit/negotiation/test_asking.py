@@ -80,7 +80,7 @@ def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -
 
     accounts = Accounts(Meter(Budget()))
     last, one = Wave(accounts, [asked("a", fail(True)), asked("b", fail(False))])
-    assert answer(last) == Stopped("error", "The answer of x broke off: chance.")
+    assert answer(last) == Stopped("error", "The answer of x was cut off: chance.")
     failed = answer(one)
     assert isinstance(failed, Analysed)
     assert "broke off" in failed.failure
