@@ -93,11 +93,8 @@ def _project_name(folder: Path) -> str:
     """
     name = folder.resolve().name
     if not _PROJECT_NAME.fullmatch(name):
-        raise UsageError(
-            "GBE111",
-            name=name,
-            reason="it may contain letters, digits, '-', '_' and '.', at most 64 characters, and must begin and end with a letter or digit",
-        )
+        allowed = "letters, digits, '-', '_' and '.', at most 64 characters, with a letter or digit at both ends"
+        raise UsageError("GBE111", name=name, reason=f"it may contain {allowed}")
     if re.sub(r"[-_.]+", "-", name).lower() in _TAKEN_NAMES:
         raise UsageError("GBE111", name=name, reason="GraphBus itself has this name")
     return name
