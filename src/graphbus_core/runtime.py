@@ -247,7 +247,7 @@ def shut_down(graph: LiveGraph, entrypoint: EntrypointResult) -> RuntimeResult:
 def _find_function(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
     module_name, colon, name = entrypoint.partition(":")
     if not colon or not module_name or not name:
-        raise RunError("GBE606", name=entrypoint, reason="it must be written as package.module:function")
+        raise RunError("GBE606", name=entrypoint, reason="the module or the function is missing")
     module = modules.import_name(module_name)
     function: Any = attempt(lambda: attrgetter(name)(module))[0]
     if not callable(function):

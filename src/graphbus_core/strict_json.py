@@ -46,13 +46,13 @@ def loads(data: str | bytes, *, any_text: bool = False, max_depth: int = MAX_DEP
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _number(text: str) -> float:
     number = float(text)
     if not isfinite(number):
-        raise ValueError("a number is larger than any reader can hold")
+        raise ValueError("a number is too large to be represented")
     return number
 
 
@@ -69,7 +69,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = sorted(name for name, _ in pairs)
         twice = next(name for name, after in pairwise(names) if name == after)
         shown = twice if len(twice) <= 60 else f"{twice[:60]}..."
-        raise ValueError(f"the name {shown!r} stands twice in one object")
+        raise ValueError(f"the name {shown!r} appears twice in one object")
     return found
 
 
@@ -96,4 +96,4 @@ def _check_text(value: Any) -> None:
     try:
         dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        raise ValueError("a text has half of a surrogate pair") from None
+        raise ValueError("a string contains half of a surrogate pair") from None

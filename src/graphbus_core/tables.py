@@ -81,7 +81,7 @@ class TableReader:
             self._refuse(names, key, f"{_expected(hint)} of at least 0", value)
             return {}
         if isinstance(converted, float) and not math.isfinite(converted):
-            self._refuse(names, key, "a number with an end", value)
+            self._refuse(names, key, "a finite number", value)
             return {}
         is_allowed, expected = _RULES.get((names[-1] if names else "graphbus", key), (lambda _value: True, ""))
         if not is_allowed(converted):
@@ -102,7 +102,7 @@ class TableReader:
 
     def _refuse(self, names: tuple[str, ...], key: str, expected: str, value: object) -> None:
         where = self.place(names, key)
-        got = "set" if key == "api_key" else repr(value)  # nobody reads a key over a shoulder
+        got = "written in a file" if key == "api_key" else repr(value)  # nobody reads a key over a shoulder
         self.errors.append(UsageError("GBE103", where=where, key=key, table=_shown(names), expected=expected, got=got))
 
     def _miss(self, names: tuple[str, ...], key: str) -> None:
@@ -164,7 +164,7 @@ def _table_of(hint: Any) -> type[msgspec.Struct] | None:
 
 
 def _expected(hint: Any) -> str:
-    plain = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    plain = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
     if hint in plain:
         return plain[hint]
     choices = get_args(hint)
@@ -175,12 +175,12 @@ def _expected(hint: Any) -> str:
     if get_origin(hint) is dict:
         return f"a table of {_several(choices[1])}"
     if get_origin(hint) is not tuple and any(get_origin(choice) is tuple for choice in choices):
-        return "false or a list of texts"
+        return "false or a list of strings"
     return f"a list of {_several(choices[0])}"
 
 
 def _several(hint: Any) -> str:
-    return "texts" if hint is str else f"lists of {_several(get_args(hint)[0])}"
+    return "strings" if hint is str else f"lists of {_several(get_args(hint)[0])}"
 
 
 def _is_below(path: str) -> bool:
@@ -225,8 +225,8 @@ def _are_paths(values: Any) -> bool:
 _HOSTS = 'false or a list of hosts: names, "*.name", addresses, or ["*"] for every host'
 
 _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
-    ("graphbus", "artifacts"): (_is_below, "a folder below the project"),
-    ("llm", "api_key"): (lambda key: not key, "left out of files (name its variable as `key_env`)"),
+    ("graphbus", "artifacts"): (_is_below, "a folder inside the project"),
+    ("llm", "api_key"): (lambda key: not key, "set through the environment variable that `key_env` names"),
     ("powers", "network"): (_are_hosts, _HOSTS),
     ("powers", "write"): (_are_paths, "a list of files and folders, without `..` and patterns"),
     ("powers", "read"): (_are_paths, "a list of files and folders, without `..` and patterns"),

@@ -135,7 +135,7 @@ def test_a_folder_without_agents_is_refused_so_that_no_pipeline_stays_green_in_t
     assert main(["check", "docs", *options]) == 3
     streams = capsys.readouterr()
     assert streams.out == ""
-    assert "error: There is no agent in docs. [GBE213]" in streams.err
+    assert "error: No agent was found in docs. [GBE213]" in streams.err
 
 
 @pytest.mark.parametrize("path", ["README.md", "agents/data"])
@@ -145,7 +145,7 @@ def test_what_is_no_python_file_is_refused(path: str, shop: Path, capsys: pytest
         assert main(["check", *paths]) == 2
         streams = capsys.readouterr()
         assert streams.out == ""
-        assert f"error: {path} is no Python file. [GBE106]" in streams.err
+        assert f"error: {path} is not a Python file. [GBE106]" in streams.err
 
 
 @pytest.mark.parametrize("path", ["agents/test_stock.py", "agents/conftest.py"])

@@ -140,7 +140,7 @@ def test_folders_that_a_forge_would_read_as_something_else_are_refused(
     for folder in FOLDERS_THAT_A_FORGE:
         write_project(shop / folder, {"pyproject.toml": "", "requirements.txt": PINNED, "agents/a.py": AGENT})
         monkeypatch.chdir(shop / folder)
-        assert "cannot stand in a pipeline as a path" in refusal(capsys, "github")
+        assert "cannot be used in a pipeline as a path" in refusal(capsys, "github")
 
 
 def test_a_repository_without_main_ships_from_the_branch_that_it_has(
@@ -292,14 +292,14 @@ WHAT_MAKES_NO_PIPELINE = [
     (["github", "--environment", "a:b"], "is no name of an environment"),
     (["github", "--negotiate", "--schedule", "@weekly"], "is no schedule: it has five fields"),
     (["github", "--schedule", "5 4 * * *"], "--schedule has no effect without --negotiate"),
-    (["github", "--negotiate", "--model", "nobody:x"], "There is no provider 'nobody'"),
+    (["github", "--negotiate", "--model", "nobody:x"], "There is no model provider named 'nobody'"),
     (["github", "--python", "2.7"], "no pinned base image for Python 2.7"),
-    (["github", "--install", "echo ${{ secrets.KEY }}"], "cannot stand in a pipeline as a command"),
+    (["github", "--install", "echo ${{ secrets.KEY }}"], "cannot be used in a pipeline as a command"),
     (["github", "nowhere"], "nowhere does not exist"),
-    (["github", "/tmp"], "cannot stand in a pipeline as a path"),
+    (["github", "/tmp"], "cannot be used in a pipeline as a path"),
     (["github", "--max-usd", "-1", "--negotiate"], "-1"),
-    (["github", "--max-usd", "nan", "--negotiate"], "nan dollars are no limit"),
-    (["github", "--name", "My Shop"], "is no name of a project"),
+    (["github", "--max-usd", "nan", "--negotiate"], "nan is not a valid limit in dollars"),
+    (["github", "--name", "My Shop"], "is not a valid name of a project"),
 ]
 
 

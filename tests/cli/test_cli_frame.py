@@ -175,7 +175,7 @@ def in_shell(line: str, folder: Path) -> tuple[int, list[str]]:
 
 
 UNWRITABLE = [
-    ("--help >&-", "stdout is closed"),
+    ("--help >&-", "it is closed"),
     ("check agents --json >/dev/full", "no space left on device"),
     ("build agents --enable-agents >/dev/full", "no space left on device"),
     ("check --help >/dev/full", "no space left on device"),
@@ -188,7 +188,7 @@ UNWRITABLE = [
 def test_an_output_that_cannot_be_written_is_one_refusal(line: str, reason: str, folder: Path) -> None:
     status, talk = in_shell(f"graphbus {line}", folder)
     assert (status, len(talk)) == (2, 2), talk
-    assert talk[0] == f"error: The output cannot be written: {reason}. [GBE119]"
+    assert talk[0] == f"error: GraphBus could not write to stdout: {reason}. [GBE119]"
     assert talk[1].startswith("  hint: ")
 
 

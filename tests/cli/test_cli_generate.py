@@ -125,7 +125,7 @@ def test_a_file_that_exists_is_never_overwritten(taken: str, shop: Path, capsys:
     write_project(shop, {taken: "# mine\n"})
     before = files(shop)
     assert generate("NewService") == 2
-    assert f"{taken}: error: This file exists already. [GBE118]" in capsys.readouterr().err
+    assert f"{taken}: error: This file already exists. [GBE118]" in capsys.readouterr().err
     assert files(shop) == before
 
 

@@ -103,7 +103,9 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(
 ) -> None:
     (here / "my-shop").mkdir()
     (here / "my-shop" / "notes.txt").write_text("mine")
-    assert "my-shop: error: There is something here already. [GBE112]" in refusal(capsys, "my-shop")
+    assert "my-shop: error: The destination already exists and is not an empty folder. [GBE112]" in refusal(
+        capsys, "my-shop"
+    )
     assert files(here) == {"my-shop/notes.txt": b"mine"}
 
 

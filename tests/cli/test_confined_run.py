@@ -116,7 +116,9 @@ def test_a_missing_power_is_one_error_that_says_who_where_and_how_to_allow_it(
 def test_what_only_the_kernel_has_seen_is_told_with_what_the_graph_is_bound_to(project: Project) -> None:
     status, _, err = run(built(project), "--publish", "/Pipe/Wanted", "{}")
     assert status == 7
-    assert "Rates.on_pipe_wanted may not do this (permission denied), and the graph runs confined: no network" in err
+    assert (
+        "Rates.on_pipe_wanted may not do this (permission denied), because the graph runs confined: no network" in err
+    )
     assert "[GBE654]" in err
 
 
@@ -157,7 +159,7 @@ environment = ["BANK_KEY"]
 def test_a_place_to_write_that_is_not_there_is_refused_before_anything_starts(project: Project) -> None:
     status, out, err = run(built(project, '[tool.graphbus.powers]\nwrite = ["reports"]\n'))
     assert (status, out) == (7, "")
-    assert "The powers declare 'reports' for writing, which cannot be used" in err
+    assert "The powers let the graph write to 'reports', but it cannot be used" in err
     assert "[GBE653]" in err
 
 
@@ -176,7 +178,7 @@ def kernel_without(*missing: str) -> tuple[str, ...]:
 def test_where_nothing_can_be_enforced_no_graph_starts(project: Project) -> None:
     status, out, err = run(built(project), program=kernel_without("landlock", "seccomp"))
     assert (status, out) == (7, "")
-    assert "A confined graph cannot run here: the kernel does not enforce files" in err
+    assert "A confined graph cannot run on this machine: the kernel does not enforce files" in err
     assert "[GBE652]" in err
 
 

@@ -223,7 +223,7 @@ REFUSED = {
     "nothing to compare with": (["contract", "--allow-breaking"], 2, "GBE110", "give --against"),
     "an empty variable as revision": (["contract", "--against", ""], 2, "GBE110", "--against is empty"),
     "an empty variable as old state": (["contract", "diff", ""], 2, "GBE110", "OLD is empty"),
-    "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is no version"),
+    "no version": (["contract", "diff", "HEAD", "--current", "one"], 2, "GBE170", "'one' is not a valid version"),
     "damaged artifacts": (["contract", "damaged"], 6, "GBE5", ""),
     "half of a build": (["contract", "half"], 6, "GBE501", "manifest.json is missing"),
     "half of a build as a state": (["contract", "diff", "HEAD", "half"], 6, "GBE501", "manifest.json is missing"),

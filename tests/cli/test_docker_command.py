@@ -226,7 +226,7 @@ def test_agents_that_import_packages_need_them_pinned(
     monkeypatch.chdir(root)
     build_graph("agents")
     assert main(["docker", "build", "--no-build"]) == 8
-    assert "no version of it is pinned: requests, yaml. [GBE710]" in capsys.readouterr().err
+    assert "not pinned to a version: requests, yaml. [GBE710]" in capsys.readouterr().err
     lines = "".join(f"{name}==1 --hash=sha256:{'0' * 64}\n" for name in ("requests", "pyyaml", "msgspec"))
     (root / "requirements.txt").write_text(lines)
     assert main(["docker", "build", "--no-build", "--requirements", "requirements.txt"]) == 0

@@ -125,7 +125,7 @@ def test_a_wrong_key_is_told_without_showing_it(here: Path, capsys: Streams, mon
         assert main(["doctor", "--test", "stub", "--json"]) == 5
     streams = capsys.readouterr()
     assert json.loads(streams.out)["errors"][0]["code"] == "GBE442"
-    assert "does not accept the key in STUB_API_KEY: invalid x-api-key ***." in streams.err
+    assert "rejected the key in STUB_API_KEY: invalid x-api-key ***." in streams.err
     assert KEY not in streams.out + streams.err
 
 

@@ -26,7 +26,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 @pytest.mark.parametrize("command", ["negotiate", "build", "check", "dev"])
 def test_artifacts_are_no_agents(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, ".graphbus"]) == 2
-    assert ".graphbus holds what a build has written, not agents. [GBE190]" in capsys.readouterr().err
+    assert ".graphbus contains what a build has written, not agents. [GBE190]" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("built")
@@ -35,7 +35,7 @@ def test_artifacts_are_no_agents(command: str, capsys: pytest.CaptureFixture[str
 def test_source_files_are_no_artifacts(command: str, place: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, place]) == 2
     told = capsys.readouterr().err
-    assert f"{place.rstrip('/')} holds source files, not what a build has written. [GBE191]" in told
+    assert f"{place.rstrip('/')} contains source files, not what a build has written. [GBE191]" in told
     assert f"`graphbus check {place.rstrip('/')}` reads source files" in told
 
 
@@ -83,7 +83,7 @@ def test_a_folder_of_classes_that_are_no_agents_says_why(
         assert why in " ".join(told.split())
     for folder, why in (("agents", "graphbus_core has no 'Agent'"), ("tests_of_old", "A is in no graph")):
         assert main(["build", folder]) == 3
-        assert f"There is no agent in {folder}: {why}" in capsys.readouterr().err
+        assert f"No agent was found in {folder}: {why}" in capsys.readouterr().err
 
 
 def test_what_an_agent_of_another_release_gets_is_named(

@@ -204,7 +204,7 @@ def test_a_damaged_session_does_not_hide_the_others(here: Path, capsys: pytest.C
     assert main(["inspect-negotiation", "--sessions"]) == 0
     captured = capsys.readouterr()
     assert [line.split()[0] for line in captured.out.splitlines()[1:]] == ["S001"]
-    assert "What was kept of session S000 cannot be read: Input data was truncated. [GBE405]" in captured.err
+    assert "The record of session S000 cannot be read: Input data was truncated. [GBE405]" in captured.err
     assert main(["inspect-negotiation", "--sessions", "--json"]) == 0
     captured = capsys.readouterr()
     assert [one["session"] for one in json.loads(captured.out)["sessions"]] == ["S001"]

@@ -80,8 +80,8 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
 
 VALUES_THAT_A_CLUSTER = [
     (["--namespace", "Production"], "GBE703", "'Production' is no name of a namespace"),
-    (["--name", "2fast"], "GBE703", "the name of a service begins with a letter"),
-    (["--image", "stations"], "GBE720", "it has no tag but `latest`, and no digest"),
+    (["--name", "2fast"], "GBE703", "the name of a service must begin with a letter"),
+    (["--image", "stations"], "GBE720", "it has no digest, and no tag but `latest`"),
     (["--image", "Stations:1"], "GBE703", "no reference of an image"),
     (["--memory", "256"], "GBE703", "with one of Ki, Mi, Gi"),
     (["--cpu", "100mi"], "GBE703", "'100mi' is no amount of CPU"),

@@ -92,7 +92,7 @@ def test_without_a_terminal_nothing_is_applied_unless_yes_is_said(
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         assert main(["k8s", "deploy"]) == 8
-    assert "Nobody is at a terminal to say yes to context testing, http://127.0.0.1:" in capfd.readouterr().err
+    assert "Deploying to context testing, http://127.0.0.1:" in capfd.readouterr().err
     assert cluster.writes == []
 
 
@@ -112,11 +112,11 @@ def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: i
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["nowhere"], "GBE730", "There is no kustomization.yaml here."),
+        (["nowhere"], "GBE730", "There is no kustomization.yaml in this folder."),
         (["--context", "other"], "GBE731", "kubectl knows no cluster to deploy to: "),
         (["--image", "orders:latest"], "GBE720", "may be another one tomorrow"),
         (["--timeout", "soon"], "GBE703", "'soon' is no time: it is one or more numbers"),
-        (["--namespace", "staging"], "GBE729", "not for the namespace staging, but for production"),
+        (["--namespace", "staging"], "GBE729", "for the namespace staging, but name production"),
     ],
 )
 def test_refusals(
@@ -136,7 +136,7 @@ def test_a_folder_that_kustomize_does_not_understand(
     (place / "k8s/service.yaml").unlink()
     assert main(["k8s", "deploy", "--yes"]) == 8
     error = capfd.readouterr().err
-    assert "k8s: error: kustomize cannot make manifests of this folder: " in error
+    assert "k8s: error: kustomize cannot render this folder: " in error
     assert "service.yaml" in error
 
 
@@ -162,7 +162,7 @@ def test_what_makes_two_buses_of_one_is_refused(
     crowding(place / "k8s")
     assert main(["k8s", "deploy", "--yes"]) == 8
     error = capfd.readouterr().err
-    assert "graphbus-orders would have 2 replicas, and each of them a bus of its own. [GBE728]" in error
+    assert "graphbus-orders would have 2 replicas, each with a bus of its own. [GBE728]" in error
     assert cluster.writes == []
 
 
@@ -193,7 +193,7 @@ def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
 ) -> None:
     stand_in(place, monkeypatch, "apply) kill -KILL $$;;")
     assert main(["k8s", "deploy", "--yes"]) == 8
-    assert "kubectl apply -f has ended with status 137, by SIGKILL. [GBE705]" in capfd.readouterr().err
+    assert "`kubectl apply -f` failed with exit status 137, by SIGKILL. [GBE705]" in capfd.readouterr().err
 
 
 HEARING = """

@@ -105,7 +105,7 @@ def test_a_session_of_rules_is_locked_frozen_and_replayed(zoo: Path, capsys: Cap
 
 def test_there_is_nothing_to_resume_or_to_replay_in_a_new_project(zoo: Path, capsys: Captured) -> None:
     assert main(["negotiate", "agents", "--resume"]) == 5
-    assert "There is no session to go on with" in capsys.readouterr().err
+    assert "There is no interrupted session" in capsys.readouterr().err
     assert main(["replay"]) == 5
     assert "GBE403" in capsys.readouterr().err
     assert main(["build", "agents", "--frozen", "--enable-agents"]) == 2
@@ -122,7 +122,7 @@ def test_a_session_that_a_person_or_the_limit_of_rounds_ended_is_told_apart(zoo:
         session.read_text(encoding="utf-8").replace('"is_reviewed": false', '"is_reviewed": true'), "utf-8"
     )
     assert main(["replay", "S001"]) == 5
-    assert "a person had a say in it" in capsys.readouterr().err
+    assert "a person reviewed its changes" in capsys.readouterr().err
 
 
 AMOUNTS = {"calls": 2, "requests": 2, "cached": 0, "tokens": 1234, "cost_usd": 0.25, "unpriced": 0, "of_usd": 5.0}
@@ -143,7 +143,7 @@ def test_a_limit_that_limits_nothing_is_refused(zoo: Path, capsys: Captured, lim
     """No number is above `nan`, and neither can be written into a record."""
     for plan in ((), ("--plan",)):
         assert main(["build", str(zoo / "agents"), "--enable-agents", "--max-usd", limit, *plan]) == 2
-        assert f"{limit} dollars are no limit. [GBE145]" in capsys.readouterr().err
+        assert f"{limit} is not a valid limit in dollars. [GBE145]" in capsys.readouterr().err
 
 
 @pytest.mark.slow

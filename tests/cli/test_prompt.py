@@ -154,9 +154,9 @@ def test_lines_of_a_pipe_are_done_one_after_the_other(shop: Path) -> None:
         ("publish /Shop/Solt {}", "Did you mean '/Shop/Sold'?"),
         ("request /Price/Asked sku=ghost", "The request of /Price/Asked failed: KeyError: 'ghost'"),
         ("history many", "is no number"),
-        ("trace 12345", "The trace knows no event 12345"),
+        ("trace 12345", "The trace contains no event 12345"),
         ("log loud", "the levels are"),
-        ("break Shop.sell", "there is nobody to ask"),
+        ("break Shop.sell", "there is no terminal"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_message_without_a_traceback(

@@ -56,7 +56,9 @@ def test_the_same_facts_are_given_as_json(here: Path, capsys: pytest.CaptureFixt
 
 def test_another_file_is_written_over_by_force_only(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "page.html").write_text("<title>mine</title>")
-    assert "page.html: error: There is a file here that is no report." in refused(capsys, "GBE147", "-o", "page.html")
+    assert "page.html: error: This file already exists and is not a GraphBus report." in refused(
+        capsys, "GBE147", "-o", "page.html"
+    )
     assert (here / "page.html").read_text() == "<title>mine</title>"
     for force in (["--force"], []):
         assert main(["report", "-o", "page.html", *force]) == 0

@@ -147,9 +147,9 @@ def test_a_failed_handler_shows_and_fails(run) -> None:
             7,
             "main.py:8: error: The entry point main:fail failed: OSError: no paper. [GBE607]",
         ),
-        (("--call", "Stock", "{}"), 2, "it must be written as Agent.method. [GBE130]"),
+        (("--call", "Stock", "{}"), 2, "the method must be written as Agent.method. [GBE130]"),
         (("--call", "Stock.take", "{count: 1}"), 2, "is not JSON"),
-        (("--publish", "/Stock/Wanted", "x"), 2, "`--publish /Stock/Wanted` cannot be understood"),
+        (("--publish", "/Stock/Wanted", "x"), 2, "`--publish /Stock/Wanted` is not valid"),
         (("nowhere/",), 6, "[GBE501]"),
     ],
 )

@@ -109,5 +109,5 @@ def test_an_unknown_name_is_refused_before_anything_is_imported(
     arguments = ["--allow-drift", "--only", "Wether"]
     assert (main(["run", *arguments]) if way == "run" else runtime.main(arguments)) == 7
     err = capsys.readouterr().err
-    assert "The graph has no agent Wether to run alone. Did you mean 'Weather'? [GBE695]" in err
-    assert "Its agents are: Stocks, Weather." in err
+    assert "The graph has no agent Wether to run on its own. Did you mean 'Weather'? [GBE695]" in err
+    assert "Use one of its agents: Stocks, Weather." in err

@@ -169,7 +169,7 @@ REFUSED = [
     (("export", "Nobody"), "GBE175", "no state of Nobody"),
     (("reset", "Nobody", "--yes"), "GBE175", "no state of Nobody"),
     (("reset", "Carrier", "nothing", "--yes"), "GBE176", "no key 'nothing'"),
-    (("reset",), "GBE178", "No agent is named"),
+    (("reset",), "GBE178", "No agent was named"),
     (("reset", "Carrier", "--all"), "GBE132", "all are all"),
     (("reset", "Carrier"), "GBE177", "nobody to ask"),
 ]
@@ -280,7 +280,7 @@ DEEP = "[" * 200 + "]" * 200
 
 
 NO_EXPORTS: list[tuple[str | bytes | None, str, str]] = [
-    (GOOD + '{"Carrier": {"a": {"value": NaN, "version": 1}}}}', "GBE697", "NaN is no number of JSON"),
+    (GOOD + '{"Carrier": {"a": {"value": NaN, "version": 1}}}}', "GBE697", "NaN is not a number in JSON"),
     (GOOD + '{"Carrier": {"a": {"value": {"b": 1, "b": 2}, "version": 1}}}}', "GBE697", "'b' stands twice"),
     (GOOD + '{"Carrier": {"a": {"value": ' + DEEP + ', "version": 1}}}}', "GBE697", "deep"),
     (GOOD + '{"Carrier": {"a": {"value": "' + "x" * 1_100_000 + '", "version": 1}}}}', "GBE642", "more than"),
@@ -486,5 +486,5 @@ def test_a_folder_that_is_not_there_is_not_taken_for_one_where_nothing_is_kept(
 ) -> None:
     assert main([command, "ls", "--artifacts", str(tmp_path / "typo")]) == 6
     said = capsys.readouterr()
-    assert "There are no artifacts here. [GBE501]" in said.err
+    assert "There are no build artifacts here. [GBE501]" in said.err
     assert not said.out

@@ -63,4 +63,4 @@ def test_without_artifacts_there_is_nothing_to_validate(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["validate"]) == 6
-    assert "There are no artifacts here. [GBE501]" in capsys.readouterr().err
+    assert "There are no build artifacts here. [GBE501]" in capsys.readouterr().err

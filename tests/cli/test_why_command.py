@@ -183,12 +183,12 @@ def test_a_file_without_decisions_says_so(here: Path, capsys: pytest.CaptureFixt
     [
         (
             "agents/ordr.py",
-            "agents/ordr.py is no file that a decision could have written. Did you mean 'agents/order.py'?",
+            "agents/ordr.py is not a text file of this project. Did you mean 'agents/order.py'?",
         ),
-        ("agents/ordr.py:3", "agents/ordr.py is no file that"),
-        ("agents", "agents is no file that"),
-        ("/etc/passwd:1", "/etc/passwd is no file that"),
-        ("bytes.bin", "bytes.bin is no file that"),
+        ("agents/ordr.py:3", "agents/ordr.py is not a text file of"),
+        ("agents", "agents is not a text file of"),
+        ("/etc/passwd:1", "/etc/passwd is not a text file of"),
+        ("bytes.bin", "bytes.bin is not a text file of"),
         ("agents/order.py:99", "agents/order.py has no line 99: it has 10 lines."),
         ("agents/order.py:0", "agents/order.py has no line 0: it has 10 lines."),
         ("one.txt:2", "one.txt has no line 2: it has 1 line."),

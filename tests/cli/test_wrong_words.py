@@ -43,7 +43,7 @@ def test_a_wrong_word_gets_the_right_one(
 ) -> None:
     assert main(line.split()) == 2
     told = capsys.readouterr().err.splitlines()
-    assert told == [f"error: {sentence} [GBE110]", f"  hint: `{command} --help` shows what it takes."]
+    assert told == [f"error: {sentence} [GBE110]", f"  hint: Run `{command} --help` to see its arguments and options."]
 
 
 def test_a_name_of_the_project_gets_the_right_one(
@@ -67,4 +67,4 @@ def test_a_file_that_is_no_python_is_refused_at_once(
     monkeypatch.chdir(shop)
     (shop / "README.md").write_text("# Shop\n")
     assert main([command, "README.md"]) == 2
-    assert "README.md is no Python file. [GBE106]" in capsys.readouterr().err
+    assert "README.md is not a Python file. [GBE106]" in capsys.readouterr().err

@@ -324,7 +324,7 @@ def _conflict(shop: Path) -> None:
     [
         (_ignore, "git ignores it"),
         (_filter, "it goes through the program of filter.crypt"),
-        (_conflict, "it is in conflict"),
+        (_conflict, "it has an unresolved merge conflict"),
         (lambda shop: git(shop, "update-index", "--assume-unchanged", "agents/order.py"), "told not to look at it"),
         (lambda shop: git(shop, "update-index", "--skip-worktree", "agents/order.py"), "told not to look at it"),
     ],
@@ -360,7 +360,7 @@ def test_a_head_that_was_moved_meanwhile_is_not_moved_again(shop: Path) -> None:
     def somebody_commits(_: object) -> None:
         commit_files(shop, {"notes.txt": "more\n"}, "somebody else")
 
-    with pytest.raises(NegotiationError, match="HEAD was moved meanwhile"):
+    with pytest.raises(NegotiationError, match="HEAD was moved in the meantime"):
         commits.make_commits(plan.repository, steps, somebody_commits)
     assert subjects(shop) == ["begin", "somebody else"]
     assert not (shop / ".git" / "index.lock").exists()

@@ -131,13 +131,18 @@ def check_policy(policy: DeliveryPolicy, *, handler: str, is_async: bool, where:
 def _options(policy: DeliveryPolicy) -> Iterator[tuple[str, object, bool, str]]:
     """Each option as `@subscribe` knows it, its value, whether it can be kept, and what it must be."""
     retries, concurrency = policy.retries, policy.concurrency
-    yield "retries", retries, _is_whole(retries) and retries >= 0, "a whole number of at least 0 is needed"
-    yield "backoff", policy.backoff_s, _is_number(policy.backoff_s) and policy.backoff_s >= 0, "seconds are needed"
+    yield "retries", retries, _is_whole(retries) and retries >= 0, "it must be a whole number of at least 0"
+    yield (
+        "backoff",
+        policy.backoff_s,
+        _is_number(policy.backoff_s) and policy.backoff_s >= 0,
+        "it must be a number of seconds",
+    )
     timeout_s = policy.timeout_s
     is_timeout = timeout_s is None or (_is_number(timeout_s) and timeout_s > 0)
-    yield "timeout", timeout_s, is_timeout, "more than 0 seconds are needed"
-    yield "concurrency", concurrency, _is_whole(concurrency) and concurrency >= 1, "at least 1 is needed"
-    yield "retry_on", policy.retry_on, _are_exceptions(policy.retry_on), "exception classes are needed"
+    yield "timeout", timeout_s, is_timeout, "it must be more than 0 seconds"
+    yield "concurrency", concurrency, _is_whole(concurrency) and concurrency >= 1, "it must be at least 1"
+    yield "retry_on", policy.retry_on, _are_exceptions(policy.retry_on), "it must be exception classes"
 
 
 def _are_exceptions(kinds: object) -> bool:

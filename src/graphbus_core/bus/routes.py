@@ -138,7 +138,7 @@ class Routes:
     ) -> LiveSubscription:
         """Subscribe; see `MessageBus.subscribe`."""
         if not is_topic_or_pattern(topic):
-            raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
+            raise RunError("GBE610", topic=topic, reason="it is neither a topic nor a pattern")
         bound = bind_handler(handler, shape=shape)
         name = name or handler_name(handler)
         if policy is not ONCE:

@@ -301,11 +301,11 @@ def _git(top: Path, *arguments: str) -> str:
 def _name(wanted: str, folder: str) -> str:
     """What files, jobs and image of a project are called by; `""` where the project is all of its repository."""
     if wanted:
-        return check_label(wanted, "name of a project")
+        return check_label(wanted, "project name")
     name = make_label(Path(folder).name)
     if folder and not name:
-        reason = f"nothing of the folder {folder} can be in the name of a job; give one with --name"
-        raise invalid_value(folder, "name of a project", reason, "--name shop")
+        reason = f"no character of the folder {folder} can be used in the name of a job; pass a name with --name"
+        raise invalid_value(folder, "project name", reason, "--name shop")
     return name
 
 

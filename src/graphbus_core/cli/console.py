@@ -50,7 +50,7 @@ def prepare_streams() -> None:
     if sys.stderr is None:  # closed: talk goes nowhere
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is open to the end, as every stderr
     if sys.stdout is None:
-        raise UsageError("GBE119", reason="stdout is closed")
+        raise UsageError("GBE119", reason="it is closed")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

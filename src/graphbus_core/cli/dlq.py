@@ -169,7 +169,7 @@ def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifac
 def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[int]:
     """Give the numbers of the letters that are meant, the oldest first."""
     if is_all and numbers:
-        raise UsageError("GBE132", option="--all", other="ID", reason="all are all")
+        raise UsageError("GBE132", option="--all", other="ID", reason="it already covers everything")
     if is_all:
         return [] if file is None else file.numbers()
     if not numbers:

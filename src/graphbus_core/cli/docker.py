@@ -194,10 +194,10 @@ def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool
     wanted = _ImageOptions(**{name: given[name] for name in _ImageOptions._fields})
     wish = shipping.WriteOptions(**{name: given[name] for name in shipping.WriteOptions._fields})
     if runs and (writes_only or wish != shipping.WriteOptions(is_forced=wish.is_forced)):
-        reason = "what is not built cannot be run, and the graph talks on stdout"
+        reason = "only an image that is built can run, and the graph writes to stdout"
         raise UsageError("GBE132", option="--run", other="--no-build, --check, --diff or --json", reason=reason)
     if wanted.base and wanted.python:
-        raise UsageError("GBE132", option="--base", other="--python", reason="an image brings its own Python")
+        raise UsageError("GBE132", option="--base", other="--python", reason="a base image contains its own Python")
     root, files = _plan_image(wanted)
     tag = _check_tag(tag) if tag else name_image(root)
     builds = not (writes_only or wish.is_check or wish.is_diff)
@@ -273,7 +273,7 @@ def _check_tag(tag: str) -> str:
     """Return the tag of a new image, which cannot be a digest: nobody knows it before the build."""
     name, at, _ = check_image(tag).partition("@")
     if at:
-        raise invalid_value(tag, "name for a new image", "an image gets its digest when it is built", name)
+        raise invalid_value(tag, "name for a new image", "an image gets its digest only when it is built", name)
     return tag
 
 
@@ -379,7 +379,7 @@ def _base(project: BuiltProject, wanted: _ImageOptions) -> str:
 def _included(root: Path, path: str) -> str:
     below = _below(root, path)
     if not below:
-        raise DeployError("GBE714", path=path, reason="it is the whole project; name what is needed of it")
+        raise DeployError("GBE714", path=path, reason="it is the whole project; name only the parts that are needed")
     return f"{below}/" if os.path.isdir(path) else below
 
 

@@ -86,7 +86,7 @@ def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
 
 def _try(tested: str, chosen: ModelChoice, config: LLMConfig) -> TrialCall:
     if not tested and chosen.model == RULES:
-        reason = "the rule agents would negotiate, and there is nothing to test"
+        reason = "`rules` is not a model, so there is nothing to test"
         raise UsageError("GBE130", option="--test", name=RULES, reason=reason, example="anthropic")
     return try_model(tested or chosen.model, config, os.environ)
 

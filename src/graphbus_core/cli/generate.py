@@ -91,7 +91,7 @@ def _refusals(wish: _NewAgent, project: Project) -> Iterator[UsageError]:
     reason = _why_no_class_name(wish.name)
     if wish.name in known:
         place = known[wish.name].name_span.place
-        reason = f"there is one already at {place.path}:{place.line}"
+        reason = f"an agent of this name already exists at {place.path}:{place.line}"
     if reason:
         yield UsageError("GBE114", name=wish.name, reason=reason)
     bad = [topic for topic in wish.heard if not is_topic_or_pattern(topic)]
@@ -110,12 +110,12 @@ def _refusals(wish: _NewAgent, project: Project) -> Iterator[UsageError]:
 def _why_no_class_name(name: str) -> str:
     file = _snake(name)
     if name in _TAKEN_NAMES or keyword.iskeyword(name):
-        return "the name is taken"
+        return "the name is reserved"
     if file.startswith("test_") or file.endswith("_test") or file in {"test", "tests", "conftest"}:
-        return f"its file, {file}.py, would count as a test"
+        return f"its file, {file}.py, would be treated as a test"
     if keyword.iskeyword(file):
         return f"its file, {file}.py, could not be imported"
-    return "" if _CLASS_NAME.fullmatch(name) else "it is no class name"
+    return "" if _CLASS_NAME.fullmatch(name) else "it is not a class name in CamelCase"
 
 
 def _folder_of(project: Project) -> Path:

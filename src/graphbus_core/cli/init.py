@@ -93,9 +93,10 @@ def _project_name(folder: Path) -> str:
     """
     name = folder.resolve().name
     if not _PROJECT_NAME.fullmatch(name):
-        raise UsageError("GBE111", name=name, reason="letters, digits, '-', '_' and '.' are allowed, at most 64 in all")
+        allowed = "letters, digits, '-', '_' and '.', at most 64 characters, with a letter or digit at both ends"
+        raise UsageError("GBE111", name=name, reason=f"it may contain {allowed}")
     if re.sub(r"[-_.]+", "-", name).lower() in _TAKEN_NAMES:
-        raise UsageError("GBE111", name=name, reason="it is the name of GraphBus itself")
+        raise UsageError("GBE111", name=name, reason="GraphBus itself has this name")
     return name
 
 

@@ -74,7 +74,7 @@ def inspect_negotiation(
     """
     if (is_overview or is_transcript) and (proposal or any(wanted.values())):
         option = "--sessions" if is_overview else "--transcript"
-        raise UsageError("GBE132", option=option, other="PROPOSAL or a filter", reason="it shows the whole of it")
+        raise UsageError("GBE132", option=option, other="PROPOSAL or a filter", reason="it always shows everything")
     root = find_root([Path.cwd()])
     config = ResolvedBuild(root=str(root), paths=(), settings=load(root))
     if is_overview:

@@ -314,7 +314,7 @@ def deploy(
         raise DeployError("GBE730", where=Place(str(folder)), file=KUSTOMIZATION)
     if not _TIME.fullmatch(timeout):
         raise invalid_value(
-            timeout, "time", "it is one or more numbers, each with h, m or s, and more than nothing", "5m"
+            timeout, "time", "it must be one or more numbers, each followed by h, m or s, and longer than 0", "5m"
         )
     if image:
         check_pinned_image(image)

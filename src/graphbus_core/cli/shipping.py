@@ -136,7 +136,7 @@ def run_at_terminal(command: Sequence[str], cwd: Path) -> None:
         with subprocess.Popen(command, cwd=cwd, stdout=sys.stderr) as process:
             status = _wait(process)
     except OSError as error:
-        reason = f"{_NOT_STARTED}, it cannot be started: {error.strerror}"
+        reason = f"{_NOT_STARTED} (it cannot be started: {error.strerror})"
         raise DeployError("GBE705", command=shlex.join(command[:3]), status=reason) from None
     if status:
         raise DeployError("GBE705", command=shlex.join(command[:3]), status=_said(status))

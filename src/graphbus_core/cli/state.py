@@ -272,7 +272,7 @@ def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished
       graphbus state reset --all --yes
     """
     if is_all and agent:
-        raise UsageError("GBE132", option="--all", other="AGENT", reason="all are all")
+        raise UsageError("GBE132", option="--all", other="AGENT", reason="it already covers everything")
     if not is_all and not agent:
         raise UsageError("GBE178")
     found = _look(agent, artifacts, key)

@@ -133,7 +133,7 @@ class _Walk:
             is_regular = os.path.isfile(path)
         if not is_regular:
             try:
-                reason = "it is a folder" if stat.S_ISDIR(os.lstat(path).st_mode) else "it is no regular file"
+                reason = "it is a folder" if stat.S_ISDIR(os.lstat(path).st_mode) else "it is not a regular file"
             except OSError as error:
                 reason = _reason(error)
             self._refuse("GBE204", path, reason=reason)

@@ -98,9 +98,7 @@ def generate_image(plan: ImagePlan, *, requirements: str, wheel: bytes) -> Files
     """
     for path in (*plan.sources, *plan.includes, plan.requirements, plan.artifacts, plan.command.replace("'", "")):
         if not path.isprintable() or _UNFIT.search(path):
-            raise DeployError(
-                "GBE714", path=repr(path), reason="an ignore file or COPY would read its name as something else"
-            )
+            raise DeployError("GBE714", path=repr(path), reason="an ignore file or COPY would misread its name")
     return {
         "Dockerfile": render_dockerfile(plan),
         ".dockerignore": render_ignore_file(plan),

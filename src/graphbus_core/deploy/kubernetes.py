@@ -40,10 +40,14 @@ Topology = Literal["single", "per-agent"]
 
 KUSTOMIZATION = "kustomization.yaml"
 _ANYWHERE = ("0.0.0.0/0", "::/0")
-_BYTES = (r"[1-9][0-9]*(?:Ki|Mi|Gi|Ti|M|G|T)", "it is a number above 0 with one of Ki, Mi, Gi, Ti, M, G, T", "256Mi")
+_BYTES = (
+    r"[1-9][0-9]*(?:Ki|Mi|Gi|Ti|M|G|T)",
+    "it must be a number above 0 followed by one of Ki, Mi, Gi, Ti, M, G, T",
+    "256Mi",
+)
 _CPU = (
     r"[1-9][0-9]*m?|0\.[0-9]{0,2}[1-9]|[1-9][0-9]*\.[0-9]{1,3}",
-    "it is a number of cores above 0, or of thousandths of one with m",
+    "it must be a number of cores above 0, or of thousandths of a core followed by m",
     "100m",
 )
 _MARGIN_S = 10
@@ -123,7 +127,7 @@ def _check_plan(plan: ClusterPlan) -> None:
         check_application_name(pod.name)
     check_pinned_image(plan.image)
     for namespace in (plan.namespace, *plan.admitted):
-        check_label(namespace, "name of a namespace")
+        check_label(namespace, "namespace")
     if plan.pull_secret:
         check_label(plan.pull_secret, "name of a secret")
     for value, kind, (pattern, reason, example) in (
@@ -141,9 +145,9 @@ def check_application_name(name: str) -> str:
     Raises:
         DeployError: GBE703.
     """
-    kind = "name of an application"
+    kind = "application name"
     if not check_label(name, kind)[0].isalpha():
-        raise invalid_value(name, kind, "the name of a service begins with a letter", f"shop-{name}")
+        raise invalid_value(name, kind, "the name of a service must begin with a letter", f"shop-{name}")
     return name
 
 

@@ -83,7 +83,7 @@ def check_label(value: str, kind: str) -> str:
     if len(value) > LONGEST_LABEL:
         raise invalid_value(value, kind, f"it has more than {LONGEST_LABEL} characters", "shop")
     if not _LABEL.fullmatch(value):
-        reason = "it may have a-z, 0-9 and hyphens, and begins and ends with a letter or digit"
+        reason = "it may contain a-z, 0-9 and hyphens, and must begin and end with a letter or digit"
         raise invalid_value(value, kind, reason, make_label(value) or "shop")
     return value
 
@@ -95,8 +95,8 @@ def check_image(value: str) -> str:
         DeployError: GBE703.
     """
     if len(value) > _LONGEST_IMAGE or not _IMAGE.fullmatch(value):
-        reason = "it is read as [host/]name[:tag][@sha256:digest], the name in small letters"
-        raise invalid_value(value, "reference of an image", reason, "ghcr.io/acme/shop:1.4.2")
+        reason = "it must look like [host/]name[:tag][@sha256:digest], with the name in lower case"
+        raise invalid_value(value, "image reference", reason, "ghcr.io/acme/shop:1.4.2")
     return value
 
 

@@ -31,12 +31,12 @@ GITLAB_MARK = "Written by `graphbus ci"
 _NAMES = {
     "branch": (
         re.compile(r"(?!HEAD$|refs/)(?!.*\.\.)(?=.{1,200}$)\w[\w.-]*(?:/\w[\w.-]*)*(?<!\.)(?<!\.lock)", re.ASCII),
-        "it may have letters, digits, dots, hyphens and `_`, in parts with / between them",
+        "it may contain letters, digits, dots, hyphens and `_`, in parts separated by /",
         "main",
     ),
     "environment": (
         re.compile(r"\w[\w./ -]{0,62}(?<! )", re.ASCII),
-        "it may have letters, digits, spaces, slashes, dots, hyphens and `_`",
+        "it may contain letters, digits, spaces, slashes, dots, hyphens and `_`",
         "production",
     ),
 }
@@ -217,7 +217,7 @@ def check_ref_name(value: str, kind: Literal["branch", "environment"]) -> str:
     """
     pattern, reason, example = _NAMES[kind]
     if not pattern.fullmatch(value):
-        raise invalid_value(value, f"name of {'a' if kind == 'branch' else 'an'} {kind}", reason, example)
+        raise invalid_value(value, f"{kind} name", reason, example)
     return value
 
 
@@ -241,6 +241,6 @@ def check_cron(value: str) -> str:
     fields = value.split()
     if len(fields) != 5 or not all(map(_CRON_FIELD.fullmatch, fields)):
         raise invalid_value(
-            value, "schedule", "it has five fields: minute, hour, day, month and day of the week", "23 4 * * 1"
+            value, "schedule", "it must have five fields: minute, hour, day, month and day of the week", "23 4 * * 1"
         )
     return " ".join(fields)

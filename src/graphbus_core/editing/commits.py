@@ -49,7 +49,7 @@ def open_for_commits(root: str | Path) -> Repository:
     """
     repository = Repository.find(root)
     if repository is None:
-        raise _unfit("there is no git repository with a work tree", "Make one with `git init`.", root)
+        raise _unfit("there is no git repository with a work tree", "Create one with `git init`.", root)
     if not repository.head():
         raise _unfit(
             "nothing was ever committed", "Commit the project first, so that each decision can be reverted.", root
@@ -102,7 +102,7 @@ def make_commits(
     with _locked_index(repository) as lock:
         _renew_index(repository, lock, {path: (old[path], fresh[path]) for path in paths})
         if (repository.head(), repository.branch()) != (head, branch):
-            raise _unfit("HEAD was moved meanwhile", "Commit by hand what was written.", repository.root)
+            raise _unfit("HEAD was moved in the meantime", "Commit the written files by hand.", repository.root)
         subject = steps[-1].message.partition("\n")[0]
         repository.git.run("update-ref", "-m", f"graphbus: {subject}", "HEAD", made[-1], head)
 
@@ -123,7 +123,9 @@ def _check_identity(repository: Repository) -> None:
     for kind in ("AUTHOR", "COMMITTER"):
         if repository.git.attempt("var", f"GIT_{kind}_IDENT")[0]:
             advice = "Set both: `git config user.name ...` and `git config user.email ...`."
-            raise _unfit(f"git has no name or address for the {kind.lower()} of a commit", advice, repository.root)
+            raise _unfit(
+                f"git has no name or e-mail address for the {kind.lower()} of a commit", advice, repository.root
+            )
 
 
 def _signs(repository: Repository) -> bool:
@@ -140,7 +142,7 @@ def _check_signer(repository: Repository) -> None:
         _, output, _ = repository.git.attempt(*asked)
         if output.partition(b"\0")[0] in {b"local", b"worktree"}:
             advice = "Set it in your own settings (`git config --global`), or negotiate without --commit."
-            raise _unfit(f"commits are signed, and {key} is a setting of the repository", advice, repository.root)
+            raise _unfit(f"commits are signed, and {key} is set by the repository itself", advice, repository.root)
 
 
 def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -151,9 +153,9 @@ def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[st
         if mode == "160000":
             submodules.append(f"{path}/")
         elif path in paths and stage != "0":
-            yield path, "it is in conflict"
+            yield path, "it has an unresolved merge conflict"
         elif path in paths and flag != "H":
-            yield path, "git is told not to look at it (assume-unchanged or skip-worktree)"
+            yield path, "git is told to ignore its changes (assume-unchanged or skip-worktree)"
     inside = [path for path in paths if path.startswith(tuple(submodules))]
     yield from ((path, "it lies in a submodule") for path in inside)
     own = os.fsencode("".join(f"./{path}\0" for path in paths if path not in inside))  # `./`: no pattern
@@ -164,7 +166,10 @@ def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[st
     attributes = iter(git.fields("check-attr", "-z", "--stdin", "filter", stdin=own))
     for path, _, name in zip(attributes, attributes, attributes, strict=True):
         if f"filter.{name}" in repository.filters:
-            yield path.removeprefix("./"), f"it goes through the program of filter.{name}, which is not run"
+            yield (
+                path.removeprefix("./"),
+                f"git would run the program of filter.{name} on it, which GraphBus does not do",
+            )
 
 
 # --- beside the work tree ---------------------------------------------------------------------

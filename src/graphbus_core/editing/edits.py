@@ -120,7 +120,7 @@ def _delete_symbol(source: SourceText, change: CodeChange) -> _Edit:
     start, end = _checked_span(source, change)
     symbol = find_definition(source, change.target)
     if len(symbol.body) == 1:
-        where, reason = source.place(symbol.node.lineno), "it cannot become empty"
+        where, reason = source.place(symbol.node.lineno), "its block would be empty without it"
         raise EditError("GBE315", where=where, target=change.target, reason=reason)
     return _Edit(placement.remove_lines(source, start, end), _drop(change), _keep)
 
@@ -134,7 +134,7 @@ def _add_import(source: SourceText, change: CodeChange) -> _Edit:
     try:
         body = _statements_of(_trimmed(change.new_code))
     except SyntaxError as reason:
-        raise _malformed(source, change, "import statements", f"no Python, {reason.msg}") from None
+        raise _malformed(source, change, "import statements", f"not valid Python, {reason.msg}") from None
     imports = [node for node in body if isinstance(node, placement.ImportStatement)]
     if not imports or len(imports) < len(body):
         raise _malformed(source, change, "import statements", _described(body))
@@ -236,7 +236,7 @@ def _definition(source: SourceText, change: CodeChange, indentation: str) -> str
         code = _fitted(change.new_code, indentation)
         body = _statements_of(indentation + code)
     except SyntaxError as reason:
-        raise _malformed(source, change, expected, f"no Python, {reason.msg}") from None
+        raise _malformed(source, change, expected, f"not valid Python, {reason.msg}") from None
     if len(body) != 1 or not isinstance(body[0], Definition) or body[0].name != name:
         raise _malformed(source, change, expected, _described(body))
     return code

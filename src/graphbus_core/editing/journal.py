@@ -261,7 +261,7 @@ class Target:
         """
         if self.state(self.beside) == "other":
             place = Place(f"{self._folder.path}/{self.beside}")
-            raise EditError("GBE321", where=place, reason="What is here may be what somebody has saved")
+            raise EditError("GBE321", where=place, reason="another program may have saved this file")
         was = self._folder.status(self._name)
         if was is None:
             raise FileNotFoundError(2, "No such file or directory", f"{self._folder.path}/{self._name}")

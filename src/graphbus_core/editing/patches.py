@@ -78,7 +78,7 @@ def _paths(git: Git, patch: bytes, *options: str) -> Iterator[str]:
 
 def _result(place: Path, path: str, before: bytes | None) -> bytes | None:
     if place.is_symlink():
-        raise EditError("GBE342", where=Place(path), reason="it makes a link")
+        raise EditError("GBE342", where=Place(path), reason="it creates a symbolic link")
     if not place.is_file():
         return None
     data = place.read_bytes()

@@ -296,7 +296,7 @@ def _check_target(config: ResolvedBuild, path: str, before: bytes) -> None:
             raise EditError("GBE322", where=Place(path)) from None
         raise
     if not os.access(Path(config.root, path), os.W_OK):
-        raise EditError("GBE321", where=Place(path), reason="It is read-only")
+        raise EditError("GBE321", where=Place(path), reason="it is read-only")
 
 
 def _read(config: ResolvedBuild, path: str) -> bytes | None:

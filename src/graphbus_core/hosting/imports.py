@@ -261,7 +261,7 @@ def _named(name: str, modules: NodeModules, setting: str) -> Any:
     """What a setting of `[tool.graphbus.runtime]` names."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
-        raise _refuse(setting, name, modules, "it must be written as package.module:name")
+        raise _refuse(setting, name, modules, "the module or the name is missing")
     module = modules.import_own(module_name)
     if module is None:
         raise _refuse(setting, name, modules, f"the project has no module {module_name}")

@@ -206,7 +206,7 @@ class States:
         try:
             loads(str(text), any_text=True)
         except ValueError:
-            reason = f"it is damaged (the value of {clip_text(agent)} {clip_text(key)} is no JSON)"
+            reason = f"it is damaged (the value of {clip_text(agent)} {clip_text(key)} is not JSON)"
             raise RunError("GBE643", where=Place(self._path), what=_WHAT, reason=reason) from None
 
 
@@ -433,7 +433,7 @@ def encode_value(agent: str, key: str, value: Json) -> str:
     except RunError as refusal:
         if refusal.code == "GBE613":
             raise RunError("GBE642", agent=agent, key=clip_text(key), limit=refusal.data["limit"]) from None
-        path, found = refusal.data.get("path", clip_text(key)), refusal.data.get("found", "no JSON")
+        path, found = refusal.data.get("path", clip_text(key)), refusal.data.get("found", "not JSON")
         raise RunError("GBE641", agent=agent, path=path, found=found) from None
     return dumps(frozen[key], allow_nan=False, separators=(",", ":"))
 
@@ -447,7 +447,7 @@ def check_key(agent: str, key: object) -> None:
     if not isinstance(key, str):
         raise RunError("GBE641", agent=agent, path=f"the key {format_value(key)}", found=f"a {type(key).__name__}")
     if not key.isascii() and any("\ud800" <= character <= "\udfff" for character in key):
-        raise RunError("GBE641", agent=agent, path=f"the key {format_value(key)}", found="half of a character")
+        raise RunError("GBE641", agent=agent, path=f"the key {format_value(key)}", found="half of a surrogate pair")
 
 
 def _decode(text: str) -> Json:

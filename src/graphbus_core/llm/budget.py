@@ -208,7 +208,7 @@ class Bill:
         """
         with self._lock:
             refusal = (
-                "nobody waits for the answer any more"
+                "the request was cancelled"
                 if self._is_closed
                 else self._set_more_aside(self.spent.plus(worst))
             )

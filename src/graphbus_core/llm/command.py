@@ -179,7 +179,7 @@ class CommandClient(LLMClient):
 
     def _judge(self, status: int, answer: bytes, messages: bytes) -> str:
         if status != 0:
-            reason = self._last_line(messages) or self._last_line(answer) or "it says nothing"
+            reason = self._last_line(messages) or self._last_line(answer) or "it printed nothing"
             raise ModelError("GBE453", may_be_billed=True, program=self._argv[0], status=status, reason=reason)
         said = _TERMINAL.sub("", answer.decode("utf-8", "replace"))
         for secret in self._secrets:

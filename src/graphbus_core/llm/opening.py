@@ -68,7 +68,7 @@ def _parse_spec(spec: str, config: LLMConfig) -> tuple[ModelSpec, Provider | Non
     providers = providers_of(config)
     meant = parse_model(spec, providers)
     if meant.provider == RULES:
-        raise UsageError("GBE141", spec=spec, reason="the rules are no model and give no answers")
+        raise UsageError("GBE141", spec=spec, reason="the rule agents use no model")
     return meant, None if meant.provider == COMMAND else providers[meant.provider]
 
 

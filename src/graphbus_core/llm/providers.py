@@ -131,14 +131,14 @@ def check_provider(provider: Provider) -> None:
             that is none, or one that a key would reach unprotected.
     """
     if provider.name in (RULES, COMMAND, *_FROM_PYTHON) or not provider.name.replace("-", "_").isidentifier():
-        raise UsageError("GBE141", spec=provider.name, reason="a provider cannot have this name")
+        raise UsageError("GBE141", spec=provider.name, reason="this name is not allowed for a provider")
     host = host_of(provider)
     owners = KEY_OWNERS.get(provider.key_env.upper())
     if owners is not None and not (is_https(provider) and _is_host_of(provider, host, owners)):
         owner = " or ".join(name.removeprefix(".") for name in owners) or "the programs of its maker"
         raise UsageError("GBE142", name=provider.name, variable=provider.key_env, owner=owner)
     if provider.key_env and not is_https(provider) and not is_loopback(host):
-        raise _bad_address(provider, "a key may not go over plain http to another machine")
+        raise _bad_address(provider, "a key must not be sent to another machine over plain http")
 
 
 def _is_host_of(provider: Provider, host: str, owners: tuple[str, ...]) -> bool:
@@ -169,9 +169,9 @@ def host_of(provider: Provider) -> str:
     if parts.scheme not in ("http", "https") or not host or not provider.base_url.isascii():
         raise _bad_address(provider, "it must begin with https:// or http:// and a host")
     if parts.username is not None or parts.password is not None:
-        raise _bad_address(provider, "it must not hold a name or a password")
+        raise _bad_address(provider, "it must not contain a user name or password")
     if parts.query or parts.fragment or any(sign in provider.base_url for sign in "\\ \t\r\n"):
-        raise _bad_address(provider, "it must not hold more than host, port and path")
+        raise _bad_address(provider, "it must contain nothing but host, port and path")
     return host
 
 
@@ -209,9 +209,9 @@ def parse_model(text: str, providers: Mapping[str, Provider]) -> ModelSpec:
         raise _unknown(name, text, providers)
     model = model or providers[name].default_model
     if not model:
-        raise UsageError("GBE141", spec=text, reason=f"{name} has no default model, so the model must be given")
+        raise UsageError("GBE141", spec=text, reason=f"{name} has no default model, so name one after a colon")
     if not model.isprintable() or " " in model:
-        raise UsageError("GBE141", spec=text, reason="a model's name has no blanks or invisible characters")
+        raise UsageError("GBE141", spec=text, reason="a model name cannot contain blanks or invisible characters")
     return ModelSpec(name, model)
 
 

@@ -87,7 +87,7 @@ class ModelEndpoint(NamedTuple):
             code,
             provider=provider.name,
             model=self.model,
-            variable=provider.key_env or "no variable, as `key_env` is not set",
+            variable=provider.key_env or "no variable (`key_env` is not set)",
             address=provider.base_url,
             timeout_s=self.timeout_s,
             limit_bytes=MAX_ANSWER_BYTES,
@@ -296,7 +296,7 @@ def _answer_of(response: Any, prompt: ModelPrompt, endpoint: ModelEndpoint) -> M
     stops: dict[str | None, StopReason] = {"stop": "end", "length": "length", "content_filter": "refusal"}
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
     if response.finish_reason not in stops:
-        raise endpoint.error("GBE448", "it came to no end", _AGAIN, _BILLED)
+        raise endpoint.error("GBE448", "it did not end", _AGAIN, _BILLED)
     return ModelAnswer(text, _usage_of(response.usage, prompt, text), stops[response.finish_reason])
 
 

@@ -45,7 +45,7 @@ class Topic(Generic[_Payload]):
 
     def __init__(self, name: str, payload: type[_Payload]) -> None:
         if not is_topic_or_pattern(name):
-            raise RunError("GBE610", topic=name, reason="it is no topic and no pattern")
+            raise RunError("GBE610", topic=name, reason="it is neither a topic nor a pattern")
         self.name = name
         self.payload = payload
 

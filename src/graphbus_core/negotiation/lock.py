@@ -54,9 +54,9 @@ def unpack_bytes(text: str) -> bytes:
     except (ValueError, zlib.error) as error:
         raise BuildError("GBE222", reason=_reason(error)) from None
     if len(data) > MOST_BYTES:
-        raise BuildError("GBE222", reason=f"a part of it is larger than {MOST_BYTES} bytes")
+        raise BuildError("GBE222", reason=f"part of it is larger than {MOST_BYTES} bytes")
     if not opened.eof:
-        raise BuildError("GBE222", reason="a part of it is cut off")
+        raise BuildError("GBE222", reason="part of it is cut off")
     return data
 
 
@@ -140,7 +140,7 @@ def load_lock(config: ResolvedBuild) -> NegotiationLock | None:
 def _refuse_conflicts(data: bytes, config: ResolvedBuild) -> None:
     for number, line in enumerate(data.splitlines(), 1):
         if line.startswith((b"<<<<<<< ", b"=======", b">>>>>>> ")):
-            raise BuildError("GBE222", reason=f"a merge has left a conflict in line {number}", where=_shown(config))
+            raise BuildError("GBE222", reason=f"a merge left a conflict on line {number}", where=_shown(config))
 
 
 def settled_agents(config: ResolvedBuild) -> Mapping[str, AgentInputs]:

@@ -140,11 +140,11 @@ def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> 
     ending = record.negotiations.ending
     reason = ""
     if start.is_reviewed:
-        reason = "a person had a say in it"
+        reason = "a person reviewed its changes"
     elif ending.reason in {"manual", "error"}:
-        reason = f"it did not come to its end ({ending.detail})"
+        reason = f"it did not finish ({ending.detail})"
     elif ending.detail.startswith("max_seconds"):
-        reason = "the clock stopped it"
+        reason = "it was stopped by `max_seconds`"
     if reason:
         raise NegotiationError("GBE423", session=start.session, reason=reason)
 
@@ -153,7 +153,7 @@ def _refuse_places_outside(paths: Iterable[str]) -> None:
     """Refuse a record that names a place outside of the copy: it may come from a foreign branch."""
     outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
     if outside:
-        raise BuildError("GBE222", reason=f"{outside[0]!r} is no place in the project")
+        raise BuildError("GBE222", reason=f"{outside[0]!r} is not a path inside the project")
 
 
 def _config_of(kept: RecordedSession, root: Path, present: ResolvedBuild) -> ResolvedBuild:

@@ -290,11 +290,11 @@ def complete_request(request: BuildConfig) -> BuildConfig:
     """Refuse what cannot go with a negotiation, and fill in what an interrupted session was asked for.
 
     Raises:
-        UsageError: GBE132, a frozen build asks nobody.
+        UsageError: GBE132, a frozen build asks no agents.
         NegotiationError: GBE421, there is nothing to resume; GBE422, another thing is asked for now; GBE405; GBE427.
     """
     if request.is_frozen:
-        raise UsageError("GBE132", option="--frozen", other="--enable-agents", reason="a frozen build asks nobody")
+        raise UsageError("GBE132", option="--frozen", other="--enable-agents", reason="a frozen build asks no agents")
     return resume_request(request) if request.is_resumed else request
 
 

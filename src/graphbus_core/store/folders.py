@@ -261,14 +261,14 @@ def _step(part: str, flags: int, mode: int, above: int) -> int:
 
 
 def _odd(path: str) -> OSError:
-    return OSError(EMLINK, "it is a link or no plain file, or has another name elsewhere", path)
+    return OSError(EMLINK, "it is a link, not a regular file, or has another hard link", path)
 
 
 def read_handle(handle: int, most_bytes: int = _MOST_BYTES, shown: str | None = None) -> bytes:
     """Read and close what was opened, if it is a plain file of at most so many bytes."""
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(EINVAL, "it is no plain file", shown)
+        raise OSError(EINVAL, "it is not a regular file", shown)
     with open(handle, "rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:

@@ -181,7 +181,7 @@ def _read_limited(path: str) -> bytes:
                 "GBE514", where=Place(format_path(path)), name=name, size_bytes=size_bytes, limit_bytes=limit
             )
         if not _is_finite(file):
-            raise OSError(EINVAL, "it is no plain file")
+            raise OSError(EINVAL, "it is not a regular file")
         return file.read()
 
 

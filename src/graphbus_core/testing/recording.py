@@ -91,7 +91,7 @@ class Recorded:
         """The events whose delivery has begun."""
         topic = name_of(topic)
         if not is_topic_or_pattern(topic):
-            raise RunError("GBE610", topic=topic, reason="it is no topic and no pattern")
+            raise RunError("GBE610", topic=topic, reason="it is neither a topic nor a pattern")
         return [event for event in self._recorded_bus.history() if matches(topic, event.topic)]
 
     def published(self, topic: str | Topic[Any] = _EVERYTHING, /) -> list[Json]:

@@ -224,7 +224,7 @@ def test_a_folder_without_an_agent_is_refused(shop: Path) -> None:
 
 def test_a_working_folder_without_an_agent_is_not_called_a_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BuildError, match=r"There is no agent in this folder\."):
+    with pytest.raises(BuildError, match=r"No agent was found in this folder\."):
         build_graph(".")
 
 
@@ -314,7 +314,7 @@ def test_the_record_of_a_session_whose_changes_fail_the_gate_together_says_so(
         run_build_pipeline(BuildConfig(paths=("agents",), enable_agents=True))
     record = load_session(shop / ".graphbus")
     assert not record.is_applied
-    assert "do not pass the gate together (G6.tests: test_a fails)" in record.refusal
+    assert "do not pass the gate together, so none was written: G6.tests: test_a fails" in record.refusal
 
 
 def interrupted_promotion(root: Path) -> None:

@@ -111,7 +111,7 @@ def test_the_error_of_the_handler_is_the_askers_and_no_dead_letter(bus: MessageB
 def test_none_and_several_who_could_answer_are_refused_by_name(bus: MessageBus) -> None:
     bus.subscribe("/Stock/Left", lambda: 1, name="Stock.left")
     bus.subscribe("/Stock/Left", lambda: 2, name="Shop.left")
-    with pytest.raises(RunError, match=r"2 handlers hear it: Stock.left, Shop.left") as several:
+    with pytest.raises(RunError, match=r"2 handlers subscribe to it: Stock.left, Shop.left") as several:
         bus.request("/Stock/Left")
     with pytest.raises(RunError, match="no handler answers it") as none:
         bus.request("/Other/Left")

@@ -185,7 +185,7 @@ def test_a_payload_that_does_not_fit_is_told_with_topic_handler_field_expected_a
     kind: Any, payload: Any, told: str
 ) -> None:
     error = heard(kind, payload)
-    assert "Shop.on_it cannot take the payload of /A/B: " in error
+    assert "Shop.on_it cannot accept the payload of /A/B: " in error
     assert told.replace("`", "") in error.replace("`", "")
     assert "[GBE650]" in error
 

@@ -138,11 +138,11 @@ def test_what_is_wrong_with_a_graph_is_collected() -> None:
         ]
     )
     assert [(error.code, str(error.where), error.sentence) for error in graph.errors] == [
-        ("GBE210", "b.py:1:1", "Two agents are called Twin; the other one is at a.py:1:1."),
-        ("GBE211", "Lost.py:1:1", "Lost depends on Tvin, which is no agent of this graph. Did you mean 'Twin'?"),
-        ("GBE211", "Lost.py:1:1", "Lost depends on Nowhere, which is no agent of this graph."),
-        ("GBE212", "One.py:1:1", "The dependencies form a circle: One → Two → Three → One."),
-        ("GBE212", "Selfish.py:1:1", "The dependencies form a circle: Selfish → Selfish."),
+        ("GBE210", "b.py:1:1", "Two agents are named Twin; the other one is at a.py:1:1."),
+        ("GBE211", "Lost.py:1:1", "Lost depends on Tvin, which is not an agent of this graph. Did you mean 'Twin'?"),
+        ("GBE211", "Lost.py:1:1", "Lost depends on Nowhere, which is not an agent of this graph."),
+        ("GBE212", "One.py:1:1", "The dependencies of these agents form a cycle: One → Two → Three → One."),
+        ("GBE212", "Selfish.py:1:1", "The dependencies of these agents form a cycle: Selfish → Selfish."),
     ]
     assert set(graph.nodes) == {"Twin", "Lost", "One", "Two", "Three", "Selfish"}
 

@@ -19,7 +19,7 @@ def on_disk(folder: Path) -> dict[str, bytes]:
 
 def test_a_file_of_other_content_is_not_overwritten_and_the_others_are_not_written(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("mine\n")
-    with pytest.raises(DeployError, match=r"1 file would be overwritten, with other content: a\.txt") as refusal:
+    with pytest.raises(DeployError, match=r"1 file would be overwritten with different content: a\.txt") as refusal:
         write_files(tmp_path, FILES, WriteOptions())
     assert refusal.value.code == "GBE701"
     assert on_disk(tmp_path) == {"a.txt": b"mine\n"}

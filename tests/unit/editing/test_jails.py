@@ -562,7 +562,7 @@ def test_a_jail_that_cannot_be_built_runs_nothing_and_says_why(tmp_path: Path, m
     with monkeypatch.context() as here:
         here.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
         assert "no room" in why_unavailable("bubblewrap")
-        with pytest.raises(EditError, match="could not be built: no room") as caught:
+        with pytest.raises(EditError, match="could not be set up: no room") as caught:
             Jail("bubblewrap").run(["true"], tmp_path, limits=Limits())
     why_unavailable.cache_clear()
     assert caught.value.code == "GBE331"

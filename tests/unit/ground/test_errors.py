@@ -16,8 +16,8 @@ def test_a_place_shows_what_is_known_of_it(place: Place, shown: str) -> None:
 def test_the_sentence_is_built_from_the_data() -> None:
     error = BuildError("GBE210", where=Place("agents/new.py", 12), name="Shop", other="agents/old.py:3")
     assert str(error) == (
-        "agents/new.py:12: Two agents are called Shop; the other one is at agents/old.py:3. [GBE210]\n"
-        "  hint: Agent names are unique in a graph: rename one of the classes."
+        "agents/new.py:12: Two agents are named Shop; the other one is at agents/old.py:3. [GBE210]\n"
+        "  hint: Rename one of the classes. The names of agents must be unique in a graph."
     )
     assert error.data["name"] == "Shop"
     assert error.exit_status == 3

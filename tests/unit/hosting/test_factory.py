@@ -86,7 +86,7 @@ def test_a_graph_that_was_built_makes_its_agents_with_the_factory(
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
-        ("make", "GBE655", "it must be written as package.module:name"),
+        ("make", "GBE655", "the module or the name is missing"),
         ("my_shop.wirng:make", "GBE655", "the project has no module my_shop.wirng"),
         ("json:dumps", "GBE655", "the project has no module json"),
         ("my_shop.wiring:mke", "GBE655", "my_shop.wiring has no 'mke'; did you mean 'make'"),

@@ -94,9 +94,9 @@ def test_instruments_of_the_request_go_around_the_middleware_of_the_project(shop
 @pytest.mark.parametrize(
     ("name", "code", "sentence"),
     [
-        ("timing", "GBE663", "it must be written as package.module:name"),
-        ("my_shop.around:", "GBE663", "it must be written as package.module:name"),
-        (":timing", "GBE663", "it must be written as package.module:name"),
+        ("timing", "GBE663", "the module or the name is missing"),
+        ("my_shop.around:", "GBE663", "the module or the name is missing"),
+        (":timing", "GBE663", "the module or the name is missing"),
         ("my_shop.arround:timing", "GBE663", "the project has no module my_shop.arround"),
         ("json:dumps", "GBE663", "the project has no module json"),
         ("my_shop.around:timng", "GBE663", "my_shop.around has no 'timng'; did you mean 'timing'"),

@@ -162,7 +162,7 @@ def test_ids_are_found_by_how_they_begin(tmp_path: Path) -> None:
     for each in deliveries:
         assert find_event(deliveries, each.event_id[:12].upper())[:2] == (each.event_id, root)
     assert find_event(deliveries, "last").event_id == root
-    with pytest.raises(RunError, match="3 events have an id that begins with"):
+    with pytest.raises(RunError, match="3 events have an ID that begins with"):
         find_event(deliveries, "")
     with pytest.raises(RunError, match="GBE685"):
         find_event(deliveries, "none")

@@ -31,7 +31,7 @@ def test_a_missing_key_names_the_variable() -> None:
         open_client("anthropic", LLMConfig(), {"ANTHROPIC_API_KEY": " "})
     assert caught.value.code == "GBE440"
     assert caught.value.is_final
-    assert "ANTHROPIC_API_KEY is not in the environment" in caught.value.sentence
+    assert "the environment variable ANTHROPIC_API_KEY is not set" in caught.value.sentence
 
 
 @pytest.mark.parametrize("key", ["two words", "line\nX-Other: 1", "kéy", "a\x00b"])

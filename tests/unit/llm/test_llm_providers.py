@@ -54,7 +54,7 @@ def test_a_name_means_one_model_of_one_provider(text: str, spec: ModelSpec) -> N
         ("antropic:x", "GBE140", "Did you mean 'anthropic'?"),
         ("gpt-5", "GBE140", "Did you mean 'openai:gpt-5'?"),
         ("gpt-6.1-sol", "GBE140", "Did you mean 'openai:gpt-6.1-sol'?"),
-        ("", "GBE140", "There is no provider ''"),
+        ("", "GBE140", "There is no model provider named ''"),
         ("ollama", "GBE141", "ollama has no default model"),
         ("anthropic:a b", "GBE141", "no blanks"),
         ("anthropic:a\x1b", "GBE141", "no blanks or invisible characters"),
@@ -62,7 +62,7 @@ def test_a_name_means_one_model_of_one_provider(text: str, spec: ModelSpec) -> N
         ("command:claude 'open", "GBE141", "no closing quotation"),
         ("scripted:x", "GBE141", "ScriptedClient can only be given from Python"),
         ("recorded", "GBE141", "RecordedClient can only be given from Python"),
-        ("rules:x", "GBE140", "There is no provider 'rules'"),
+        ("rules:x", "GBE140", "There is no model provider named 'rules'"),
     ],
 )
 def test_a_name_that_means_no_model_is_refused(text: str, code: str, says: str) -> None:

@@ -53,7 +53,7 @@ def test_answers_to_the_same_request_are_given_again_in_their_order(tmp_path: Pa
     again.load(decode_answers(path.read_bytes()))
     replayed = TapedClient(RecordedClient("scripted:test"), again)
     assert [replayed.complete(PROMPT, 10).text for _ in range(2)] == ["one", "two"]
-    with pytest.raises(ModelError, match="holds no answer of scripted:test") as failure:
+    with pytest.raises(ModelError, match="contains no answer of scripted:test") as failure:
         replayed.complete(PROMPT, 10)
     assert failure.value.is_final
     assert (replayed.price, client.price) == (None, Price(0.0, 0.0))
@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_no_half_line_before_those_that_come_later(tmp_path: 
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, limits[1]))
-        with pytest.raises(ModelError, match="cannot be kept") as failure:
+        with pytest.raises(ModelError, match="cannot be saved") as failure:
             client.complete(PROMPT, 10)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -80,7 +80,7 @@ def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -
 
     bills = SessionBills(BudgetMeter(Budget()))
     last, one = AffordableBatch(bills, [asked("a", fail(True)), asked("b", fail(False))])
-    assert answer_question(last) == NegotiationStopped("error", "The answer of x broke off: chance.")
+    assert answer_question(last) == NegotiationStopped("error", "The answer of x was cut off: chance.")
     failed = answer_question(one)
     assert isinstance(failed, Analyzed)
     assert "broke off" in failed.failure

@@ -32,7 +32,7 @@ def test_without_a_key_the_rules_negotiate_and_it_is_said_why(tmp_path: Path) ->
 
 
 def test_a_model_that_is_named_needs_its_key(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="ANTHROPIC_API_KEY is not in the environment"):
+    with pytest.raises(ModelError, match="the environment variable ANTHROPIC_API_KEY is not set"):
         Backend(environ={}).open_clients(config_of(tmp_path, model="anthropic:claude"))
     with pytest.raises(UsageError):
         Backend(environ={}).open_clients(config_of(tmp_path, model="nobody:x"))

@@ -439,7 +439,7 @@ def test_the_settings_may_name_the_arbiters(shop: Callable[..., Project]) -> Non
 
 def test_an_arbiter_that_is_not_there_is_an_error_with_the_nearest(shop: Callable[..., Project]) -> None:
     project = shop(safety=SafetyConfig(arbiter_agents=("Jugde",)))
-    with pytest.raises(NegotiationError, match=r"names Jugde, which is no agent .* Did you mean 'Judge'") as info:
+    with pytest.raises(NegotiationError, match=r"names Jugde, which is not an agent .* Did you mean 'Judge'") as info:
         activate_agents(project.definitions, project.order.order, project.config)
     assert info.value.code == "GBE401"
 
@@ -447,7 +447,7 @@ def test_an_arbiter_that_is_not_there_is_an_error_with_the_nearest(shop: Callabl
 @pytest.mark.parametrize(("name", "shown"), [("Judgee", "Did you mean 'Judge'"), ("Stock", "")])
 def test_a_domain_of_one_who_is_no_arbiter_is_refused(shop: Callable[..., Project], name: str, shown: str) -> None:
     project = shop(safety=SafetyConfig(arbiter_domains={"Judge": ("*",), name: ("*",)}))
-    with pytest.raises(NegotiationError, match=rf"names {name}, which is no arbiter.*{shown}") as info:
+    with pytest.raises(NegotiationError, match=rf"names {name}, which is not an arbiter.*{shown}") as info:
         activate_agents(project.definitions, project.order.order, project.config)
     assert info.value.code == "GBE411"
 

@@ -93,7 +93,7 @@ def test_a_session_without_a_record_is_not_listed_and_its_number_not_used_again(
 
 def test_a_session_is_never_overwritten(tmp_path: Path) -> None:
     save_session(tmp_path, record(), SAID)
-    with pytest.raises(NegotiationError, match="S001 is there already") as info:
+    with pytest.raises(NegotiationError, match="S001 already exists") as info:
         save_session(tmp_path, record(), ())
     assert info.value.code == "GBE402"
     assert load_transcript(tmp_path, "S001") == SAID
@@ -111,7 +111,7 @@ def test_a_session_may_have_a_name_of_its_own_if_it_is_free(tmp_path: Path) -> N
     save_session(tmp_path, record("mine"), ())
     assert load_session(tmp_path, "mine").session == "mine"
     for is_kept in (True, False):
-        with pytest.raises(NegotiationError, match="mine is there already") as info:
+        with pytest.raises(NegotiationError, match="mine already exists") as info:
             claim_session(tmp_path, "mine", is_kept=is_kept)
         assert "`session` empty" in info.value.hint
 
@@ -138,7 +138,7 @@ def test_a_session_that_cannot_be_kept_is_said_so(tmp_path: Path, is_link: bool)
     else:
         (tmp_path / "sessions").write_text("in the way")
     for keep in (lambda: claim_session(tmp_path), lambda: save_session(tmp_path, record(), ())):
-        with pytest.raises(NegotiationError, match=r"cannot be kept: .*; no source file was changed") as info:
+        with pytest.raises(NegotiationError, match=r"cannot be recorded: .*No source file was changed") as info:
             keep()
         assert info.value.code == "GBE407"
 

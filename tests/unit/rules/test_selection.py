@@ -64,7 +64,7 @@ def test_the_register_says_which_rules_can_be_mended_and_which_are_safe() -> Non
 def test_a_rule_that_does_not_exist_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="GBE120") as refusal:
         rules.check(read(tmp_path, TEXT), select=["GB0O1"])
-    assert refusal.value.sentence == "There is no rule GB0O1. Did you mean 'GB001'?"
+    assert refusal.value.sentence == "There is no rule whose code is GB0O1 or begins with it. Did you mean 'GB001'?"
 
 
 def test_findings_come_by_path_line_and_code(tmp_path: Path) -> None:

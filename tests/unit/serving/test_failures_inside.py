@@ -53,9 +53,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SiteClient]:
 @pytest.mark.parametrize(
     ("method", "arguments", "code"),
     [
-        ("ask", {"key": "a-secret"}, "Safe.open was called with wrong arguments"),
+        ("ask", {"key": "a-secret"}, "Safe.open was called with the wrong arguments"),
         ("ask_for_too_much", {}, "Safe has no method blow_up"),
-        ("tell", {"topic": "/Safe/Opened"}, "The payload of /Safe/Opened does not fit"),
+        ("tell", {"topic": "/Safe/Opened"}, "The payload of /Safe/Opened does not match its schema"),
         ("tell", {"topic": "no topic"}, "'no topic' cannot be used here"),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_result_that_json_does_not_have_is_a_wrong_result_and_never_a_null(sit
     with kept_log() as log:
         answer = site.post("/call/Clerk/give", {"what": what})
     assert answer.status == 500, answer.body
-    assert "Clerk.give gave a wrong result: " in log.text
+    assert "Clerk.give returned a wrong result: " in log.text
     assert "Traceback" not in log.text
 
 

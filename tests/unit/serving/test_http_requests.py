@@ -82,7 +82,7 @@ def test_a_failure_inside_is_in_the_log_and_not_in_the_answer(site: SiteClient, 
     assert set(answer.document) == {"title", "status", "detail", "hint", "request_id"}
     assert not [word for word in ("secret", "Traceback", ".py", "plenty") if word in answer.body.decode()]
     assert answer.document["request_id"] in log.text
-    assert "secret of the house" in log.text or "gave a wrong result" in log.text
+    assert "secret of the house" in log.text or "returned a wrong result" in log.text
 
 
 def test_a_call_that_takes_too_long_is_answered_and_ends_by_itself(

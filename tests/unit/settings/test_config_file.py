@@ -145,9 +145,14 @@ def test_an_empty_variable_names_no_file(project: Path, monkeypatch: pytest.Monk
         ("[tool.graphbsu]\n", "GBE102", 1, "Unknown key 'tool'"),
         ("\n[runtime]\nhistory = 'x'\n", "GBE103", 3, "history in [runtime] must be a whole number, not 'x'."),
         ("artifacts = '/tmp'\n", "GBE103", 1, "must be a folder below the project"),
-        ("[llm.providers.home]\ninput_usd = 1\n", "GBE144", 1, "base_url in [llm.providers.home] is missing."),
+        (
+            "[llm.providers.home]\ninput_usd = 1\n",
+            "GBE144",
+            1,
+            "The required key base_url is missing in [llm.providers.home].",
+        ),
         ("runtime = 3\n", "GBE103", 1, "runtime in the settings must be a table, not 3."),
-        ("[runtime\n", "GBE104", 0, "place.toml is not valid TOML"),
+        ("[runtime\n", "GBE104", 0, "place.toml cannot be read as TOML"),
     ],
 )
 def test_what_is_wrong_with_it_is_told_with_its_file_and_line(  # noqa: PLR0917
@@ -170,7 +175,7 @@ def test_a_file_that_is_not_there_is_never_passed_over(
 ) -> None:
     for path, reason in ((tmp_path / "missing.toml", "no such file or directory"), (tmp_path, "is a directory")):
         monkeypatch.setenv(settings.CONFIG_VARIABLE, str(path))
-        assert refused(project) == [("GBE161", "", 0, f"The settings in {path} cannot be read: {reason}.")]
+        assert refused(project) == [("GBE161", "", 0, f"The settings file {path} cannot be read: {reason}.")]
         with pytest.raises(GraphBusError, match="GBE161"):
             settings.resolve_run(RuntimeConfig(artifacts=str(project / ".graphbus")))
 

@@ -107,7 +107,7 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
             "[tool.graphbus.llm]\nmodel = 'x'\n[tool.graphbus.llm.providers.office]\nwire = 'openai'",
             "GBE144",
             "3",
-            "base_url in [tool.graphbus.llm.providers.office] is missing.",
+            "The required key base_url is missing in [tool.graphbus.llm.providers.office].",
         ),
         (
             "[tool.graphbus.llm.providers]\noffice = 'x'",
@@ -144,13 +144,13 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
             "[tool.graphbus]\nexclude = 'a'",
             "GBE103",
             "2",
-            "exclude in [tool.graphbus] must be a list of texts, not 'a'.",
+            "exclude in [tool.graphbus] must be a list of strings, not 'a'.",
         ),
         (
             "[tool.graphbus]\nexclude = [1]",
             "GBE103",
             "2",
-            "exclude in [tool.graphbus] must be a list of texts, not [1].",
+            "exclude in [tool.graphbus] must be a list of strings, not [1].",
         ),
         (
             "[tool.graphbus]\nmax_source_bytes = '1'",

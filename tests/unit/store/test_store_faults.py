@@ -120,7 +120,7 @@ def test_each_kind_of_damage_has_its_own_code_and_place(
 
 def test_a_manifest_that_is_missing_is_named_where_the_rest_is_there(folder: Path) -> None:
     (folder / store.MANIFEST).unlink()
-    with pytest.raises(ArtifactError, match=r"There are no artifacts here: manifest\.json is missing\."):
+    with pytest.raises(ArtifactError, match=r"There are no build artifacts here: manifest\.json is missing\."):
         store.load(folder)
 
 

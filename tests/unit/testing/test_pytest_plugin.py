@@ -96,7 +96,7 @@ def test_graphs_of_the_fixture_are_stopped_and_have_the_time_of_the_other_fixtur
     assert "AssertionError: nothing was published on /Order/Placed." in finished.stdout
     assert "def assert_published" not in finished.stdout, "the failure is shown at the line of the test"
     assert "> " + " " * 10 + 'raise LookupError("lost")' in finished.stdout
-    assert "Rude.count was called with wrong arguments: n: expected int, got str 'x'" in finished.stdout
+    assert "Rude.count was called with the wrong arguments: n: expected int, got str 'x'" in finished.stdout
     assert "graphbus_core/" not in finished.stdout
     assert "???" not in finished.stdout
 

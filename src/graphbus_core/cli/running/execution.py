@@ -97,10 +97,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             if is_given and not is_there:
                 raise UsageError("GBE131", option=option, needed=needed)
         for one, other, is_given, reason in (
-            ("--confined", "--watch", self.is_confined and self.is_watched, "a confined graph may not write artifacts"),
-            ("-i", "--entrypoint", self.is_interactive and bool(self.entrypoint), "the prompt takes its place"),
-            ("-i", "--json", self.is_interactive and self.as_json, "the prompt talks on stdout"),
-            ("--break", "--json", bool(self.breaks) and self.as_json, "the debugger talks on stdout"),
+            ("--confined", "--watch", self.is_confined and self.is_watched, "a confined graph cannot write artifacts"),
+            (
+                "-i",
+                "--entrypoint",
+                self.is_interactive and bool(self.entrypoint),
+                "the prompt replaces the entry point",
+            ),
+            ("-i", "--json", self.is_interactive and self.as_json, "the prompt writes to stdout"),
+            ("--break", "--json", bool(self.breaks) and self.as_json, "the debugger writes to stdout"),
         ):
             if is_given:
                 raise UsageError("GBE132", option=one, other=other, reason=reason)

@@ -131,10 +131,10 @@ class CommandPrompt(Cmd):
         name, _, text = rest.partition(" ")
         agent, _, method = name.partition(".")
         if not method:
-            raise _misunderstood("call", "the method is written as Agent.method")
+            raise _misunderstood("call", "the method must be written as Agent.method")
         arguments = _read("call", text, self._methods().get(name)) or {}
         if not isinstance(arguments, dict):
-            raise _misunderstood("call", "arguments have names: a JSON object, or key=value")
+            raise _misunderstood("call", "the arguments must be a JSON object or key=value pairs")
         self._answer(name, lambda: self._graph.call(agent, method, **arguments))
 
     def do_publish(self, rest: str) -> None:
@@ -390,7 +390,7 @@ def _misunderstood(command: str, reason: str) -> UsageError:
 
 def _count(command: str, rest: str) -> int:
     if rest and not rest.isdecimal():
-        raise _misunderstood(command, f"{rest!r} is no number")
+        raise _misunderstood(command, f"{rest!r} is not a number")
     return int(rest or _LAST)
 
 

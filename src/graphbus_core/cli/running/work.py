@@ -118,7 +118,7 @@ def _read_call(name: str, text: str) -> tuple[str, str, dict[str, Any]]:
     agent, _, method = name.partition(".")
     arguments = _read_json("--call", name, text)
     if not method:
-        raise _misunderstood("--call", name, "it must be written as Agent.method")
+        raise _misunderstood("--call", name, "the method must be written as Agent.method")
     if not isinstance(arguments, dict):
         raise _misunderstood("--call", name, "the arguments must be a JSON object")
     return agent, method, arguments

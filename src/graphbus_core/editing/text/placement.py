@@ -44,7 +44,7 @@ def _call(source: SourceText, change: CodeChange, code: str) -> ast.Call:
     try:
         body = parse(code).body
     except SyntaxError as reason:
-        raise _refused(source, change, "", f"the new arguments do not parse, {reason.msg}") from None
+        raise _refused(source, change, "", f"the new arguments are not valid Python, {reason.msg}") from None
     call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
     if not isinstance(call, ast.Call):
         raise _refused(source, change, "", "the new arguments must be written as name(argument=value)")
@@ -133,7 +133,7 @@ def find_insertion_point(source: SourceText, target: str) -> InsertionPoint:
     node = find_definition(source, container).node
     indentation = source.indentation_at(source.start_of(node.body[0]))
     if not isinstance(node, ast.ClassDef) or indentation is None:
-        reason = f"{container} is no class with lines of its own"
+        reason = f"{container} is not a class whose body has lines of its own"
         raise EditError("GBE315", where=source.place(node.lineno), target=target, reason=reason)
     return InsertionPoint(node.body, _last_line(node.body), indentation, 1)
 

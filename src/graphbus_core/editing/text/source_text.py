@@ -43,7 +43,7 @@ class SourceText:
         except (SyntaxError, UnicodeError, LookupError) as reason:  # LookupError: a codec that makes no text of bytes
             raise self._unusable(f"it is not text in {self.encoding or 'any encoding'}, {reason}") from None
         if not is_faithful:
-            raise self._unusable(f"it does not come back unchanged from its encoding {self.encoding}")
+            raise self._unusable(f"it cannot be decoded and encoded again without a change as {self.encoding}")
 
     def _unusable(self, reason: str) -> EditError:
         return EditError("GBE312", where=self.place(), reason=reason)
@@ -219,7 +219,7 @@ def find_definition(source: SourceText, target: str) -> DefinitionSite:
     found = [symbol for symbol in everything if symbol.name == target]
     if not found:
         names = list(dict.fromkeys(symbol.name for symbol in everything))
-        known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") or "no definitions"
+        known = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") or "nothing"
         suggestion = did_you_mean(target, names)
         raise EditError("GBE301", where=source.place(), target=target, suggestion=suggestion, known=known)
     if len(found) > 1:

@@ -161,10 +161,12 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
 
 def _checked(token: str, source: str) -> str:
     if len(token) < _MIN_TOKEN_LENGTH:
-        reason = f"it has {len(token)} characters, and {_MIN_TOKEN_LENGTH} are the least"
+        reason = f"it has {len(token)} characters, and at least {_MIN_TOKEN_LENGTH} are needed"
         raise UsageError("GBE156", source=source, reason=reason)
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError("GBE156", source=source, reason="a header can hold only plain letters, digits and signs")
+        raise UsageError(
+            "GBE156", source=source, reason="an HTTP header can hold only ASCII letters, digits and punctuation"
+        )
     return token
 
 

@@ -381,7 +381,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
     encoding = request.headers.get("content-encoding", "identity")
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if length != "0" and (media_type != _JSON or encoding != "identity"):
-        raise RunError("GBE677", got=(encoding if encoding != "identity" else media_type) or "nothing in particular")
+        raise RunError("GBE677", got=(encoding if encoding != "identity" else media_type) or "an unknown type")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
