@@ -1,11 +1,11 @@
-"""The bus: in-process publish and subscribe. Both modes run on it.
+"""The bus: in-process publish and subscribe. Build Mode and Runtime Mode both run on it.
 
-`message_bus` is the face; begin with `core`, whose head says what happens to an event and who may touch what.
+`message_bus` is the public interface. Start reading at `core`: its head explains how an event is delivered.
 
-    core       what there is to do, as data             sync, loop   the drivers, on threads and on an event loop
-    routes     who hears which topic                    signatures   what a handler is called with
-    outcomes   what becomes of an attempt               failures     and how that is carried out: retries, dead_letters
-    receipts   what came of an event                    publishing, calls, closing   what is asked of a bus
+    core       the state, as plain data                 sync, loop     the drivers, on threads and on an event loop
+    routes     which handlers get which topic           signatures     which arguments a handler takes
+    outcomes   what follows from an attempt             failures       carries that out: retries and dead_letters
+    receipts   when an event is done                    publishing, calls, closing   the operations of the bus
 """
 
 from graphbus_core.bus.message_bus import MessageBus, SimpleMessageBus

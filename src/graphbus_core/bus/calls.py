@@ -1,11 +1,11 @@
-"""Work whose result somebody waits for: calls of methods, and requests, which one handler answers.
+"""Calls of methods, and requests, which one handler answers: work whose result the caller waits for.
 
-Where it runs depends on who asks and who answers:
+Where the work runs depends on the caller and on the agent that is called (lanes and the turn are explained in `core`):
 
-    who asks \\ who answers      in place                                   on the loop
-    a thread from outside       in its turn of the queue, by who delivers  put into its lane in its turn of the queue
+    caller \\ called agent       without `async def`, in place              with `async def`, on the loop
+    a thread from outside       as a job in the queue                      put into its lane by a job in the queue
     a `def` handler             at once, in the middle of the handler      put into its lane; the handler waits
-    an `async def` handler      an errand for the thread that delivers     put into its lane; awaited
+    an `async def` handler      as a `ThreadJob`, by a delivering thread   put into its lane; awaited
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class CallRunner:
-    """Runs work for those who wait for its result."""
+    """Runs calls and requests, and gives their results to the callers."""
 
     def __init__(self, core: Core, sync: SyncDriver, publisher: Publisher, failures: Failures) -> None:
         self._core, self._sync, self._publisher, self._failures = core, sync, publisher, failures
@@ -90,7 +90,7 @@ class CallRunner:
         return _outcome(delivery)
 
     def _hear(self, event: Event, responder: LiveSubscription, dispatch: Dispatch) -> None:
-        """Count a request, and let the others hear it as any event."""
+        """Count a request, and queue its event for the other handlers of the topic."""
         core, sync = self._core, self._sync
         core.history.append(event)
         core.routes.count(responder, published=1)
@@ -102,7 +102,7 @@ class CallRunner:
             sync.wake_deliverer()
 
     def _responder(self, topic: str, dispatch: Dispatch) -> LiveSubscription:
-        """The handler of the very topic that returns something; those of a pattern, and others, only hear a request."""
+        """Return the one handler that answers: it has this exact topic and returns a value. The others only get the event."""
         exact = [each for each in dispatch.subscriptions if each.topic == topic]
         found = [each for each in exact if each.answers] if len(exact) > 1 else exact
         if not found:
@@ -113,7 +113,7 @@ class CallRunner:
         return found[0]
 
     def _caused(self, topic: str, payload: Json, src: str) -> Event:
-        """The event of a request."""
+        """Create the event of a request; inside a handler it becomes a child of the handler's event."""
         cause = self._publisher.current_cause()
         if cause is None:
             event = Event(topic, payload, src, self._sync.time())
@@ -124,12 +124,13 @@ class CallRunner:
             raise RunError("GBE637", topic=topic)
         return event
 
-    # --- who waits for whom ---
+    # --- deadlocks ---
 
     def _refuse_deadlock(self, lane: Hashable, name: str, topic: str, *, is_awaited: bool = True) -> tuple[Waiter, ...]:
-        """Give who waits, unless who is to answer is among them, or waits for one of them on another thread or lane.
+        """Return the agents that would wait for this call, outermost first, or raise DeadlockError if one waits for another.
 
-        Work that is not awaited runs in the middle of who asks, and so may go to an agent that is at work there itself.
+        That is so if the called agent is among them, or waits for one of them on another thread or lane. A call that is not
+        awaited runs on the stack of its caller, so there the called agent may be among them.
         """
         chain, waits = self._sync.waiting_chain(), self._sync.waits
         if (is_awaited and any(waiting == lane for waiting, _ in chain)) or (
@@ -139,16 +140,16 @@ class CallRunner:
         return chain
 
     def _held(self, chain: tuple[Waiter, ...]) -> frozenset[Hashable]:
-        """Those of a chain who take nothing else in hand meanwhile."""
+        """Return the lanes of a chain that handle nothing else while they wait."""
         lanes = self._core.lanes
         return frozenset(lane for lane, _ in chain if lane not in lanes or lanes[lane].concurrency == 1)
 
     @contextmanager
     def _waiting_for(self, delivery: Delivery, topic: str) -> Iterator[None]:
-        """Note who waits for the delivery as long as they do.
+        """Note the waiting agents of a delivery while the block runs.
 
         Raises:
-            DeadlockError: GBE633 when who is to answer has begun to wait for one of them meanwhile.
+            DeadlockError: GBE633 if the called agent has begun to wait for one of them meanwhile.
         """
         held, waits = self._held(delivery.chain), self._sync.waits
         if not waits.enter(held, delivery.lane):
@@ -166,7 +167,7 @@ class CallRunner:
     # --- where it runs ---
 
     def _begin(self, delivery: Delivery, *, is_async: bool) -> None:
-        """Put it into its lane, or do it here and now."""
+        """Put the delivery into its lane, or run it on this thread now."""
         sync = self._sync
         if is_async:
             loop = sync.ready_loop()
@@ -195,7 +196,7 @@ class CallRunner:
         cast("Callable[[Delivery], None]", delivery.on_end)(delivery)
 
     def _ask_from_outside(self, delivery: Delivery, begin: Callable[[], None], timeout_s: float | None) -> bool:
-        """Let it begin in its turn, and wait until it is over; False when it was not in time."""
+        """Queue a job that begins the delivery, and wait until both are over; False if `timeout_s` passed first."""
         sync = self._sync
         who: list[int] = []
         others = self._core.under_way.copy()
@@ -223,10 +224,10 @@ class CallRunner:
     def _await(
         self, loop: LoopDriver, delivery: Delivery, begin: Callable[[], None], timeout_s: float | None, is_async: bool
     ) -> Awaitable[Any]:
-        """From the loop: let it begin where it belongs, and give what can be awaited.
+        """On the loop: begin the delivery, and return an awaitable of its result.
 
         Raises:
-            RunError: GBE628 for a plain `def`, which cannot wait for it.
+            RunError: GBE628 in a plain `def` handler, which cannot await it.
         """
         asker = current_delivery()
         if asker is not None and asker.is_plain:
@@ -240,7 +241,7 @@ class CallRunner:
 
         def tell(delivery: Delivery) -> None:
             then(delivery)
-            with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
+            with suppress(RuntimeError):  # the loop has ended, and with it the caller
                 loop.loop.call_soon_threadsafe(settle)
 
         delivery.on_end = tell
@@ -273,7 +274,7 @@ class CallRunner:
     # --- how it ends ---
 
     def _answered(self, delivery: Delivery) -> None:
-        """A request is over: its error goes to who asked, if somebody still waits."""
+        """Process the end of a request: its exception goes to the caller, or is an ordinary failure if nobody waits any more."""
         event, responder = delivery.event, delivery.subscription
         if isinstance(delivery.error, Exception):
             if delivery.is_given_up:
@@ -281,7 +282,7 @@ class CallRunner:
                 self._failures.handle_failure(delivery, delivery.error)
             else:
                 responder.failed += 1
-                delivery.error.add_note(f"{responder.name} raised it, which was asked for {event.topic}")
+                delivery.error.add_note(f"raised by {responder.name} while it handled a request on {event.topic}")
         if self._core.receipts.followed:
             self._core.receipts.release(event)
 
@@ -293,7 +294,7 @@ class CallRunner:
 
 
 def _nothing(_delivery: Delivery) -> None:
-    """Whoever waits for it sees that it is over."""
+    """Do nothing at the end of a call: its caller waits for `is_over`."""
 
 
 def _outcome(delivery: Delivery) -> Any:

@@ -1,6 +1,7 @@
-"""The end of a bus: what it has accepted is delivered while the grace lasts; the rest becomes dead letters, and nobody waits on.
+"""Closing a bus: accepted events are delivered while the grace lasts; the rest becomes dead letters.
 
-refuse new -> deliver -> | a handler does not end: it is left behind | -> bury -> `last` -> stop the loop -> bury what came late
+refuse new events -> deliver until the grace is over, then leave hanging handlers behind -> dead letters -> end the owners
+-> `last` -> stop the loop -> dead letters of what came late
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from graphbus_core.model.deliveries import ONCE
 from graphbus_core.model.messages import Event
 
 _PATIENCE_S = 1.0
-"""How long a dispatcher that has nothing to do may take to end."""
+"""How long an idle dispatcher may take to end."""
 _LAST_LOOK_S = 0.1
-"""How long who delivers may take to notice that what its handler waited for will not come."""
+"""How long a handler that waits for something may take to notice that it will not come."""
 
 OwnerEnd = tuple[str, Callable[[], None]]
-"""An owner, and what ends it."""
+"""The name of an owner of handlers, and the function that ends it."""
 
 
 class Closing:
-    """Ends a bus in good order.
+    """Closes a bus, once.
 
     Args:
-        own_clock: The clock that ends with the bus, if any.
+        own_clock: The clock that is closed with the bus; None if the clock belongs to the caller.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Closing:
     ) -> None:
         self._core, self._sync, self._calls, self._failures = core, sync, calls, failures
         self._letters, self._notifier, self._own_clock = letters, notifier, own_clock
-        self._unclosed: list[None] = [None]  # whoever takes this closes the bus
+        self._unclosed: list[None] = [None]  # the thread that removes this token closes the bus
 
     def close(self, grace_s: float, last: Callable[[], None] | None, ends: Iterable[OwnerEnd]) -> None:
         """See `MessageBus.close`."""
@@ -68,13 +69,13 @@ class Closing:
             self._core.routes.stop_caching()
             sync.deadline = monotonic() + grace_s
         finally:
-            if sync.deadline is None:  # interrupted: who closes again begins anew
+            if sync.deadline is None:  # a KeyboardInterrupt came: the next call of `close` starts over
                 self._unclosed.append(None)
         self._notifier.notify()
         interruption = self._deliver_the_rest(sync.deadline)
         self._stop_dispatcher()
-        sync.deadline = monotonic()  # nobody delivers meanwhile, nor who comes back from a handler that did not end
-        sync.is_abandoned = self._core.deliverer != 0  # who has the turn without that only looks
+        sync.deadline = monotonic()  # no thread delivers from now on, nor one whose handler returns late
+        sync.is_abandoned = self._core.deliverer != 0  # 0: the turn is free, or taken only to look at the state
         sync.dead_letter_rest()
         if sync.is_abandoned:
             sync.closer = get_ident()
@@ -91,7 +92,7 @@ class Closing:
             raise interruption
 
     def _deliver_the_rest(self, deadline: float) -> BaseException | None:
-        """Deliver until all is quiet or the grace is over, and give the first that went up meanwhile."""
+        """Deliver until the bus is at rest or the grace is over; return the first exception that was raised meanwhile."""
         sync = self._sync
         first: BaseException | None = None
 
@@ -115,13 +116,13 @@ class Closing:
     # --- the owners ---
 
     def _end_owners(self, ends: Iterable[OwnerEnd]) -> None:
-        """One after the other; what one publishes in its end is delivered before the next is ended.
+        """End the owners one after the other, and deliver what one publishes meanwhile before the next one ends.
 
-        An Exception of a handler, on a bus that lets it go up, does so when all are ended.
+        The first exception of a handler, on a bus with `on_error="raise"`, is raised after all owners have ended.
         """
         left, ended = deque(ends), list[str]()
         first: Exception | None = None
-        while left:  # the next is taken out here: what is raised before its turn must not keep us here for ever
+        while left:  # the owner is taken out before the call, so that a call that raises cannot repeat for ever
             work = partial(self._end_some, left.popleft(), left, ended)
             _, error = attempt(partial(self._calls.run, work, ""))
             first = first or error
@@ -129,7 +130,7 @@ class Closing:
             raise first
 
     def _end_some(self, following: OwnerEnd | None, left: deque[OwnerEnd], ended: list[str]) -> None:
-        """End owners until one of them has published. A turn for each would cost thirty times what it costs to stop an agent."""
+        """End owners until one of them has published. A separate job for each would cost thirty times as much."""
         queue = self._core.queue
         while following is not None:
             owner, end = following
@@ -137,17 +138,17 @@ class Closing:
             queued = len(queue)
             end()
             if len(queue) > queued:
-                self._let_go_of(ended)
+                self._refuse_events_for(ended)
                 ended.clear()
                 return
             following = left.popleft() if left else None
 
-    def _let_go_of(self, owners: Collection[str]) -> None:
-        """In the place of their handlers stands from now on what makes their events dead letters."""
+    def _refuse_events_for(self, owners: Collection[str]) -> None:
+        """Replace the handlers of owners that have ended by ones that make each event a dead letter."""
         routes = self._core.routes
         for each in routes.subscriptions:
             if each.owner in owners and routes.remove(each):
-                refuse = partial(self._refuse_for, name=each.name, why=f"{each.owner} had stopped before")
+                refuse = partial(self._refuse_for, name=each.name, why=f"{each.owner} had already stopped")
                 routes.add(each.topic, refuse, name=each.name, owner="the end", shape="event", policy=ONCE)
 
     def _refuse_for(self, event: Event, *, name: str, why: str) -> None:
@@ -158,7 +159,7 @@ class Closing:
         sync.deadline = monotonic()
         self._notifier.wait(lambda: self._core.turn, 0 if sync.is_abandoned else _LAST_LOOK_S)
         sync.is_over = True
-        self._core.turn_of_callers = NEVER_FREE  # who was about to publish finds the bus closed
+        self._core.turn_of_callers = NEVER_FREE  # a publisher takes the path that finds the bus closed
         sync.closer = 0
         if sync.loop is not None:
             sync.loop.stop()

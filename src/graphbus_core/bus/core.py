@@ -1,45 +1,53 @@
-"""What a bus has to do, as plain data: it starts no thread, reads no clock, waits for nobody, and knows no event loop.
+"""The state of a bus as plain data, and every change to it. It starts no thread, reads no clock and knows no event loop.
 
 Theory of operation
 ===================
-Work comes in at the end of one queue, which fixes the total order, and is taken out at its head:
+Events enter at the end of one queue, which fixes the total order, and leave it at its head:
 
-    accept -> queue -- begin --> round: the handlers in place, one after the other
-                    '-- place_all --> lane of an agent -- next_in_lane --> one handler at a time
+    accept -> queue -- begin ----------> round: `def` handlers, called in place one after the other
+                    '-- place_in_lanes -> lane of an agent -- next_in_lane --> one `async def` handler at a time, on the loop
 
-A *delivery* is one event on its way to one subscription, or one call whose result somebody waits for. An event that is still
-for all who hear its topic is in the queue as itself; while it is delivered, it is the *round*. A handler of the round that fails
-becomes a delivery of its own. These are all the moves of a delivery; `Delivery.move` refuses any other:
+    delivery   one event on its way to one subscription, or one call whose result the caller waits for
+    round      the event that is being delivered in place to all subscriptions of its topic; a handler that fails then gets a
+               delivery of its own, for its further attempts
+    lane       the deliveries that wait for one agent on the event loop
+    receipt    counts what is left to do for one event and everything that its handlers publish
+    turn       the right to deliver; one thread at a time has it
 
-    QUEUED    -> RUNNING    its turn has come                    QUEUED, RETRYING -> DEAD   the bus is closed
-    RUNNING   -> DONE       the handler has returned             RETRYING -> QUEUED         its time has come
-    RUNNING   -> RETRYING   it failed; once more, at a time      RUNNING  -> DEAD           it failed for good
+An event waits in the queue once for all its subscriptions, not once for each. A delivery changes its state only in these ways;
+`Delivery.move` refuses any other:
 
-`finish(delivery, outcome, outgoing)` is the end of an attempt. What its handler has published comes into the queue before
-that, or with it as `outgoing`: so nothing is at rest that has something to follow.
+    QUEUED   -> RUNNING    it starts                             QUEUED, RETRYING -> DEAD   the bus is closed
+    RUNNING  -> DONE       the handler returned                  RETRYING -> QUEUED         its time has come
+    RUNNING  -> RETRYING   it failed and is tried again later    RUNNING  -> DEAD           it failed for good
 
-Two drivers move the core: `sync` on the threads of those who publish, or on one thread, and `loop` on an event loop. Handlers
-run outside of both. Who may touch what:
+`finish(delivery, outcome, outgoing)` ends an attempt. Events that the handler published are in the queue before that, or enter it
+as `outgoing`. So the bus never looks idle while a finished handler has left events behind.
 
-    the turn      A list with one token. Who deletes it has the turn, and appends another one at the end: so one thread at a time
-                  takes from the queue, and touches the round, the history and the counts of topics. Nobody waits for the turn.
-                  Nothing is called between taking it and `try`, nor before giving it back: there a signal could come.
-                  Who only looks, finds it taken and sleeps, says so first, and is woken by who gives it back.
-    the queue     Anybody appends, and then tries to get the turn. Who gives the turn back looks at the queue once more. One of
-                  the two finds the event: each has changed what it owns before it looks at what the other has changed.
-    a lane        Anybody who has the turn, and the loop, appends. Only the thread of the loop takes out, begins and ends.
-    a table       Subscriptions, further attempts, dead letters and waits have a small lock each. It is held for some lines
-                  in which no code of others runs and nobody waits.
-    a receipt     One token for each thing that is left to do. Anybody adds one before, and takes one after; who takes the
-                  last one tells, and one more token sees to it that only one does.
-    a handler     Runs outside of all of this, but for the turn: that stays with the thread that calls handlers in place.
+Two drivers call the core: `sync` delivers on the thread that publishes or on one dispatcher thread, `loop` on an event loop.
+Which thread may touch what:
 
-A step of the turn, the queue or a lane is one operation of a list, deque or dict. Each is safe with threads, with and without a
-global lock of the interpreter, and nothing relies on two of them being one. A lock in the place of the turn costs a publish
-200 ns more. Whoever sleeps has registered before looking, and who changes something does so before looking at who sleeps.
+    the turn     `Core.turn` is a list with one token. The thread that deletes the token has the turn, and appends a token when
+                 it is done. Only that thread takes from the queue and changes the round, the history and the counts of topics.
+                 No thread waits for the turn. No function is called between `del turn[0]` and `try`, nor before the token is
+                 given back: a signal handler could run there and raise. A thread that needs the turn only to look at the state
+                 and does not get it leaves a note before it sleeps, and is woken when the turn is given back.
+    the queue    Any thread appends and then tries to take the turn; the thread that gives the turn back then looks at the queue
+                 again. Each writes first and reads second, so at least one of the two sees the event.
+    a lane       The thread with the turn and the loop append. Only the thread of the loop takes out, begins and ends.
+    a table      Subscriptions, planned attempts, dead letters and waits have a small lock each. It is held for a few lines
+                 that call no user code and wait for nothing.
+    a receipt    Holds one token for each thing left to do. Any thread adds a token before and removes one after. The thread
+                 that removes the last one announces the end; a further token makes sure that only one thread does.
+    a handler    Runs without any lock. The thread that calls handlers in place keeps the turn meanwhile.
 
-At rest: nobody has the turn, nothing is queued, nothing is under way in a lane. Who wants to know takes the turn, and looks:
-then nobody moves anything from one place to another meanwhile. `Receipt` counts the same for what came of one event.
+Each step on the turn, the queue or a lane is one operation on a list, deque or dict. These are atomic with and without the
+interpreter's global lock, and no code relies on two of them happening together. A lock in place of the turn would cost each
+publish 200 ns more. A thread that sleeps registers before it looks at the state; a thread that changes the state does so before
+it looks for sleeping threads.
+
+The bus is at rest when nobody has the turn, nothing is queued and nothing is under way in a lane. To find out, a thread takes the
+turn and looks: meanwhile nobody can move an event from one place to another.
 """
 
 from __future__ import annotations
@@ -60,11 +68,11 @@ from graphbus_core.model.deliveries import Reason
 from graphbus_core.model.messages import Event
 
 Waiter = tuple[Hashable, str]
-"""Who waits for an answer: its lane, and its name for people."""
+"""An agent that waits for an answer: the key of its lane, and its name for messages."""
 
 
 class DeliveryState(Enum):
-    """Where a delivery stands."""
+    """The state of a delivery; the head of this module lists the allowed changes."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -90,29 +98,30 @@ MOVES = frozenset(
 class Delivery(msgspec.Struct, eq=False):
     """One event on its way to one subscription, or one call of a method.
 
-    It is cheap to make and costs half as much again for each field that is written later: what most never need is not written.
+    Most fields keep their defaults: each further write would add half the cost of creating the object.
 
     Attributes:
-        call: Takes the event if there is one.
-        lane: Who the handler or method belongs to.
-        event: What the handler is called with; None for a call.
-        subscription: Of the handler; None for a call.
-        is_awaited: Who published the event awaits it and what comes of it, which nobody follows yet.
-        attempt: 1 for the first time that the event goes to this handler.
-        receipt: Counts this delivery, if somebody follows the event or what it came of.
-        timeout_s: How long it may take.
-        chain: Who waits for the end of this call, from the outermost on.
-        on_end: Called when it is over, in the place of what the bus does otherwise.
-        state: See the theory of operation.
-        children: How many events it has published.
-        result: What it has given; only kept for a call, and for an event that somebody follows.
-        error: What it has raised.
-        since: When the first attempt failed; None before that. `told` says in one line what the last one has raised.
-        coroutine: What is left of an `async def` that has begun; `worker` goes on with it when it waits for something.
-        is_over: It has been carried to its end; only noted where somebody waits for it, who has set `then`.
-        is_plain: A `def` of an agent on the loop is running: it cannot await anything.
-        is_given_up: Nobody waits for its result any more.
-        is_cancelled: The bus was closed first, and nothing more becomes of it.
+        call: The function to call, with the event if there is one.
+        lane: The key of the lane, i.e. of the agent that the handler or method belongs to.
+        event: The argument of the handler; None for a call of a method.
+        subscription: The subscription of the handler; None for a call of a method.
+        state: See the head of this module.
+        receipt: The receipt that counts this delivery, if the event is followed.
+        is_awaited: The publisher awaits this event in `publish_async`; a receipt is opened only when it becomes necessary.
+        attempt: 1 for the first attempt.
+        timeout_s: The time limit of the handler.
+        chain: The agents that wait for the end of this call, outermost first.
+        on_end: Called at the end, instead of what the bus does with a delivery otherwise.
+        children: How many events the handler has published.
+        result: The value that was returned; kept only for a call and for an event that is followed.
+        error: The exception that was raised.
+        failed_at: When the first attempt failed; None before that.
+        last_error: The exception of the last attempt, in one line.
+        coroutine: The rest of an `async def` that has begun; `worker` continues it when it waits for something.
+        is_over: The delivery has ended; set only where `on_end` is.
+        is_plain: A `def` handler is running on the event loop, so that it cannot await anything.
+        is_given_up: Nobody waits for the result any more.
+        is_cancelled: The bus was closed before the handler ended.
     """
 
     call: Callable[..., Any]
@@ -140,16 +149,16 @@ class Delivery(msgspec.Struct, eq=False):
 
     @property
     def name(self) -> str:
-        """The handler, or the agent that is called."""
+        """The name of the handler, or of the agent whose method is called."""
         return str(self.lane) if self.subscription is None else str(self.subscription.name)
 
     @property
     def has_begun(self) -> bool:
-        """True when the handler was called, or is about to be."""
+        """True once the handler has been called or is about to be."""
         return self.state is not QUEUED
 
     def begin(self) -> Any:
-        """Call; what an `async def` gives is to be awaited."""
+        """Call the handler or method. The result of an `async def` is a coroutine that the caller must await."""
         subscription = self.subscription
         if self.is_given_up or (subscription is not None and not subscription.is_active):
             return None
@@ -160,7 +169,7 @@ class Delivery(msgspec.Struct, eq=False):
             self.is_plain = False
 
     def next_attempt(self, told: str, failed_at: float, receipt: Receipt | None) -> Delivery:
-        """Make the next attempt, which waits for its time; what has the first one of these as its cause stays what it is."""
+        """Return a delivery for the next attempt, in the state RETRYING. This delivery stays as it is."""
         return Delivery(
             self.call,
             self.lane,
@@ -175,22 +184,23 @@ class Delivery(msgspec.Struct, eq=False):
         )
 
     def move(self, state: DeliveryState) -> None:
-        """Make one of the moves of `MOVES`, and no other."""
+        """Change the state; a change that is not in `MOVES` is a bug and raises AssertionError."""
         if (self.state, state) not in MOVES:
             raise AssertionError(f"a delivery never moves from {self.state.name} to {state.name}")
         self.state = state
 
 
 class DeliveryRound:
-    """The event that is delivered in place, by the thread that has the turn.
+    """The delivery of one event in place to all its subscriptions, by the thread that has the turn.
 
     Attributes:
-        event: None between two rounds. After an interruption it is still there.
-        pairs: The subscriptions with what to call; `at` is the one that is called, None before the first.
-        again: The delivery, when the event comes to one subscription again.
-        is_buried: The bus was closed meanwhile, and what is left of the round is among the dead letters.
-        failing: The event and the subscription that have failed last.
-        publishing: The last one that has published; None: `next_child` begins to count anew.
+        event: None between two rounds. It stays set when a KeyboardInterrupt or the like ends the round early.
+        pairs: Each subscription with the function to call.
+        at: The subscription whose handler is being called; None before the first.
+        again: The delivery, if this is a further attempt for one subscription.
+        is_dead_lettered: The bus was closed meanwhile, and the rest of the round became dead letters.
+        failing: The event and the subscription that failed last.
+        publishing: The subscription that published last; None makes `next_child` count from 0.
     """
 
     __slots__ = ("_children", "_of", "again", "at", "event", "failing", "is_dead_lettered", "pairs", "publishing")
@@ -208,11 +218,11 @@ class DeliveryRound:
 
     @property
     def attempt(self) -> int:
-        """1 for the first time."""
+        """The number of this attempt, from 1."""
         return 1 if self.again is None else self.again.attempt
 
     def rest(self) -> list[SubscriptionCall]:
-        """Give those that are yet to be called, and forget the others."""
+        """Return the pairs that were not called yet, and drop the others."""
         for index, (each, _) in enumerate(self.pairs):
             if each is self.at:
                 self.pairs, self.at = self.pairs[index + 1 :], None
@@ -220,13 +230,13 @@ class DeliveryRound:
         return self.pairs
 
     def skip(self, subscription: LiveSubscription, instead: EventCall) -> None:
-        """Do not call a handler any more that was unsubscribed."""
+        """Replace the call of a subscription that was removed during the round."""
         for index, (each, _) in enumerate(self.pairs):
             if each is subscription:
                 self.pairs[index] = each, instead
 
     def next_child(self) -> int:
-        """How many events the handler that is called has published before this one."""
+        """Return how many events the current handler has published so far, and count one more."""
         if self.publishing is not self.at or self._of is not self.event:
             self.publishing, self._of, self._children = self.at, self.event, 0
         self._children += 1
@@ -234,10 +244,12 @@ class DeliveryRound:
 
 
 class Lane:
-    """What waits for an agent on the event loop, or for one subscription that takes several events at once.
+    """The deliveries that wait for one agent on the event loop, or for one subscription with `concurrency` above 1.
 
     Attributes:
-        idle: Workers that have nothing to do; for the loop.
+        box: The waiting deliveries.
+        running: How many are being handled, at most `concurrency`.
+        idle: Workers of the loop that have nothing to do.
     """
 
     __slots__ = ("box", "concurrency", "idle", "running")
@@ -250,7 +262,12 @@ class Lane:
 
 
 class ThreadJob:
-    """What an async handler asks of the thread that delivers, on behalf of an agent without a lane."""
+    """A call that an `async def` handler makes to an agent without a lane: the thread that delivers runs it.
+
+    Attributes:
+        owner: The agent that is called.
+        do: Runs the call.
+    """
 
     __slots__ = ("do", "owner")
 
@@ -262,20 +279,21 @@ QueueEntry = Event | Delivery | Job
 
 
 NEVER_FREE: list[None] = []
-"""A turn that nobody ever gets."""
+"""A turn without a token, so that no thread ever gets it."""
 
 
 class Core:
-    """The state of a bus, and every move in it.
+    """The state of a bus, and every change to it.
 
     Attributes:
-        turn: One token, or nothing while somebody delivers. `turn_of_callers` is the same as long as callers deliver.
-        deliverer: The thread that has the turn, if it calls handlers; only compared with the thread that asks.
-        queue: Events for all who hear them, further attempts, and work of others in its turn.
-        errands: Work of async handlers; it goes before the queue.
-        ready: A lane for each delivery that was placed in one and may begin.
-        under_way: What waits or runs in lanes.
-        retrying: What comes again later, with what cancels its timer.
+        turn: One token, or empty while a thread delivers.
+        turn_of_callers: The same list while publishers deliver themselves, else `NEVER_FREE`.
+        deliverer: The id of the thread that has the turn and calls handlers, else 0.
+        queue: New events, further attempts for one subscription, and jobs of other threads, in order.
+        thread_jobs: Calls that `async def` handlers make to agents without a lane; they go before the queue.
+        ready: The lanes in which a delivery may begin, one entry for each.
+        under_way: The deliveries that wait or run in lanes.
+        retrying: Each planned attempt with its time and the function that cancels its timer.
         history: The last events, in the order of their delivery.
     """
 
@@ -299,7 +317,11 @@ class Core:
         self.is_closed = False
 
     def take_turn(self) -> bool:
-        """Take the turn if it is free. It is a statement and not a call, so that no signal comes between it and the next one."""
+        """Take the turn if it is free.
+
+        Places that must not lose the turn to a signal repeat this code inline: a KeyboardInterrupt can come at the return
+        of a call, but not between `del` and the next statement.
+        """
         try:
             del self.turn[0]
         except IndexError:
@@ -319,27 +341,30 @@ class Core:
         self.queue.append(event)
 
     def why_refused(self, hops: int, kin: int) -> tuple[Reason, str]:
-        """Why an event of a handler goes no further: too long a chain, too large a tree, or too much that waits.
+        """Say why an event that a handler published is refused: its chain is too long, its tree too large or the queue full.
 
         Args:
-            hops: How many events came before it.
-            kin: How many events came of its root.
+            hops: The number of events before it in its chain.
+            kin: The number of events in its tree.
+
+        Returns:
+            The reason of the dead letter, and a sentence for its text.
         """
         if hops > self.max_hops:
             return "hops", f"the causal chain has more than {self.max_hops} events"
         if kin > self.max_tree:
-            return "tree", f"more than {self.max_tree} events came of one"
-        return "full", f"{self.capacity} events wait already"
+            return "tree", f"one event has caused more than {self.max_tree} events"
+        return "full", f"{self.capacity} events are already waiting in the queue"
 
-    # --- out of the queue: by who has the turn ---
+    # --- out of the queue, by the thread that has the turn ---
 
     @property
     def has_work(self) -> bool:
-        """Something waits for the turn."""
+        """True while something waits for a thread that takes the turn."""
         return bool(self.queue or self.thread_jobs or self.round.event is not None)
 
     def begin(self, event: Event, dispatch: Dispatch) -> None:
-        """Let an event for all who hear its topic be the round."""
+        """Start the round of a new event. The caller then calls the handlers in `round.pairs`."""
         if dispatch.is_forgotten:
             dispatch = self.routes.find(event.topic)
         self.history.append(event)
@@ -350,7 +375,7 @@ class Core:
         round_.event = event
 
     def place_in_lanes(self, event: Event, dispatch: Dispatch) -> None:
-        """Put an event that only lanes hear into each of them."""
+        """Put an event whose handlers all run on the event loop into the lane of each."""
         receipts, under_way = self.receipts, self.under_way
         self.history.append(event)
         dispatch.events += 1
@@ -368,7 +393,7 @@ class Core:
             receipts.release(event)
 
     def begin_retry(self, delivery: Delivery) -> None:
-        """Let a further attempt for one subscription be the round."""
+        """Start the round of a further attempt, for its one subscription."""
         subscription = delivery.subscription
         self.routes.count(subscription)
         call = self.routes.call_again(subscription, delivery.attempt)
@@ -377,11 +402,11 @@ class Core:
             pairs = [(subscription, self._recorded(subscription, call))]
         round_ = self.round
         round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, delivery, None
-        delivery.state = RUNNING  # and no call: an interruption comes before both lines or after both
+        delivery.state = RUNNING  # not `move`: a KeyboardInterrupt at the end of a call could separate the two lines
         round_.event = delivery.event
 
     def _recording(self, dispatch: Dispatch, event: Event) -> list[SubscriptionCall]:
-        """The same calls, with what they return in the receipt, if the event has one."""
+        """Return the calls of a dispatch; if the event has a receipt, they also note in it what the handlers return."""
         if not self.receipts.has(event):
             return dispatch.pairs
 
@@ -397,11 +422,11 @@ class Core:
     # --- lanes ---
 
     def lane(self, key: Hashable, concurrency: int = 1) -> Lane:
-        """Give a lane; it is made when first asked for, and stays."""
+        """Return the lane with this key; the first call creates it."""
         return self.lanes.get(key) or self.lanes.setdefault(key, Lane(concurrency))
 
     def lane_of(self, subscription: LiveSubscription) -> Lane:
-        """Give the lane of a subscription."""
+        """Return the lane of a subscription."""
         lane: Lane | None = subscription.mailbox
         if lane is None:
             lane = subscription.mailbox = self.lane(subscription.lane, subscription.policy.concurrency)
@@ -412,20 +437,24 @@ class Core:
         return len(lane.box) < self.mailbox
 
     def have_room(self, dispatch: Dispatch) -> bool:
-        """True when each lane that hears the topic may take one more event."""
+        """True when each lane with a handler of the topic can take one more event."""
         for each, _ in dispatch.pairs:  # noqa: SIM110 - `all` with a generator costs thrice as much
             if len((each.mailbox or self.lane_of(each)).box) >= self.mailbox:
                 return False
         return True
 
     def place(self, delivery: Delivery, lane: Lane) -> None:
-        """Put a delivery into a lane, whether that has room or not."""
+        """Put a delivery into a lane, even into a full one."""
         self.under_way[delivery] = None
         lane.box.append(delivery)
         self.ready.append(lane)
 
     def begin_alone(self, event: Event, dispatch: Dispatch, receipt: Receipt | None = None) -> Delivery | None:
-        """Let the only handler of a topic begin with an event at once, if its lane has nothing else; for who has the turn."""
+        """Start the only handler of a topic with an event, bypassing its lane; for the thread that has the turn.
+
+        Returns:
+            None if the topic has other handlers, or the lane is busy.
+        """
         alone = dispatch.alone
         if alone is None or dispatch.is_forgotten:
             return None
@@ -440,7 +469,7 @@ class Core:
         return delivery
 
     def begin_at_once(self, event: Event, dispatch: Dispatch) -> Delivery | None:
-        """Do what `begin_alone` does if nothing comes first; for the thread of the loop only."""
+        """Do the same as `begin_alone`, unless other work comes first or the turn is taken; for the thread of the loop only."""
         if self.queue or self.thread_jobs or self.round.event is not None or dispatch.alone is None:
             return None
         try:
@@ -453,7 +482,7 @@ class Core:
             self.turn.append(None)
 
     def next_in_lane(self) -> tuple[Delivery, Lane] | None:
-        """Take a delivery out of a lane that has nothing else in hand; for the thread of the loop only."""
+        """Take the next delivery that may begin out of its lane; for the thread of the loop only."""
         ready = self.ready
         while ready:
             lane = ready.popleft()
@@ -465,7 +494,7 @@ class Core:
         return None
 
     def leave_lane(self, delivery: Delivery, lane: Lane) -> None:
-        """A delivery has ended; for the thread of the loop only. One that was cancelled with the bus is a dead letter."""
+        """Note the end of a delivery; for the thread of the loop only. A cancelled one does not become DONE."""
         lane.running -= 1
         if lane.box:
             self.ready.append(lane)
@@ -476,46 +505,47 @@ class Core:
     # --- the end of an attempt ---
 
     def finish(self, delivery: Delivery, outcome: AttemptOutcome, outgoing: Sequence[Event] = ()) -> None:
-        """End an attempt.
+        """End the last attempt of a delivery; for a further attempt `schedule_retry` is called instead.
 
         Args:
-            outcome: For `Retry`, `retry` comes in its place when the timer is set.
-            outgoing: What the handler has published, where that was not queued before.
+            delivery: In the state RUNNING.
+            outcome: `Done` or `Dead`.
+            outgoing: Events that the handler published and that are not in the queue yet.
         """
         self.queue.extend(outgoing)
         delivery.move(DONE if isinstance(outcome, Done) else DEAD)
         self.under_way.pop(delivery, None)
 
     def schedule_retry(self, again: Delivery, outcome: Retry, cancel: Callable[[], None]) -> None:
-        """Keep the next attempt until its time has come; `cancel` stops the timer that calls `due`."""
+        """Keep the next attempt until its time has come; `cancel` stops the timer that calls `queue_due_retry`."""
         self.retrying[again] = outcome.at, cancel
 
     def queue_due_retry(self, delivery: Delivery) -> bool:
-        """Queue a further attempt whose time has come; False when the bus was closed meanwhile."""
+        """Queue a planned attempt whose time has come; False if the bus was closed meanwhile."""
         if delivery not in self.retrying:
             return False
         delivery.move(QUEUED)
-        self.queue.append(delivery)  # before it is taken out, so that who looks at both never misses it
+        self.queue.append(delivery)  # appended first, so that a thread that looks at both always finds it
         del self.retrying[delivery]
         return True
 
     def next_due(self) -> float | None:
-        """When the next further attempt is due; None when none waits."""
+        """Return when the next planned attempt is due; None if none is planned."""
         return min((at for at, _ in list(self.retrying.values())), default=None)
 
     # --- the end of the bus ---
 
     def close(self) -> None:
-        """No further attempt is planned from now on."""
+        """Plan no further attempts from now on."""
         self.is_closed = True
 
     def left_in_queue(self) -> Iterator[QueueEntry]:
-        """Take out what will not be delivered."""
+        """Empty the queue, and yield what was in it."""
         while self.queue:
             yield self.queue.popleft()
 
     def left_to_retry(self) -> Iterator[Delivery]:
-        """Take out what will not come again."""
+        """Cancel all planned attempts, and yield them."""
         while self.retrying:
             delivery, (_, cancel) = self.retrying.popitem()
             cancel()

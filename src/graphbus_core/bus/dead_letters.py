@@ -1,4 +1,4 @@
-"""Dead letters: which events could not be handled, and what the log says about it."""
+"""Dead letters: the events that could not be handled, and the log lines about failures."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _LONGEST_LINE = 1000
 _LONGEST_TEXT = 20_000
 
 _WHOLE = 10
-"""So many failures of one kind are logged whole; of those that follow there is one line an interval."""
+"""This many failures of one kind are logged in full; after that there is one line per interval."""
 _INTERVAL_S = 10.0
 _KINDS = 1000
-"""So many kinds of failures are remembered."""
+"""This many kinds of failures are remembered."""
 
 DeadLetterKeeper = Callable[[DeadLetter], object]
 
 
 class _Flood:
-    """One kind of failure: how often it was logged whole, and how many were not logged since the last line."""
+    """One kind of failure: how often it was logged in full, and how many were not logged since the last line."""
 
     __slots__ = ("last_at", "line_at", "silent", "whole")
 
@@ -49,22 +49,26 @@ class _Flood:
 
 
 class _Floods:
-    """Keeps failures that come again and again from filling the log. Safe from any thread."""
+    """Keeps repeated failures from filling the log. Safe from any thread."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, ...], _Flood] = {}
         self._changing = Lock()
 
     def count(self, *kind: str) -> int | None:
-        """Count a failure: 0 to log it whole; a number to say that so many came since the last line; None to say nothing."""
+        """Count a failure, and say how to log it.
+
+        Returns:
+            0: log it in full. A number: log one line that this many came since the last one. None: do not log it.
+        """
         now = monotonic()
         with self._changing:
             flood = self._kinds.pop(kind, None) or _Flood()
-            self._kinds[kind] = flood  # the last one again
+            self._kinds[kind] = flood  # moved to the end, so that the first kind is the one not seen for longest
             if len(self._kinds) > _KINDS:
                 del self._kinds[next(iter(self._kinds))]
             if now - flood.last_at > _INTERVAL_S and not flood.silent:
-                flood.whole = 0  # that was another time
+                flood.whole = 0  # a quiet interval has passed
             flood.last_at = now
             if flood.whole < _WHOLE:
                 flood.whole += 1
@@ -77,7 +81,7 @@ class _Floods:
             return silent
 
     def rest(self) -> list[tuple[tuple[str, ...], int]]:
-        """What was counted since the last line of its kind; it is not given again."""
+        """Return each kind with the number of failures since its last line, and set the numbers to 0."""
         with self._changing:
             found = [(kind, flood.silent) for kind, flood in self._kinds.items() if flood.silent]
             for flood in self._kinds.values():
@@ -89,10 +93,11 @@ class DeadLetters:
     """The last dead letters, and how many there were. Safe from any thread.
 
     Attributes:
-        ring: The last ones.
-        count: All of them, also those that are forgotten.
-        keeper: Gets every dead letter as well; it must not raise.
-        claimed: Events whose dead letters go to somebody else than the keeper, by their identity, and the letters so far.
+        latest: The last ones.
+        count: How many there were in all.
+        keeper: Called with every dead letter; it must not raise.
+        claimed: `id(event)` -> the event and its letters, for events whose letters go to the caller of `claim` and not to the
+            keeper.
     """
 
     def __init__(self, size: int, clock: Clock) -> None:
@@ -105,12 +110,12 @@ class DeadLetters:
         self._changing = Lock()
 
     def batched(self) -> AbstractContextManager[None]:
-        """Many dead letters come: let the keeper write them together if it can."""
+        """Return a context in which the keeper, if it can, writes all letters in one transaction."""
         gather: Callable[[], AbstractContextManager[None]] = getattr(self.keeper, "together", nullcontext)
         return gather()
 
     def log_retry(self, event: Event, subscription: str, told: str, *, attempt: int, of: int, delay_s: float) -> None:
-        """A handler has raised and will be called again: log it in one line."""
+        """Log in one line that a handler raised and will be called again."""
         more = self._floods.count("attempts of", subscription)
         if more is not None:
             message = "%s failed on %s (event %s): %s; attempt %d of %d, the next in %g s%s"
@@ -119,10 +124,10 @@ class DeadLetters:
             )
 
     def log_not_retried(self, event: Event, subscription: str, limit: int) -> None:
-        """A further attempt was not planned, because too many wait: log it in one line."""
+        """Log in one line that no further attempt is planned because too many wait."""
         more = self._floods.count("no further attempts of", subscription)
         if more is not None:
-            message = "%s is not tried again on %s: %d further attempts wait already%s"
+            message = "%s is not retried on %s: %d further attempts are already waiting%s"
             _log.error(message, subscription, event.topic, limit, _and_more(more))
 
     def record_failure(
@@ -135,7 +140,7 @@ class DeadLetters:
         failed_at: float | None = None,
         is_dead: bool = False,
     ) -> None:
-        """A handler has raised for the last time: log it with its traceback, and keep the event unless it is dead already."""
+        """Log the last exception of a handler with its traceback, and keep the event, unless it is a dead letter already."""
         error = isolation.explain_exception(error)
         told = error_line(error)
         described, _ = try_to(lambda: _describe(error))
@@ -147,7 +152,9 @@ class DeadLetters:
             logged += _and_more(more)
             if more:
                 raised = None
-            elif raised and not is_as_python_has_it:  # a log that cannot write one character of it would lose all of it
+            elif (
+                raised and not is_as_python_has_it
+            ):  # a log that cannot encode one character would lose the whole record
                 logged, raised = f"{logged}\n{text.rstrip()}", None
             message = "%s failed on %s (event %s): %s"
             _log.error(message, subscription, event.topic, event.event_id, logged, exc_info=raised)
@@ -173,7 +180,13 @@ class DeadLetters:
         attempts: int = 0,
         failed_at: float | None = None,
     ) -> None:
-        """An event did not get to its handlers, or not to this one, or not as often as it should."""
+        """Log and keep an event that was not delivered, or not as often as its policy says.
+
+        Args:
+            reason: The kind of the dead letter.
+            why: The cause, as the end of a sentence.
+            subscription: The handler that did not get it; empty for all.
+        """
         more = self._floods.count(reason, event.topic, subscription)
         if more is not None:
             trail = " > ".join(f"{topic} > {handler}" for topic, handler in event.trail[-3:])
@@ -184,7 +197,7 @@ class DeadLetters:
         self._keep(event, subscription, reason, why, attempts=attempts, failed_at=failed_at)
 
     def forget(self, letter: DeadLetter) -> None:
-        """Take a letter out of the ring, if it is there; it stays counted."""
+        """Remove a letter from `latest`, if it is there; it stays counted."""
         with self._changing:
             for index, each in enumerate(self.latest):
                 if each is letter:
@@ -192,19 +205,19 @@ class DeadLetters:
                     return
 
     def claim(self, event: Event) -> None:
-        """From now on the dead letters of this event do not go to the keeper."""
+        """Collect the dead letters of this event from now on, instead of passing them to the keeper."""
         with self._changing:
             self.claimed[id(event)] = event, []
 
     def release(self, event: Event) -> tuple[DeadLetter, ...]:
-        """Give what has died of a claimed event; from now on its dead letters go to the keeper."""
+        """Return the dead letters of a claimed event; later ones go to the keeper again."""
         with self._changing:
             return tuple(self.claimed.pop(id(event))[1])
 
     def close(self) -> None:
-        """Log what was only counted."""
+        """Log how many failures were counted but not logged."""
         for kind, silent in self._floods.rest():
-            _log.error("%s: %d more that were not logged", " ".join(filter(None, kind)), silent)
+            _log.error("%s: %d more failures that were not logged", " ".join(filter(None, kind)), silent)
 
     def _keep(
         self,
@@ -245,12 +258,14 @@ def _and_more(more: int) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """What was raised, in one line that can be written anywhere."""
-    if issubclass(type(error), GraphBusError):  # `isinstance` would ask the object, which may be of any class
+    """Describe an exception in one line of printable characters."""
+    if issubclass(
+        type(error), GraphBusError
+    ):  # `isinstance` could call code of the user: `__class__` may be a property
         refusal = cast("GraphBusError", error)
         return f"{refusal.sentence} [{refusal.code}]"
     said, is_mute = try_to(lambda: str(error))
-    words = "(it cannot be told)" if is_mute or said is None else escape_to_one_line(" ".join(said.split()))
+    words = "(its str() fails)" if is_mute or said is None else escape_to_one_line(" ".join(said.split()))
     name, _ = try_to(lambda: type(error).__name__)
     line = f"{name or 'an exception'}: {words}".removesuffix(": ")
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
@@ -260,9 +275,9 @@ ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
 def _describe(error: Exception) -> tuple[str, ExceptionInfo | None, str, bool]:
-    """Where it was raised, it with its traceback, that as text, and whether this is the text of Python.
+    """Return the place of an exception, the exception for the log, its traceback as text, and whether Python writes it so.
 
-    A refusal says where it is wrong, not how we came there; what Python cannot put into words has no traceback either.
+    An error of GraphBus has its own place and no traceback. Nor has an exception whose traceback cannot be formatted.
     """
     if issubclass(type(error), GraphBusError):
         return str(cast("GraphBusError", error).where or ""), None, "", True
@@ -272,7 +287,7 @@ def _describe(error: Exception) -> tuple[str, ExceptionInfo | None, str, bool]:
 
 
 def without_own_frames(error: BaseException) -> ExceptionInfo:
-    """The exception with its traceback, without the lines of ours that led to the handler."""
+    """Return an exception for `exc_info`, without the frames of GraphBus that led to the handler."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
         trace = trace.tb_next
@@ -280,7 +295,7 @@ def without_own_frames(error: BaseException) -> ExceptionInfo:
 
 
 def _as_text(raised: ExceptionInfo) -> tuple[str, bool]:
-    """The traceback in words that can be written anywhere, and whether they are those of Python."""
+    """Return the traceback in printable characters, shortened if long, and whether the characters are as Python writes them."""
     from traceback import format_exception
 
     original = "".join(format_exception(*raised))
@@ -293,7 +308,7 @@ def _as_text(raised: ExceptionInfo) -> tuple[str, bool]:
 
 
 def _place_of(error: Exception) -> str:
-    """Where it was raised, `file:line`: the innermost line of the user's, else the innermost that is not ours."""
+    """Return `file:line` of the innermost frame in the user's own code, else of the innermost frame outside of GraphBus."""
     place = own = ""
     trace = error.__traceback__
     while trace is not None:
@@ -307,5 +322,5 @@ def _place_of(error: Exception) -> str:
 
 
 def _is_borrowed(path: str) -> bool:
-    """True for code of the standard library and of installed packages."""
+    """True for a file of the standard library or of an installed package."""
     return path.startswith((_STANDARD, "<frozen ")) or any(each in path for each in _INSTALLED)

@@ -1,4 +1,4 @@
-"""What becomes of a delivery that has failed: it comes again, or is a dead letter. Whoever follows the event is told."""
+"""Failed deliveries: each is planned again or becomes a dead letter, as `outcomes` decides. Receipts learn the result."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from graphbus_core.bus.routes import LiveSubscription
 from graphbus_core.clock import Clock, SystemClock
 from graphbus_core.model.messages import Event
 
-_CLOSED = "the bus was closed first"
-_BEGUN = "the bus was closed before the handler came to its end; what it did until then is done"
+_CLOSED = "the bus was closed before it was delivered"
+_BEGUN = "the bus was closed before the handler returned; what it had done by then is not undone"
 
 
 class Failures:
-    """Judges each failure once, in the same way for all handlers and attempts. Safe from any thread.
+    """Handles each failure once, in the same way for all handlers and attempts. Safe from any thread.
 
     Attributes:
-        is_raised: `on_error="raise"`: an exception goes up as well.
-        deliver_due: Called when a further attempt was queued because its time has come.
-        is_served: One thread delivers, and no exception goes up to it.
+        is_raised: The bus has `on_error="raise"`: the exception is raised to the publisher as well.
+        deliver_due: Called when a planned attempt was queued because its time has come.
+        is_served: A dispatcher thread delivers; exceptions are not raised there.
     """
 
     def __init__(self, core: Core, letters: DeadLetters, clock: Clock, *, is_raised: bool) -> None:
@@ -36,10 +36,10 @@ class Failures:
         self.is_served = False
         self.deliver_due: Callable[[], None] = lambda: None
 
-    # --- judging ---
+    # --- failures ---
 
     def handle_failure_in_place(self, round_: DeliveryRound, error: Exception) -> None:
-        """A handler that was called in place has raised."""
+        """Handle an exception of a handler that was called in place; raise it again where the bus has `on_error="raise"`."""
         event, subscription = cast("Event", round_.event), cast("LiveSubscription", round_.at)
         with self._dead_lettering:
             round_.failing = event, subscription
@@ -55,10 +55,10 @@ class Failures:
             raise error
 
     def handle_failure(self, delivery: Delivery, error: Exception) -> bool:
-        """Decide what becomes of a delivery whose handler has raised.
+        """Plan a further attempt for a delivery whose handler raised, or make it a dead letter.
 
         Returns:
-            True when the error has to go up nevertheless.
+            True if the caller must raise the exception as well.
         """
         event, subscription, attempt = delivery.event, delivery.subscription, delivery.attempt
         now = self._clock.monotonic()
@@ -74,7 +74,7 @@ class Failures:
         return self.is_raised and not self.is_served
 
     def _plan(self, delivery: Delivery, error: Exception, outcome: Retry, delay_s: float) -> bool:
-        """Let the event come again at its time; False when that cannot be."""
+        """Plan a further attempt; False if too many are planned already or the bus is closed."""
         event, subscription = delivery.event, delivery.subscription
         told = error_line(error)
         core = self._core
@@ -102,12 +102,12 @@ class Failures:
             self.deliver_due()
 
     def falls_due_by(self, deadline: float) -> bool:
-        """True when a further attempt will come in time; the clock of a test does not pass by itself."""
+        """True if a planned attempt is due before the deadline; never with the clock of a test, which does not run by itself."""
         due = self._core.next_due() if isinstance(self._clock, SystemClock) else None
         return due is not None and due <= deadline
 
     def drop_retry(self, delivery: Delivery) -> None:
-        """The handler has gone while a further attempt waited: what it could not handle is kept."""
+        """Make a planned attempt a dead letter because its handler was unsubscribed."""
         name, attempt = delivery.subscription.name, delivery.attempt
         why = f"{name} was unsubscribed before attempt {attempt}"
         self._letters.record_undelivered(
@@ -121,17 +121,17 @@ class Failures:
     def dead_letter_unfinished(
         self, event: Event, name: str, attempts: int, *, has_begun: bool = False, failed_at: float | None = None
     ) -> None:
-        """The bus is closed before an event has come to its end with a handler, or with all."""
+        """Make an event a dead letter because the bus is closed before a handler (`name`; empty: any) has handled it."""
         self._letters.record_undelivered(
             event, "closed", _BEGUN if has_begun else _CLOSED, name, attempts=attempts, failed_at=failed_at
         )
 
     def dead_letter_rest(self, *, is_abandoned: bool, left_in_lanes: Callable[[], Iterable[Delivery]]) -> None:
-        """What was not delivered, or not as often as it should, becomes dead letters. Safe from any thread.
+        """Turn into dead letters whatever was not delivered, planned attempts included. Safe from any thread.
 
         Args:
-            is_abandoned: A handler that is called in place does not end.
-            left_in_lanes: Empties the lanes, and gives what was in them.
+            is_abandoned: A handler in place does not return; the close leaves it behind.
+            left_in_lanes: Empties the lanes, and returns the deliveries that were in them.
         """
         with self._letters.batched():
             self._dead_letter_round(is_abandoned=is_abandoned)
@@ -172,7 +172,7 @@ class Failures:
             entry.give_up()
 
     def _dead_letter_round(self, *, is_abandoned: bool) -> None:
-        """The event in hand: the handler that does not end is left behind, and those after it are not called any more."""
+        """Turn the rest of the current round into dead letters: the handler that does not return, and those after it."""
         round_ = self._core.round
         with self._dead_lettering:
             event, at = round_.event, round_.at
@@ -181,7 +181,7 @@ class Failures:
             round_.is_dead_lettered = True
             is_in_hand = is_abandoned and round_.failing != (event, at)
         routes, attempt = self._core.routes, round_.attempt
-        routes.let_go(event.topic)  # others who publish to the topic are not to miss these handlers
+        routes.forget_topic(event.topic)  # the pairs are changed below, and may belong to a dispatch that others use
         is_left = at is None
         for index, (each, _) in enumerate(round_.pairs):
             if is_left:

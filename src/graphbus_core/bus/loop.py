@@ -1,16 +1,16 @@
-"""The driver on an event loop: where agents with `async def` handlers run, one event of an agent at a time.
+"""The driver on an event loop: agents with `async def` handlers run here, each with one event at a time.
 
-    pump:  queue -- fill --> lanes -- next_in_lane --> first step, here and now --> ended
-                                                          '--> it waits for something: its worker, a task, takes the next steps
+    pump:  queue -- fill_lanes --> lanes -- next_in_lane --> first step of the coroutine, at once --> ended
+                                                                 '--> it waits: the task of its worker takes the next steps
 
-Most handlers end without waiting, and so cost no task. While its first step is taken, the task of the worker is the current
-one, so that `asyncio.timeout` and the like find the task that will go on. Each worker has a context of its own, in which all
-events of its lane are handled: what a handler sets in a ContextVar, the next one of this agent sees, and nobody else. With
-`concurrency` each event has a new one.
+Most handlers end without waiting, so that they need no task. During the first step the worker's task is made the current one,
+because `asyncio.timeout` and the like look for the task that will continue. Each worker has one contextvars context for all
+events of its lane: what a handler sets in a ContextVar is seen by the next handler of this agent and by nobody else. With
+`concurrency` above 1 each event has a new context.
 
-A plain `def` of an agent that has `async def` handlers runs here as well, as any other handler of the agent: it would have to be
-locked against them on another thread. One that takes long belongs into an agent without `async def`, or into `asyncio.to_thread`.
-Agents without `async def` handlers never run here: see `sync`.
+A plain `def` handler of an agent that also has `async def` handlers runs on the loop too: on another thread it would need a lock
+against them. Long computations belong into an agent without `async def`, or into `asyncio.to_thread`. Agents without `async def`
+handlers never run here, see `sync`; lanes and the turn are explained in `core`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _PATIENCE_S = 1.0
 """How long a cancelled handler may take to end."""
 
 _FAIR_TURN = 64
-"""So many deliveries may follow each other before others on the loop have their turn."""
+"""This many deliveries may start in a row before other callbacks of the loop run."""
 
 _current: ContextVar[Delivery | None] = ContextVar("graphbus_delivery", default=None)
 current_delivery, set_current_delivery = _current.get, _current.set
-"""The delivery on whose behalf this code runs on the loop, or in a thread or task that it has started; None outside of one."""
+"""The delivery whose handler runs this code, on the loop or in a task or thread that the handler has started; None elsewhere."""
 
 
 class Worker:
-    """Where the handlers of a lane run: a context, and a task for those that wait for something."""
+    """Runs the handlers of a lane: it holds their contextvars context, and a task for those that wait for something."""
 
     __slots__ = ("_core", "_driver", "_handed", "_lane", "_parked", "context", "delivery", "task")
 
@@ -55,14 +55,14 @@ class Worker:
         self.task: Task[None] | None = None
 
     def make_task(self) -> Task[None]:
-        """Make the task: when it is first needed, and again when it was cancelled."""
+        """Create the task, when it is first needed and again after a handler was cancelled."""
         task = self.task = self._driver.loop.create_task(self._work())
         task.add_done_callback(self._rescue)
         return task
 
     def begin(self, delivery: Delivery) -> Any:
-        """Take the first step of a delivery; give what it waits for, or `ENDED`."""
-        if self._lane.concurrency > 1:  # else it would be chance which event had this context before
+        """Run the first step of a delivery; return the awaitable that it waits for, or `ENDED`."""
+        if self._lane.concurrency > 1:  # else it would be chance which event used this context before
             self.context = Context()
         if delivery.timeout_s is not None:
             _limit(delivery, delivery.timeout_s)
@@ -77,7 +77,7 @@ class Worker:
         return awaited
 
     def after_first_step(self, delivery: Delivery, awaited: Any) -> None:
-        """The first step was taken."""
+        """End the delivery after its first step, or keep it for the next steps."""
         if awaited is ENDED:
             self._lane.idle.append(self)
             self._driver.end_delivery(delivery, self._lane)
@@ -85,12 +85,12 @@ class Worker:
             self.delivery, delivery.worker = delivery, self
 
     def cancel(self) -> None:
-        """Cancel what the task waits for."""
+        """Cancel the task."""
         if self.task is not None:
             self.task.cancel()
 
     def hand_over(self, awaited: Any) -> None:
-        """The task takes the next steps."""
+        """Let the task take the next steps of the delivery; `awaited` is what it waits for."""
         self._handed = awaited
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
@@ -99,7 +99,7 @@ class Worker:
         task = self.task
         while self.task is task:
             if self._handed is ENDED:
-                task._log_destroy_pending = False  # type: ignore[union-attr]  # idle: nothing is lost if the loop ends first
+                task._log_destroy_pending = False  # type: ignore[union-attr]  # idle: the loop may end without a warning
                 await self._park()
                 task._log_destroy_pending = True  # type: ignore[union-attr]
             awaited, self._handed = self._handed, ENDED
@@ -111,13 +111,13 @@ class Worker:
             await self._parked
         except self._driver.asyncio.CancelledError as cancelled:
             if self._handed is ENDED:
-                raise  # there is nothing to do, and there will be nothing
+                raise  # the worker is idle and not needed any more
             self._cancel_handed(cancelled)
         finally:
             self._parked = None
 
     def _cancel_handed(self, cancelled: BaseException) -> None:
-        """A handler was cancelled, or a time limit was over, before the task came to wait for what it waits for."""
+        """Raise the cancellation in a handler that was cancelled before the task had taken it over."""
         awaited, self._handed = self._handed, ENDED
         if awaited is not None:
             awaited.cancel()
@@ -126,14 +126,14 @@ class Worker:
             self._handed = following
 
     def _rescue(self, task: Task[None]) -> None:
-        """The task was cancelled before it had begun."""
+        """Pass a cancellation on to the handler if the task was cancelled before its first step."""
         if self._handed is not ENDED and self.task is task:
             self._cancel_handed(self._driver.asyncio.CancelledError())
             if self._handed is not ENDED:
                 self.make_task()
 
     def resume(self, value: Any, error: BaseException | None) -> Any:
-        """Take one step of the delivery; give what it waits for, or `ENDED`."""
+        """Run the next step of the delivery; return the awaitable that it waits for, or `ENDED`."""
         driver, delivery = self._driver, self.delivery
         if delivery is None:
             return ENDED
@@ -145,7 +145,7 @@ class Worker:
         if awaited is ENDED:
             self.delivery = None
             if self.task is not None and self.task.cancelling():
-                self.task = None  # it ends now
+                self.task = None  # a cancelled task ends after this step
             self._lane.idle.append(self)
             driver.end_delivery(delivery, self._lane)
         if self._core.queue or self._core.ready:
@@ -154,20 +154,21 @@ class Worker:
 
 
 class LoopDriver:
-    """The loop, and what runs on it.
+    """An event loop, and the deliveries that run on it.
 
     Args:
-        judge: Called on the loop with each delivery that has failed or whose end somebody counts.
-        fill: Called on the loop: puts into lanes what the queue has for them alone, or gives what may begin at once.
-        bell: Rung when a lane has room again, and when there is nothing under way.
-        is_adopted: Take the loop that is running here, which somebody else ends, in the place of one on a thread of its own.
+        core: The state of the bus.
+        settle: Called on the loop with each delivery that failed or that a receipt counts.
+        fill_lanes: Called on the loop: moves events from the queue into lanes, or returns a delivery that may begin at once.
+        notifier: Notified when a lane has room again and when nothing is under way.
+        is_adopted: Use the loop that is running on this thread, and leave its end to its owner. Else start one on a new thread.
     """
 
     def __init__(
         self,
         core: Core,
-        judge: Callable[[Delivery], None],
-        fill: Callable[[], Delivery | None],
+        settle: Callable[[Delivery], None],
+        fill_lanes: Callable[[], Delivery | None],
         notifier: Notifier,
         *,
         is_adopted: bool = False,
@@ -175,14 +176,14 @@ class LoopDriver:
         import asyncio
 
         self.asyncio = asyncio
-        self.core, self._judge, self._fill, self._notifier = core, judge, fill, notifier
+        self.core, self._settle, self._fill_lanes, self._notifier = core, settle, fill_lanes, notifier
         self.limit = asyncio.timeout
-        self.watchers = 0  # how many threads want to know of every end
+        self.watchers = 0  # how many threads must be notified of the end of each delivery
         self.is_cancelled = False
-        self.is_stepping = self._is_called = False  # what is published in a step does not begin before its end
+        self.is_stepping = self._is_called = False  # events published during a step begin after it
         self._is_blocked = self._is_stopped = False
         self._stuck: set[Hashable] = set()
-        self._entered: Task[None] | None = None  # that of the worker which takes its first step
+        self._entered: Task[None] | None = None  # the task that `_start` has made the current one
         self._thread: Thread | None = None
         if is_adopted:
             self.loop = asyncio.get_running_loop()
@@ -198,15 +199,15 @@ class LoopDriver:
         """True on the thread of the loop."""
         return get_ident() == self.home
 
-    # --- what is to be done ---
+    # --- deliveries ---
 
     def put(self, delivery: Delivery, lane: Lane) -> None:
-        """Put a delivery into a lane, whether that has room or not; from any thread."""
+        """Put a delivery into a lane, even into a full one; from any thread."""
         self.core.place(delivery, lane)
         self.wake()
 
     def wake(self) -> None:
-        """Let the loop look at the lanes and the queue; from any thread. On its own it does so at once."""
+        """Make the loop look at the lanes and the queue; from any thread. On the loop's own thread it does so at once."""
         if get_ident() == self.home:
             self.pump()
         elif not self._is_called:
@@ -215,18 +216,18 @@ class LoopDriver:
     def _call_pump(self) -> None:
         is_called, self._is_called = False, True
         try:
-            with suppress(RuntimeError):  # the loop has ended: who has closed the bus finds what is left
+            with suppress(RuntimeError):  # the loop has ended: `close` finds what is left
                 self.loop.call_soon_threadsafe(self.pump)
                 is_called = True
         finally:
-            if not is_called:  # a KeyboardInterrupt came first: the next one is to call it
+            if not is_called:  # a KeyboardInterrupt came first: the next `wake` must call it
                 self._is_called = False
 
     def pump(self, first: Delivery | None = None) -> None:
-        """Begin with everything that may begin. Inside a step nothing: whoever takes the step does it afterwards.
+        """Begin every delivery that may begin. Inside a step of a handler this does nothing; it is called after the step.
 
         Args:
-            first: What is begun before all else; its lane has nothing else in hand.
+            first: A delivery to begin before all others; its lane must be free.
         """
         if self.is_stepping:
             return
@@ -240,7 +241,7 @@ class LoopDriver:
         try:
             for _ in range(_FAIR_TURN):
                 if first is None and queue:
-                    first = self._fill()
+                    first = self._fill_lanes()
                 if first is not None:
                     begun, first = first, None
                     self._start(begun, begun.subscription.mailbox)
@@ -257,7 +258,7 @@ class LoopDriver:
         self._is_called = True
 
     def _start(self, delivery: Delivery, lane: Lane) -> None:
-        """Take the first step of a delivery, for which the lane has a worker."""
+        """Run the first step of a delivery on an idle worker of its lane, or on a new one."""
         if len(lane.box) == self.core.mailbox - 1:
             self._notifier.notify()
         worker = lane.idle.pop() if lane.idle else Worker(self, lane)
@@ -273,13 +274,13 @@ class LoopDriver:
             worker.hand_over(awaited)
 
     def _leave_entered(self) -> None:
-        """No worker is at work any more: its task is not the current one."""
+        """Undo what `_start` did to the current task."""
         entered, self._entered = self._entered, None
         if entered is not None:
             self.asyncio._leave_task(self.loop, entered)
 
     def begin_alone(self, delivery: Delivery) -> Any:
-        """Take the first step of a delivery in the task of its publisher, which goes on with it if it waits for something."""
+        """Run the first step of a delivery in the task of its publisher, who must continue it if it waits for something."""
         lane: Lane = delivery.subscription.mailbox
         worker = lane.idle.pop() if lane.idle else Worker(self, lane)
         before, self.is_stepping = self.is_stepping, True
@@ -291,7 +292,7 @@ class LoopDriver:
         return awaited
 
     def end_delivery(self, delivery: Delivery, lane: Lane) -> None:
-        """A delivery is over."""
+        """Process the end of a delivery: settle failures and receipts, and let the lane go on."""
         core = self.core
         error, then, receipt = delivery.error, delivery.on_end, delivery.receipt
         if self.is_cancelled:
@@ -304,7 +305,7 @@ class LoopDriver:
             or (delivery.is_awaited and delivery.children)
             or (receipt is not None and receipt.event is delivery.event)
         ):
-            self._judge(delivery)
+            self._settle(delivery)
         elif receipt is not None and receipt.release():
             core.receipts.close(receipt)
         core.leave_lane(delivery, lane)
@@ -312,7 +313,7 @@ class LoopDriver:
             self._notifier.notify()
 
     def forget(self, subscription: LiveSubscription) -> None:
-        """Let go of a lane that is not needed any more if it has nothing in hand; from any thread."""
+        """Drop the lane of a removed subscription if nothing uses it any more; from any thread."""
 
         def forget() -> None:
             lane = self.core.lanes.get(subscription.lane)
@@ -328,10 +329,10 @@ class LoopDriver:
     # --- the end ---
 
     def cancel(self) -> list[Delivery]:
-        """Cancel what runs, empty the lanes, and give the events that were not handled to their end.
+        """Cancel the running handlers, empty the lanes, and return the deliveries that were not handled to their end.
 
-        A handler that does not let itself be cancelled is left behind, and with it its agent; a handler that keeps the loop to
-        itself, and with it everybody.
+        A handler that ignores its cancellation is left behind, and its lane is stuck. If a handler blocks the loop itself,
+        all lanes are.
         """
         cancellation = _Cancellation()
         under_way = self.core.under_way
@@ -357,12 +358,12 @@ class LoopDriver:
         delivery.on_end, delivery.is_given_up = _nothing_more, True
 
     def is_stuck(self, key: Hashable) -> bool:
-        """True for a lane with a handler that did not let itself be cancelled."""
+        """True for a lane with a handler that ignored its cancellation."""
         return self._is_blocked or key in self._stuck
 
     def _cancel(self, cancellation: _Cancellation) -> None:
         if cancellation.is_over:
-            return  # nobody waits for it, and what is in the lanes now is meant to be done
+            return  # too late: `cancel` has given up, and the lanes hold later work by now
         self.is_cancelled = True
         for delivery in self.core.under_way.copy():
             if delivery.on_end is None:
@@ -381,7 +382,7 @@ class LoopDriver:
         return [each.worker for each in self.core.under_way.copy() if each.worker is not None]
 
     def stop(self) -> None:
-        """End the loop and its thread; a handler that does not let itself be cancelled is left behind."""
+        """End the loop and its thread; a handler that ignores its cancellation is left behind."""
         self._is_stopped = True
         with suppress(RuntimeError):  # the program has ended its loop
             self.loop.call_soon_threadsafe(self._dismiss)
@@ -407,7 +408,7 @@ class LoopDriver:
 
 
 class _Cancellation:
-    """What one `cancel` has come to; `left` are the events whose end nobody will judge any more."""
+    """The state of one call of `cancel`; `left` holds the deliveries that become dead letters."""
 
     __slots__ = ("has_begun", "is_over", "left")
 
@@ -417,7 +418,7 @@ class _Cancellation:
 
 
 def _nothing_more(_delivery: Delivery) -> None:
-    """It was cancelled, and is a dead letter."""
+    """Ignore the end of a delivery that was cancelled and is a dead letter already."""
 
 
 def _limit(delivery: Delivery, timeout_s: float) -> None:

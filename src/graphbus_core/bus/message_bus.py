@@ -1,8 +1,6 @@
-"""MessageBus: in-process publish and subscribe. Both modes run on it. The face of the parts that do it:
+"""MessageBus: in-process publish and subscribe, the public interface of the bus. Build Mode and Runtime Mode both run on it.
 
-core    what there is to do, as data             sync    the driver on threads         calls     who waits for a result
-routes  who hears which topic                    loop    the driver on an event loop   closing   the end
-failures, outcomes, dead_letters, receipts: what becomes of an event
+It puts the other modules of this package together; `core` explains how an event is delivered.
 """
 
 from __future__ import annotations
@@ -40,31 +38,32 @@ R = TypeVar("R")
 OnError = Literal["isolate", "raise"]
 
 _PATIENCE_S = 1.0
-"""How long a receipt may take to notice that it is done."""
+"""How long a receipt may take to report that it is done."""
 
 
 class MessageBus:
     """Delivers events to handlers, in one total order.
 
-    An outermost `publish` returns when everything that came of it is delivered. KeyboardInterrupt, SystemExit and CancelledError
-    of a handler stop the delivery and go up; what waits is kept and delivered by the next publish. The payload of an outermost
-    publish is not copied: nobody else can change it, and who publishes it must not either. One that waits is copied.
+    A `publish` outside of handlers returns after its event and all events caused by it are handled. KeyboardInterrupt, SystemExit
+    and CancelledError in a handler stop the delivery and are raised by `publish`; waiting events are kept, and the next publish
+    delivers them. The payload of such a publish is not copied: do not change it before `publish` returns. The payload of an event
+    that waits in the queue is copied.
 
     Args:
-        history: How many events are remembered; 0: none.
-        on_error: `raise` lets the first exception of a handler go up, as if it were a KeyboardInterrupt: for tests.
-        max_hops: How long a chain of events may become.
-        max_tree: How many events may come of one.
+        history: How many events `history()` remembers.
+        on_error: `"raise"` makes `publish` raise the first exception of a handler; for tests.
+        max_hops: The longest chain of events that cause each other.
+        max_tree: How many events one event may cause in all.
         dead_letters: How many dead letters are kept; older ones are only counted.
-        queue: How many events may wait. More are refused: an outside publisher gets a BackpressureError, and what a handler
-            publishes becomes a dead letter.
-        mailbox: How many events may wait for one agent with async handlers before the delivery of others waits for it.
-        known_topics: How many topics are kept compiled.
-        admit: Asked once per topic: raises RunError for an unknown one, or gives the check of its payloads or None.
-        learn: Told of each Topic that something is published on; True if `admit` is to be asked about it again.
-        middleware: What goes around every handler, outermost first.
-        clock: Where it has its time from; one that was given is not closed with the bus.
-        dispatcher: One thread of its own delivers, and a publish from outside only queues and gives a Receipt.
+        queue: How many events may wait. Beyond that, a publisher outside of handlers gets a BackpressureError, and an event
+            that a handler publishes becomes a dead letter.
+        mailbox: How many events may wait for one agent with async handlers before the delivery to others pauses.
+        known_topics: How many compiled topics are kept.
+        admit: Called once per topic: raises RunError for an unknown one, or returns the check of its payloads or None.
+        learn: Called with each Topic object that is published on; True if `admit` must be called again for it.
+        middleware: Wraps every handler, the first one outermost.
+        clock: The source of time. A clock that is passed here is not closed with the bus.
+        dispatcher: Deliver on one thread of its own; a publish outside of handlers then only queues and returns a Receipt.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class MessageBus:
             handler: See docs/runtime.md for what it may take.
             name: For logs and dead letters; the handler's qualified name by default.
             owner: The agent; handlers of one owner never run at once. The object of a bound method by default.
-            shape: `topic_payload` for a handler that takes these two; else what counts if annotations cannot be resolved.
+            shape: `topic_payload` for a handler that takes these two; else the shape to use if annotations cannot be resolved.
             policy: Further attempts, time and concurrency.
 
         Raises:
@@ -151,7 +150,7 @@ class MessageBus:
         return subscription
 
     def unsubscribe(self, subscription: LiveSubscription) -> None:
-        """Stop calling the handler, also for an event that is on its way; unsubscribing twice does nothing."""
+        """Stop calling the handler, even for an event that is being delivered. Unsubscribing twice does nothing."""
         if self._routes.remove(subscription):
             self._core.round.skip(subscription, self._routes.skip(subscription))
             self._settle_counts()
@@ -159,7 +158,7 @@ class MessageBus:
                 self._sync.loop.forget(subscription)
 
     def _settle_counts(self) -> None:
-        """Only the thread that has the turn may; when another one has it, it will."""
+        """Settle the counts of unused dispatches. Only the thread with the turn may; if another has it, that one does it."""
         if self._sync.is_inside:
             self._routes.settle_counts()
         elif self._core.take_turn():
@@ -170,7 +169,7 @@ class MessageBus:
             self._sync.wake_after_change()
 
     def use_lane(self, owner: str) -> None:
-        """Run everything of this owner on the event loop, one after the other, as if it had an async handler."""
+        """Run the handlers and calls of this owner on the event loop, one at a time, as if it had an async handler."""
         self._routes.use_lane(owner)
 
     @property
@@ -183,14 +182,15 @@ class MessageBus:
     def publish(self, topic: str | Topic[Any], payload: Json = None, *, src: str = "") -> Receipt | None:
         """Send an event to all handlers of the topic; safe from any thread.
 
+        Outside of handlers it returns when everything is delivered. Inside a handler, with a dispatcher, or while another
+        thread delivers, it only queues. On the thread of the event loop it does not wait for handlers that await something.
+
         Returns:
-            With a dispatcher, to a publisher from outside: the receipt. Else None: an outermost publish has delivered everything
-            when it returns, and one inside a handler, or while another thread delivers, only queues. On the thread of the event
-            loop it never waits for a handler that waits.
+            The receipt, on a bus with a dispatcher and outside of handlers; else None.
 
         Raises:
             RunError: GBE610 malformed topic, GBE612, GBE613 not JSON or too large, GBE615 closed bus, and what `admit` refuses.
-            BackpressureError: GBE636 too many events wait; inside a handler the event is a dead letter instead.
+            BackpressureError: GBE636 too many events wait. Inside a handler the event becomes a dead letter instead.
         """
         name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_open` gives the name
         dispatch = self._dispatches.get(name)
@@ -201,7 +201,7 @@ class MessageBus:
             payload = check(payload)
         core = self._core
         turn = core.turn_of_callers
-        if not turn:  # somebody delivers, or nobody does so here
+        if not turn:  # another thread delivers, or publishers never do on this bus
             return self._publisher.publish(dispatch, name, payload, src)
         event, queue, sync = Event(name, payload, src, self._time()), self._queue, self._sync
         try:
@@ -233,10 +233,10 @@ class MessageBus:
         return None
 
     def _open(self, topic: str | Topic[Any]) -> tuple[str, Dispatch]:
-        """A Topic, or a topic that is published for the first time, or any topic of a bus that is closing."""
+        """Return the name and the dispatch of a topic that `publish` did not find: a Topic object, a new name, a closing bus."""
         name = name_of(topic)
         if self._learn is not None and isinstance(topic, Topic) and self._learn(topic):
-            self._routes.let_go(name)
+            self._routes.forget_topic(name)
         known = self._dispatches.get(name)
         if known is not None:
             return name, known
@@ -245,15 +245,15 @@ class MessageBus:
         return name, self._routes.compile(name)
 
     async def publish_async(self, topic: str | Topic[Any], payload: Json = None, *, src: str = "") -> None:
-        """Send an event, and be back when everything that came of it is delivered, further attempts included.
+        """Send an event, and return when everything that it caused is handled, further attempts included.
 
         For a program whose loop the bus has adopted (`async with bus`). Inside a handler it only queues, like `publish`. If the
-        one handler is an `async def` and its agent is free, who cancels the publisher cancels it. A `def` handler of an agent
-        without `async def` never runs on the loop: it gets a thread.
+        only handler is an `async def` and its agent is free, the handler runs in the task of the publisher and is cancelled
+        with it. A `def` handler of an agent without `async def` runs on a thread.
 
         Raises:
             RunError: GBE639 on another loop, and what `publish` raises.
-            Exception: On a bus with `on_error="raise"`, the first that a handler has raised.
+            Exception: On a bus with `on_error="raise"`, the first exception of a handler.
         """
         name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_open` gives the name
         dispatch = self._dispatches.get(name)
@@ -281,7 +281,7 @@ class MessageBus:
             if delivery.state is RUNNING and delivery.coroutine is None:  # a KeyboardInterrupt came before the handler
                 loop.end_delivery(delivery, delivery.subscription.mailbox)
         if self._waiting or self._queue or self._core.ready:
-            sync.wake_after_change()  # before it goes on: the handler may wait for what it has published
+            sync.wake_after_change()  # first: the handler may wait for an event that it has published
         if awaited is not ENDED:
             await drive_to_end(awaited, delivery.worker.resume)
         if delivery.receipt is not None:
@@ -311,29 +311,29 @@ class MessageBus:
         receipt.raise_what_was_raised()
 
     def adopt_loop(self) -> None:
-        """Run all async handlers on the event loop that is running here, in the place of one on a thread of its own.
+        """Run all async handlers on the event loop that is running on this thread, instead of on a loop of the bus.
 
         Raises:
-            RunError: GBE638 when there is one already.
+            RunError: GBE638 if the bus has a loop already.
         """
         self._sync.adopt_loop()
 
     def deliver_again(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> None:
-        """Queue an event once more, for this subscription or for all; safe from any thread, and delivers nothing itself.
+        """Queue an event again, for one subscription or for all (None); safe from any thread. This call delivers nothing itself.
 
-        What the handler publishes has the ids that it had at the first attempt.
+        Events that the handler publishes get the same ids as at the first attempt.
 
         Args:
-            event: As it was delivered before.
-            subscription: When it is unsubscribed meanwhile, the event is a dead letter.
-            attempt: Which attempt it will be.
+            event: The event, as it was delivered before.
+            subscription: If it is removed before the delivery, the event becomes a dead letter.
+            attempt: The number of this attempt.
         """
         self._sync.deliver_again(event, subscription, attempt)
 
     def deliver_once_more(self, event: Event, subscription: LiveSubscription | None) -> Receipt:
-        """Queue an event that has a tree of its own, for this subscription or for all, and follow what comes of it.
+        """Queue an event again as the root of a new tree, for one subscription or for all (None), and follow what it causes.
 
-        Its dead letters do not go to the keeper until `release_dead_letters`.
+        Its dead letters are collected until `release_dead_letters`, and do not go to the keeper.
 
         Raises:
             RunError: GBE615 closed bus, GBE648 inside a handler.
@@ -353,21 +353,22 @@ class MessageBus:
     # --- calls ---
 
     def run(self, work: Callable[[], R], *, owner: str = "") -> R | Awaitable[R]:
-        """Run a function while no handler runs, deliver what it has published, and give its result.
+        """Run a function while no handler runs, deliver what it publishes, and return its result.
 
-        Inside a handler it runs at once; inside an async handler it gives an awaitable. From another thread it waits its turn.
+        Inside a `def` handler it runs at once. Inside an `async def` handler the result is an awaitable. On another thread it
+        waits until the bus is free.
 
         Args:
-            work: May give an awaitable if its owner has async handlers.
+            work: The function; it may return an awaitable if its owner has async handlers.
             owner: The agent that the function belongs to.
 
         Raises:
-            DeadlockError: GBE633 when the owner, whose work runs on the event loop one after the other, waits for this already.
+            DeadlockError: GBE633 if the owner, whose handlers run on the event loop one at a time, waits for this call itself.
         """
         return self._calls.run(work, owner)
 
     def caller(self, function: Callable[[A], Any], *, owner: str = "") -> Callable[[A], Any]:
-        """Make a function that calls another as `run` does, but at once when nobody is at work.
+        """Return a function that calls `function` as `run` does, on a faster path while the bus is free.
 
         Args:
             function: Belongs to an owner without async handlers.
@@ -392,7 +393,7 @@ class MessageBus:
                 sync.called = ()
                 try:
                     if queue and (is_over or isinstance(exception(), Exception)):
-                        sync.drain()  # after a KeyboardInterrupt nothing more is delivered
+                        sync.drain()  # not after a KeyboardInterrupt: that stops the delivery
                 finally:
                     core.deliverer = 0
                     turn.append(None)
@@ -407,22 +408,22 @@ class MessageBus:
     def request(
         self, topic: str | Topic[Any], payload: Json = None, timeout_s: float | None = 30.0, *, src: str = ""
     ) -> Any:
-        """Send an event to the one handler that answers it, and give what that returns; inside an async handler, to be awaited.
+        """Send an event to the one handler that answers it, and return its result; inside an async handler, an awaitable of it.
 
-        It is a call that is addressed by a topic. The exception of the handler is raised here and is no dead letter. Handlers of
-        a pattern hear it like any event, and so do those of the very topic with `-> None` beside the one that answers. A `def`
-        handler that runs in place of the one who asks cannot be interrupted: it is waited for however long it takes.
+        This is a call that is addressed by a topic. An exception of the handler is raised here and makes no dead letter. Other
+        handlers get the event like any other: those of patterns, and those of the same topic with `-> None`. `timeout_s` cannot
+        interrupt a `def` handler that runs on this thread.
 
         Args:
-            topic: Exactly one handler of this very topic must answer.
+            topic: The topic; exactly one of its handlers must return a value.
             payload: A JSON-shaped value.
-            timeout_s: How long to wait; None: for ever.
+            timeout_s: How long to wait; None waits for ever.
             src: The agent that asks.
 
         Raises:
             RunError: GBE631 no handler, GBE632 several, GBE637 too long a chain, and what `publish` raises.
-            RequestTimeoutError: GBE635. A handler that has begun goes on; what it raises then is a dead letter.
-            DeadlockError: GBE633 when who would answer waits for this already.
+            RequestTimeoutError: GBE635. A handler that has begun continues; if it raises then, that is a dead letter.
+            DeadlockError: GBE633 if the answering agent waits for this request itself.
         """
         name, dispatch = self._open(topic)
         if dispatch.check is not None:
@@ -432,14 +433,14 @@ class MessageBus:
     # --- waiting ---
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Wait until all is quiet: nothing is queued or in hand, and no further attempt waits. False when that takes longer.
+        """Wait until nothing is queued, running or planned for a further attempt; False if `timeout_s` passed first.
 
         Args:
-            timeout_s: How long; None: as long as it takes.
+            timeout_s: How long to wait; None waits for ever.
 
         Raises:
             RunError: GBE648 inside a handler, which would wait for itself.
-            Exception: With `on_error="raise"`, what a further attempt has raised.
+            Exception: With `on_error="raise"`, the exception of a further attempt.
         """
         sync, core = self._sync, self._core
         sync.refuse_in_handler()
@@ -450,18 +451,19 @@ class MessageBus:
         return sync.wait_until_or_raise(lambda: sync.is_at_rest(is_done), timeout_s)
 
     def refuse_in_handler(self) -> None:
-        """Raise RunError GBE648 inside a handler: who waits there waits for itself."""
+        """Raise RunError GBE648 inside a handler: waiting there for deliveries would wait for the handler itself."""
         self._sync.refuse_in_handler()
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
-        """Deliver, or wait while others do, until a receipt is done. False when the bus is closed and it never will be.
+        """Deliver, or wait while others do, until a receipt is done; False if the bus was closed first.
 
         Args:
-            is_rest_enough: Come back as well when the whole bus has nothing left to do but further attempts.
+            receipt: A receipt of this bus.
+            is_rest_enough: Also return when the bus has nothing left to do but further attempts.
 
         Raises:
             RunError: GBE648 inside a handler.
-            Exception: With `on_error="raise"`, what a further attempt has raised.
+            Exception: With `on_error="raise"`, the exception of a further attempt.
         """
         sync = self._sync
         sync.refuse_in_handler()
@@ -471,48 +473,48 @@ class MessageBus:
     # --- life ---
 
     def start_dispatcher(self, on_interruption: Callable[[], None] = lambda: None) -> None:
-        """From now on one thread delivers, and a publish from outside only queues.
+        """Start a thread that delivers from now on; a publish outside of handlers then only queues.
 
         Args:
-            on_interruption: Called on that thread when a KeyboardInterrupt, SystemExit or CancelledError of a handler has ended
-                it; the queue is kept, and `close` delivers it.
+            on_interruption: Called on that thread after a KeyboardInterrupt, SystemExit or CancelledError in a handler has ended
+                it. The queue is kept, and `close` delivers it.
         """
         self._sync.start_dispatcher(on_interruption)
 
     @property
     def is_dispatcher_lost(self) -> bool:
-        """There was a thread that delivers, and it has ended although nobody has stopped it."""
+        """True if the dispatcher thread has ended by itself."""
         dispatcher = self._sync.dispatcher
         return dispatcher is not None and not dispatcher.is_alive()
 
     @property
     def interruption(self) -> BaseException | None:
-        """What has ended the dispatcher, if anything."""
+        """The exception that ended the dispatcher, if any."""
         return self._sync.interruption
 
     def is_drained_by(self, thread: int | None) -> bool:
-        """True while the thread with this identity delivers events."""
+        """True while the thread with this id (`threading.get_ident()`) delivers events."""
         return self._core.deliverer == thread
 
     def close(
         self, grace_s: float = 10.0, last: Callable[[], None] | None = None, ends: Iterable[OwnerEnd] = ()
     ) -> None:
-        """Refuse new events, deliver what waits, and stop. Closing twice does nothing.
+        """Refuse new events, deliver those that wait, and stop. Closing twice does nothing.
 
-        Further attempts that come due within the grace are waited for, unless the clock is one that a test lets pass. What is
-        not delivered when the grace is over goes to the dead letters; async handlers are cancelled, and a `def` handler that
-        does not end is left behind: its event is a dead letter, and the handlers after it are not called.
+        The grace includes further attempts that are due within it, unless a test advances the clock. What is not delivered when
+        it ends becomes dead letters: async handlers are cancelled; a `def` handler that does not return is left behind, and the
+        handlers after it are not called.
 
         Args:
             grace_s: How long to wait.
             last: Called after the last event, while the event loop still runs.
-            ends: Before that, for each owner what ends it. What it publishes goes to the owners that have not ended; for
-                one that has it is a dead letter.
+            ends: Called before `last`: each owner with the function that ends it. Events that it publishes are delivered to the
+                owners that have not ended yet, and are dead letters for the others.
 
         Raises:
             RunError: GBE627 inside a handler, which would wait for itself.
-            BaseException: What a handler has raised meanwhile and may not be caught, when all is done; a KeyboardInterrupt ends
-                the grace.
+            BaseException: A KeyboardInterrupt, SystemExit or the like of a handler, raised when all is done. A KeyboardInterrupt
+                ends the grace.
         """
         self._closing.close(grace_s, last, ends)
 
@@ -531,7 +533,7 @@ class MessageBus:
 
         await to_thread(self.close)
 
-    # --- what there was ---
+    # --- history and statistics ---
 
     def history(self) -> tuple[Event, ...]:
         """The last events in the order of their delivery."""
@@ -542,16 +544,16 @@ class MessageBus:
         return tuple(self._letters.latest.copy())
 
     def release_dead_letters(self, event: Event) -> tuple[DeadLetter, ...]:
-        """Give what has died of an event that was delivered once more; from now on its dead letters go to the keeper."""
+        """Return the dead letters of an event that `deliver_once_more` has queued; later ones go to the keeper."""
         return self._letters.release(event)
 
     def forget_dead_letter(self, letter: DeadLetter) -> None:
-        """Take a letter out of the ring, if it is there; it stays counted."""
+        """Remove a letter from `dead_letters()`, if it is there; it stays counted."""
         self._letters.forget(letter)
 
     @property
     def keeper(self) -> DeadLetterKeeper | None:
-        """Who gets every dead letter besides the ring, at once and on whatever thread it dies; it must not raise."""
+        """A function that is called with every dead letter at once, on the thread where it arises; it must not raise."""
         return self._letters.keeper
 
     @keeper.setter
@@ -559,7 +561,7 @@ class MessageBus:
         self._letters.keeper = keeper
 
     def statistics(self) -> Statistics:
-        """Count what has happened so far."""
+        """Return how many events were published, delivered, failed and so on so far."""
         return self._routes.statistics(queued=len(self._queue), dead_letters=self._letters.count)
 
 

@@ -1,10 +1,10 @@
-"""Outcomes: what is to become of an event after an attempt, decided from the policy, the attempt and the error alone.
+"""What happens to an event after an attempt to handle it, decided from the policy, the number of the attempt and the error.
 
-    Done()          handled, or nobody's business any more
-    Retry(at)       deliver it again to this subscription, not before
+    Done()          the event is handled
+    Retry(at)       deliver it again to this subscription, not before this time
     Dead(reason)    keep it as a dead letter
 
-Who delivers, a bus or a ledger, carries these three out and decides nothing itself.
+The functions are pure. The bus carries the outcome out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The event is to be delivered again at this time, in seconds on the clock that was asked for `now`."""
+    """The event is delivered again at this time, in seconds on the clock that gave `now`."""
 
     at: float
 
@@ -40,11 +40,11 @@ class Dead(msgspec.Struct, frozen=True):
 
 
 AttemptOutcome = Done | Retry | Dead
-"""What becomes of an event after an attempt to handle it."""
+"""What happens to an event after an attempt to handle it."""
 
 _LONGEST_S = 1e9
 MAX_BACKOFF_S = 300.0
-"""No attempt waits longer for its turn than this, unless `backoff` itself is longer."""
+"""The longest pause between two attempts, unless `backoff` itself is longer."""
 
 FINAL_CODES = frozenset(
     {
@@ -70,7 +70,7 @@ FINAL_CODES = frozenset(
         "GBE639",  # an event loop that is not that of the bus
         "GBE641",  # a state that is not JSON
         "GBE642",  # a state that is too large
-        "GBE643",  # a file that is damaged or somebody else's
+        "GBE643",  # a file that is damaged or belongs to another program
         "GBE648",  # a handler that would wait for itself
         "GBE650",  # a payload that the class of a handler's parameter does not take
         "GBE660",  # middleware that makes no generator
@@ -78,26 +78,26 @@ FINAL_CODES = frozenset(
         "GBE662",  # middleware that yields twice; the handler has run
         "GBE680",  # an agent that was left out
         "GBE696",  # or that runs elsewhere
-        "GBE681",  # a person has said so
+        "GBE681",  # a handler that a person skipped in the debugger
     }
 )
-"""Refusals that say that the event, the code or a contract is wrong: the same event would be refused again."""
+"""Errors in the event, the code or a contract: a further attempt with the same event would fail again."""
 
 _DONE = Done()
 
 
 def decide_outcome(policy: DeliveryPolicy, attempt: int, error: Exception | None, now: float = 0.0) -> AttemptOutcome:
-    """Decide what becomes of an event after an attempt to handle it.
+    """Decide what happens to an event after an attempt to handle it.
 
     Args:
-        policy: Of the subscription.
-        attempt: Which attempt it was, from 1.
-        error: What the handler raised, a TimeoutError of its time limit included; None when it returned.
-        now: What time it is, in seconds.
+        policy: The policy of the subscription.
+        attempt: The number of the attempt, from 1.
+        error: The exception of the handler, TimeoutError for its time limit; None when it returned.
+        now: The current time in seconds.
     """
     if error is None:
         return _DONE
-    kind = type(error)  # `isinstance` would ask the object, which may be of any class
+    kind = type(error)  # `isinstance` could call code of the user: an exception may define `__class__`
     if issubclass(kind, GraphBusError) and cast("GraphBusError", error).code in FINAL_CODES:
         return Dead(reason="final")
     if not issubclass(kind, policy.retry_on):
@@ -108,9 +108,9 @@ def decide_outcome(policy: DeliveryPolicy, attempt: int, error: Exception | None
 
 
 def backoff_s(policy: DeliveryPolicy, attempt: int) -> float:
-    """How long to wait after this failed attempt: twice as long as after the one before, up to a limit.
+    """Return how long to wait after this failed attempt: twice as long as after the one before, up to `MAX_BACKOFF_S`.
 
-    There is no jitter: what is due at once is delivered one after the other by a bus, and does not meet in a herd.
+    There is no jitter: a bus delivers one event after the other, so that attempts due at the same time do not collide.
     """
     longest = max(MAX_BACKOFF_S, policy.backoff_s)
     doublings = min(attempt - 1, 64)
@@ -118,18 +118,18 @@ def backoff_s(policy: DeliveryPolicy, attempt: int) -> float:
 
 
 def check_policy(policy: DeliveryPolicy, *, handler: str, is_async: bool, where: Place | None = None) -> None:
-    """Raise RunError GBE640 for a policy that cannot be kept; everything that is wrong with it is one sentence."""
+    """Raise RunError GBE640 for a policy that the bus cannot carry out; the message names every wrong option."""
     problems = [f"{option}={value!r}: {wanted}" for option, value, is_good, wanted in _options(policy) if not is_good]
     if not is_async and policy.timeout_s is not None:
-        problems.append("a plain `def` cannot be stopped after a timeout")
+        problems.append("`timeout` needs an `async def` handler: a plain `def` cannot be stopped")
     if not is_async and policy.concurrency != 1:
-        problems.append("a plain `def` has one event in hand at a time")
+        problems.append("`concurrency` needs an `async def` handler: a plain `def` handles one event at a time")
     if problems:
         raise RunError("GBE640", where=where, handler=handler, reason="; ".join(problems))
 
 
 def _options(policy: DeliveryPolicy) -> Iterator[tuple[str, object, bool, str]]:
-    """Each option as `@subscribe` knows it, its value, whether it can be kept, and what it must be."""
+    """Yield each option as `@subscribe` names it: name, value, whether the value is valid, and what is needed."""
     retries, concurrency = policy.retries, policy.concurrency
     yield "retries", retries, _is_whole(retries) and retries >= 0, "it must be a whole number of at least 0"
     yield (

@@ -1,4 +1,4 @@
-"""Publishing, where it is not the short way of `MessageBus.publish`: by a handler, to the event loop, or while others deliver."""
+"""Publishing beyond the fast path of `MessageBus.publish`: inside handlers, with an event loop, or while others deliver."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from graphbus_core.model.messages import Event, child_of, count_descendant
 from graphbus_core.schema.json import Json, freeze
 
 _THREADS = "the threads of handlers"
-"""Whose it is what threads publish that handlers on the loop have started."""
+"""The lane under which events are queued that threads of `async def` handlers publish."""
 
 
 class Publisher:
-    """Queues events, and lets them be delivered.
+    """Queues events and makes sure that they are delivered.
 
     Args:
-        on_root: Called with every event that no handler has caused and that is not delivered where it was published.
+        on_root: The middleware functions to call with every event that no handler caused.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Publisher:
         self._on_root = tuple(on_root)
 
     def publish(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> Receipt | None:
-        """Publish where somebody delivers already, or something is on the event loop; see `MessageBus.publish`."""
+        """Publish an event while the turn of callers is taken or never free; see `MessageBus.publish`."""
         core, loop, here = self._core, self._sync.loop, get_ident()
         cause: DeliveryRound | Delivery | None = None
         if core.deliverer == here:
@@ -64,7 +64,7 @@ class Publisher:
         return self.accept(event)
 
     def _begin_here(self, loop: LoopDriver, event: Event, dispatch: Dispatch) -> bool:
-        """On the loop, outside of handlers: let the only handler begin at once if nothing comes before."""
+        """On the loop, outside of handlers: start the only handler at once if no other work comes first."""
         if loop.is_stepping or self._sync.dispatcher is not None or self._sync.is_closing:
             return False
         begun = self._core.begin_at_once(event, dispatch)
@@ -75,10 +75,10 @@ class Publisher:
         return True
 
     def _publish_and_wait(self, dispatch: Dispatch, topic: str, payload: Json, src: str) -> bool:
-        """Deliver an event from outside, and wait until what came of it has ended on the event loop, too.
+        """Deliver an event from outside, and wait until everything that it caused has ended, on the event loop too.
 
         Returns:
-            False, and nothing is published, while another thread delivers.
+            False, without publishing, if another thread delivers.
         """
         core, sync = self._core, self._sync
         others = core.under_way.copy()
@@ -98,7 +98,7 @@ class Publisher:
         return True
 
     def accept(self, event: Event) -> Receipt | None:
-        """Queue an event that no handler has caused, and let it be delivered; give its receipt if there is a dispatcher.
+        """Queue an event that no handler caused, and wake a thread that delivers it; return a receipt if there is a dispatcher.
 
         Raises:
             BackpressureError: GBE636 too many events wait.
@@ -118,12 +118,12 @@ class Publisher:
         return receipt
 
     def notify_middleware_of_root(self, event: Event) -> None:
-        """Tell the middleware of an event that is not delivered where it was published."""
+        """Call the `on_root` functions of the middleware with an event that no handler caused."""
         for tell in self._on_root:
             tell(event)
 
     def current_cause(self) -> DeliveryRound | Delivery | None:
-        """What is at work here, if it has an event: who publishes does so for its handler."""
+        """Return the round or delivery whose handler runs this code; None outside of handlers of events."""
         found: DeliveryRound | Delivery | None = None
         if self._sync.is_inside:
             found = self._sync.inner or self._core.round
@@ -132,7 +132,7 @@ class Publisher:
         return found if found is not None and found.event is not None else None
 
     def _publish_child(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> None:
-        """Queue an event that a handler publishes; it goes on when the handler has ended."""
+        """Queue an event that a handler publishes; it is delivered after the handler returns."""
         core, loop = self._core, self._sync.loop
         event = self.make_child(cause, topic, payload, src)
         is_inside = core.deliverer != 0 and core.deliverer == get_ident()
@@ -148,7 +148,7 @@ class Publisher:
             self._sync.wake_deliverer()
 
     def _publish_on_loop(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> None:
-        """Let the loop publish for a thread that one of its handlers has started, before that handler goes on."""
+        """Publish an event of a thread that an `async def` handler has started; the loop does it, before the handler goes on."""
         core, loop = self._core, self._sync.ready_loop()
 
         def refuse(_delivery: Delivery) -> None:
@@ -163,13 +163,13 @@ class Publisher:
                 core.receipts.release(cause.event)  # type: ignore[arg-type]
                 self._sync.wake_after_change()
 
-        core.under_way[publishing] = None  # nothing is at rest before it is in the queue
+        core.under_way[publishing] = None  # so that the bus is not at rest before the event is in the queue
         core.receipts.hold(cause.event)  # type: ignore[arg-type]
-        with suppress(RuntimeError):  # the loop has ended: who has closed the bus finds it
+        with suppress(RuntimeError):  # the loop has ended: `close` finds the entry in `under_way`
             loop.loop.call_soon_threadsafe(publish)
 
     def make_child(self, cause: DeliveryRound | Delivery, topic: str, payload: Json, src: str) -> Event:
-        """Make the next event that a handler publishes."""
+        """Create the next event that a handler publishes, with its place in the tree of causes."""
         if type(cause) is Delivery:
             by, ordinal = cause.subscription.name, cause.children
             cause.children = ordinal + 1
@@ -180,7 +180,7 @@ class Publisher:
         return child_of(cause.event, topic, payload, src, by, ordinal, self._sync.time())  # type: ignore[arg-type]
 
     def is_stopped(self, child: Event) -> bool:
-        """Make a dead letter of a request at the end of too long a chain, or in too large a tree."""
+        """True if the chain or the tree of a request's event is too long; the event becomes a dead letter."""
         core = self._core
         hops, kin = count_descendant(child, core.max_hops, on_loop=not self._sync.is_inside)
         is_stopped = hops > core.max_hops or kin > core.max_tree

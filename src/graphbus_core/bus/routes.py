@@ -1,4 +1,4 @@
-"""Who gets the events of which topic: the subscriptions, and for each topic in use the compiled list of calls."""
+"""Which subscriptions get the events of a topic. The answer is compiled once for each topic in use, as a `Dispatch`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern
 from graphbus_core.schema.json import Json
 
 PayloadCheck = Callable[[Json], Json]
-"""Gives the payload as it is to be delivered, or raises RunError."""
+"""Returns the payload in the form in which it is delivered, or raises RunError."""
 
 AdmitTopic = Callable[[str], PayloadCheck | None]
-"""Asked when a topic comes into use: raises RunError for an unknown one, or gives the check of its payloads, or None."""
+"""Called with a topic when it is first used: returns the check of its payloads or None, or raises RunError if it is unknown."""
 
 _MOST_FORGOTTEN = 100
 
@@ -29,17 +29,18 @@ SubscriptionCall = tuple["LiveSubscription", EventCall]
 
 
 class LiveSubscription:
-    """One handler of one topic or pattern: what `subscribe` gives and `unsubscribe` takes.
+    """One handler of one topic or pattern: the value that `subscribe` returns and `unsubscribe` takes.
 
     Attributes:
-        owner: The agent, or what stands for one.
-        lane: Who the handler belongs to: two handlers of one lane never run at once. One that takes several events at once has
-            a lane of its own.
-        call: What is called with an event, middleware included.
+        owner: The name of the agent, or the id of the object or function where there is none.
+        lane: The key of its lane. Two handlers of one lane never run at once; a handler with `concurrency` above 1 has a lane
+            of its own.
+        call: The function that is called with an event, middleware included.
+        again: Returns the function for a further attempt, by its number; None if that is `call`.
         is_async: The handler is an `async def`.
-        answers: It returns something, as far as its signature tells: where several hear a topic, it answers a request.
-        again: Gives what is called for a further attempt; None: the same.
-        mailbox: The lane where its events wait if it runs on the event loop; None before the first.
+        answers: The handler returns a value, as far as its signature tells. Where several handlers have the same topic, the
+            one that returns a value answers a request.
+        mailbox: The lane itself if the handler runs on the event loop; None before the first event.
     """
 
     __slots__ = (
@@ -62,7 +63,7 @@ class LiveSubscription:
         self.topic = topic
         self.name = name
         self.owner = owner
-        # one that takes several events at once is in nobody's way
+        # with `concurrency` above 1 the handlers of the agent may overlap anyway
         self.lane = owner if policy.concurrency == 1 else (owner, name, topic)
         self.call = call
         self.again: Callable[[int], EventCall] | None = None
@@ -76,16 +77,16 @@ class LiveSubscription:
 
 
 class Dispatch:
-    """One topic, compiled: whom to call with its events.
+    """One compiled topic: the handlers to call with its events.
 
     Attributes:
-        pairs: The subscriptions in order, each with what to call. A further change of the subscriptions makes a new dispatch, but
-            one that is unsubscribed is skipped in this one as well.
+        pairs: Each subscription in order with the function to call. A change of the subscriptions makes a new dispatch; a
+            removed subscription is also skipped in this one, which may be in use.
         check: The check of payloads, if there is one.
-        events: How many have been delivered; the thread that has the turn counts.
-        is_on_loop: None of the handlers is called in place.
-        alone: The only subscription, if it is an `async def` that takes one event at a time and as long as it wants.
-        is_forgotten: A later event is for another dispatch.
+        events: How many were delivered; only the thread that has the turn counts.
+        is_on_loop: All handlers run on the event loop.
+        alone: The only subscription, if it is an `async def` without `concurrency` and time limit: a short cut exists for it.
+        is_forgotten: Later events use another dispatch.
     """
 
     __slots__ = ("alone", "check", "events", "is_forgotten", "is_on_loop", "pairs")
@@ -100,7 +101,7 @@ class Dispatch:
 
     @property
     def subscriptions(self) -> list[LiveSubscription]:
-        """Who hears the topic, in order."""
+        """The subscriptions of the topic, in order."""
         return [each for each, _ in self.pairs]
 
 
@@ -108,7 +109,7 @@ class Routes:
     """The subscriptions of a bus. Safe from any thread.
 
     Args:
-        put: How an event goes to a subscription whose lane is on the event loop.
+        put: Puts an event into the lane of a subscription that runs on the event loop.
         admit: See `Admit`.
         limit: How many topics are kept compiled.
         middleware: What goes around every handler, outermost first.
@@ -129,7 +130,7 @@ class Routes:
         self._limit = limit
         self._middleware = tuple(middleware)
         self._published = 0
-        self._forgotten: list[Dispatch] = []  # until their events are counted
+        self._forgotten: list[Dispatch] = []  # no longer used; their events are not counted yet
         self._is_caching = True
         self._changing = Lock()
 
@@ -159,14 +160,14 @@ class Routes:
         return subscription
 
     def remove(self, subscription: LiveSubscription) -> bool:
-        """Unsubscribe; False when it was done before."""
+        """Unsubscribe; False if that was done before."""
         with self._changing:
             if not subscription.is_active:
                 return False
             subscription.is_active = False
             self.subscriptions = tuple(each for each in self.subscriptions if each is not subscription)
             if not self.needs_lane(subscription):
-                self.async_lanes.discard(subscription.lane)  # another object may have this identity soon
+                self.async_lanes.discard(subscription.lane)  # another object may get the same id
             for topic, dispatch in list(self.dispatches.items()):
                 for index, (each, _) in enumerate(dispatch.pairs):
                     if each is subscription:
@@ -175,12 +176,12 @@ class Routes:
         return True
 
     def needs_lane(self, subscription: LiveSubscription) -> bool:
-        """False when nobody will use its lane again: it has gone, and it belonged to no agent with a name."""
+        """False if the lane of a removed subscription can be dropped: no other uses it, and it is not that of a named agent."""
         is_of_agent = isinstance(subscription.owner, str)
         return is_of_agent or any(each.lane == subscription.lane for each in self.subscriptions)
 
     def skip(self, subscription: LiveSubscription) -> EventCall:
-        """What is called in the place of a handler that was unsubscribed while an event was on its way to it."""
+        """Return the function that is called instead of a handler that was removed while an event was on its way to it."""
 
         def uncount(_event: Event) -> None:
             with self._changing:
@@ -195,10 +196,10 @@ class Routes:
             self._forget(self.dispatches)
 
     def compile(self, topic: str) -> Dispatch:
-        """Find out who gets the events of the topic.
+        """Find the subscriptions of a topic, and keep the result for its next events.
 
         Raises:
-            RunError: GBE610 for what is no topic, and what `admit` refuses.
+            RunError: GBE610 for a malformed topic, and what `admit` raises.
         """
         if not is_topic(topic):
             reason = "only subscriptions may have wildcards" if is_topic_or_pattern(topic) else "it is malformed"
@@ -206,7 +207,7 @@ class Routes:
         check = self._admit(topic) if self._admit is not None else None
         with self._changing:
             known = self.dispatches.get(topic)
-            if known is not None:  # another thread was faster, and counts on it
+            if known is not None:  # another thread was faster, and counts its events there
                 return known
             dispatch = Dispatch(check)
             self._connect(dispatch, topic)
@@ -219,7 +220,7 @@ class Routes:
         return dispatch
 
     def find(self, topic: str) -> Dispatch:
-        """Compile the topic of an event that was admitted before: it is delivered, whatever is admitted now."""
+        """Return the dispatch of an accepted event, even if `admit` would refuse its topic by now."""
         known = self.dispatches.get(topic)
         if known is not None:
             return known
@@ -241,7 +242,7 @@ class Routes:
         dispatch.alone = only if is_alone else None
 
     def _placed(self, subscription: LiveSubscription) -> EventCall:
-        """The call itself where it runs in place, else what sends the event to its lane."""
+        """Return the handler's own call if it runs in place, else a function that puts the event into its lane."""
         call = subscription.call
         if not self.is_async(subscription):
             return call
@@ -252,17 +253,17 @@ class Routes:
         return subscription.lane in self.async_lanes or subscription.policy.concurrency > 1
 
     def call_again(self, subscription: LiveSubscription, attempt: int) -> EventCall:
-        """What to call for a further attempt."""
+        """Return the function to call for a further attempt."""
         return subscription.call if subscription.again is None else subscription.again(attempt)
 
     def stop_caching(self) -> None:
-        """From now on no publisher finds a topic compiled, so that a closing bus is asked about each event."""
+        """Keep no compiled topics from now on, so that each publish on a closing bus takes the path that refuses it."""
         with self._changing:
             self._is_caching = False
             self._forget(self.dispatches)
 
-    def let_go(self, topic: str) -> None:
-        """Compile a topic anew for the next event."""
+    def forget_topic(self, topic: str) -> None:
+        """Forget a compiled topic, so that its next event compiles it again."""
         with self._changing:
             self._forget([topic])
 
@@ -270,17 +271,17 @@ class Routes:
 
     @property
     def has_many_to_count(self) -> bool:
-        """True when the dispatches that are not used any more should not become more."""
+        """True when so many unused dispatches have piled up that `settle_counts` should be called."""
         return len(self._forgotten) > _MOST_FORGOTTEN
 
     def count(self, subscription: LiveSubscription, published: int = 0) -> None:
-        """Count an event that went to one handler without a dispatch."""
+        """Count an event that went to a single handler without a dispatch."""
         with self._changing:
             self._published += published
             subscription.delivered += 1
 
     def settle_counts(self) -> None:
-        """Count the events of dispatches that are not used any more; for the thread that has the turn."""
+        """Add the events of unused dispatches to their subscriptions; for the thread that has the turn."""
         with self._changing:
             for dispatch in self._forgotten:
                 self._published += dispatch.events
@@ -290,7 +291,7 @@ class Routes:
             self._forgotten.clear()
 
     def statistics(self, *, queued: int, dead_letters: int) -> Statistics:
-        """Count what was delivered to the present subscriptions, beside what the bus itself counts."""
+        """Return the statistics of the bus: its own two counts, and what was delivered to the present subscriptions."""
         with self._changing:
             dispatches = [*self.dispatches.values(), *self._forgotten]
             counts: dict[str, Counts] = {}
@@ -320,7 +321,7 @@ class Routes:
         self._forgotten.append(dispatch)
 
     def _surrounded(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> EventCall:
-        """The handler with the middleware around it; without any, the handler itself."""
+        """Return the handler wrapped in the middleware; the handler itself if there is none."""
         if not self._middleware:
             return bound.call
         return wrap_handler(

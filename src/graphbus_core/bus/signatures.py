@@ -1,4 +1,7 @@
-"""From a live handler to a function of one event, by the table of `model.agent`. Decided once, when it is subscribed."""
+"""Wraps a handler as a function of one event, as its signature says. The table of signatures is in `model.agent`.
+
+This happens once for each handler, when it is subscribed.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,12 @@ Handler = Callable[..., object]
 
 
 class BoundHandler(msgspec.Struct, frozen=True):
-    """A handler that takes one event, whatever its signature says.
+    """A handler as a function of one event.
 
     Attributes:
-        answers: False for one with `-> None`: it only hears.
+        call: The function; its result is that of the handler.
+        shape: The row of the table that the signature fits.
+        answers: False for a handler with `-> None`, which answers no request.
     """
 
     call: Callable[[Event], object]
@@ -47,9 +52,9 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
     """Wrap a handler so that it takes one event; one that takes the event itself is not wrapped at all.
 
     Args:
-        handler: A function, method or other callable. What has no Python signature, e.g. `list.append`, takes the event.
-        shape: `topic_payload` for a `handle_event(topic, payload)`, which nothing but its name tells; else what the compiler has
-            found: it counts where an annotation cannot be resolved at run time.
+        handler: A function, method or other callable. One without a Python signature, e.g. `list.append`, takes the event.
+        shape: `topic_payload` for `handle_event(topic, payload)`, which only its name tells apart. Else the shape that the
+            compiler found; it is used if an annotation cannot be resolved at run time.
 
     Raises:
         RunError: GBE611 for a signature that fits no row of the table.
@@ -61,7 +66,7 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
         return BoundHandler(handler, "event", is_async=False)
     code = function.__code__
     if code.co_flags & (_GENERATOR | _ASYNC_GENERATOR):
-        raise _invalid(handler, "a generator does nothing when it is called")
+        raise _invalid(handler, "it is a generator, whose body does not run when it is called; remove `yield`")
     is_async = bool(code.co_flags & _COROUTINE)
     parameters = _parameters(handler, function)
     if shape == "topic_payload":
@@ -70,25 +75,27 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
         given = [HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters]
         shape = decide_handler_shape(given, _promised_to(handler))
     if shape == "invalid":
-        raise _invalid(handler, f"({', '.join(each.name for each in parameters)}) fits no row of the table")
+        raise _invalid(
+            handler, f"its parameters ({', '.join(each.name for each in parameters)}) fit no row of the table"
+        )
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))
 
 
 def handler_name(handler: Handler) -> str:
-    """Name a handler for people: its qualified name, as far as it has one."""
+    """Return the qualified name of a handler, or that of its class, for messages."""
     named = handler.func if isinstance(handler, partial) else handler
     name: str = getattr(named, "__qualname__", "") or type(named).__qualname__
     return name
 
 
 def handler_place(handler: Handler) -> Place | None:
-    """Where the handler is defined, if it is Python."""
+    """Return where a handler is defined; None if it is not written in Python."""
     function = _function_of(handler)
     return Place(function.__code__.co_filename, function.__code__.co_firstlineno) if function else None
 
 
 def _function_of(handler: Handler) -> Any:
-    """The Python function whose signature counts: below wrappers, methods, partials and instances with `__call__`."""
+    """Return the Python function whose signature counts, looking through wrappers, methods, partials and `__call__`."""
     if isinstance(handler, partial):
         return _function_of(handler.func)
     function: Any = getattr(handler, "__func__", handler)
@@ -105,7 +112,7 @@ def _answers(function: Any) -> bool:
 
 
 def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
-    if isinstance(handler, partial):  # what is given already is not for an event to give
+    if isinstance(handler, partial):  # arguments that the partial binds are not taken from the event
         left = _parameters(handler.func, function)[len(handler.args) :]
         return [each for each in left if each.name not in handler.keywords]
     code = function.__code__
@@ -135,7 +142,7 @@ def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
 
 
 def _promised_to(handler: Handler) -> list[Type]:
-    """What the topics of `@subscribe` say of their payloads; unknown for those that are texts."""
+    """Return the payload types of the topics in `@subscribe`; UNKNOWN for a topic that is a plain string."""
     heard = getattr(handler, "__graphbus_subscriptions__", ())
     return [UNKNOWN if each.payload is None else type_of(each.payload) for each in heard]
 
@@ -174,7 +181,9 @@ def _call_with_payload(handler: Handler, _parameters: list[_LiveParameter]) -> C
 def _call_with_typed(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
-        raise _invalid(handler, f"{annotation} is not to be had at run time; import it outside of `if TYPE_CHECKING:`")
+        raise _invalid(
+            handler, f"{annotation} cannot be resolved at run time; import it outside of `if TYPE_CHECKING:`"
+        )
     convert = _converter(handler, annotation)
     return lambda event: handler(convert(event))
 
@@ -208,7 +217,7 @@ def _call_with_fields(handler: Handler, parameters: list[_LiveParameter]) -> Cal
 
 
 def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[str, Make]) -> dict[str, Any]:
-    """The fields with objects of typed classes in the place of what JSON has for them; all that is wrong is told at once."""
+    """Return the fields with JSON values converted to the typed classes of the parameters; one error names all misfits."""
     made, problems = dict(fields), list[ValueProblem]()
     for name, make in makers.items():
         if name in fields:
@@ -223,7 +232,7 @@ def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[s
 
 def _call_with_topic(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
     if len(parameters) != 2 or any(each.kind not in ("positional", "positional_only") for each in parameters):
-        raise _invalid(handler, "handle_event takes (topic, payload)")
+        raise _invalid(handler, "handle_event must take (topic, payload)")
     return lambda event: handler(event.topic, event.payload)
 
 
@@ -238,7 +247,7 @@ _ADAPTERS: dict[HandlerShape, Adapter] = {
 
 
 def _converter(handler: Handler, kind: Any) -> Callable[[Event], Any]:
-    """How the payload becomes an object of the class; what does not fit is refused with field, expected and got."""
+    """Return a function that converts a payload to the class; a misfit raises GBE650 with field, expected and actual type."""
     make = _maker(handler, kind)
 
     def convert(event: Event) -> Any:
@@ -256,7 +265,7 @@ def _maker(handler: Handler, kind: Any) -> Make:
     try:
         return maker_of(kind)
     except Unmakeable as reason:
-        raise _invalid(handler, f"no payload can become an object of {clip_text(str(reason))}") from reason
+        raise _invalid(handler, f"no payload can be converted to {clip_text(str(reason))}") from reason
 
 
 def _invalid(handler: Handler, reason: str) -> RunError:

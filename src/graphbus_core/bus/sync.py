@@ -1,10 +1,10 @@
-"""The driver on threads: who has the turn delivers, one event after the other, handler by handler, run to completion.
+"""The driver on threads: the thread that has the turn delivers one event after the other and calls their handlers in place.
 
     publish -> queue -> the turn -> round: `def` handlers, called in place     lane: agents with `async def` handlers, see `loop`
 
-Who publishes while nobody delivers takes the turn and delivers, unless there is a dispatcher: then this thread alone does. A
-publish inside a handler, or from another thread meanwhile, only queues. A handler in place runs in the context of the thread
-that delivers.
+A thread that publishes takes the turn and delivers, if it is free. With a dispatcher, only that thread delivers. A publish inside
+a handler, or while another thread delivers, only queues the event. A handler in place runs in the contextvars context of the
+thread that delivers. `core` explains the turn, the round and the lanes.
 """
 
 from __future__ import annotations
@@ -43,20 +43,23 @@ _log = Log("graphbus.bus")
 
 
 class SyncDriver:
-    """Delivers on threads, and knows who waits.
+    """Delivers on threads, and lets threads wait for conditions meanwhile.
 
     Attributes:
-        loop: The other driver, when somebody needs it.
-        inner: What the thread that has the turn does inside of a handler, or on behalf of a lane.
-        called: The agents whose methods it calls there.
-        raised: What is no Exception, of handlers on the loop: it goes up where somebody waits.
-        late_error: What a further attempt has raised, for who waits in `settle`.
-        dispatcher: The thread that delivers, if only one does.
-        deadline: When the grace is over.
-        is_abandoned: Somebody delivers, in a handler that did not end with the grace.
-        is_over: Nothing is delivered any more.
-        waits: Who waits for whom.
-        on_failure: Called with what has failed on the loop, before it is judged.
+        loop: The driver on the event loop, once one is needed.
+        inner: The delivery that the thread with the turn runs inside a handler, or for a handler on the loop.
+        called: The agents whose methods that thread calls there, outermost first.
+        raised: Exceptions of handlers on the loop that a waiting thread has to raise.
+        late_error: The exception of a further attempt, for a thread that waits in `settle`.
+        dispatcher: The one thread that delivers, if there is one.
+        interruption: The exception that ended the dispatcher.
+        closer: The id of the thread that closes the bus while a handler is left behind, else 0.
+        deadline: When the grace of the close ends; None while the bus is open.
+        is_abandoned: A handler in place did not return within the grace; its thread still has the turn.
+        is_over: The bus is closed and delivers nothing any more.
+        waits: Which agents wait for which.
+        on_failure: Called with each delivery that failed on the loop, before the failure is handled.
+        suspended: The lanes whose handlers wait on the stack of the thread that delivers.
     """
 
     def __init__(
@@ -80,16 +83,18 @@ class SyncDriver:
         self.deadline: float | None = None
         self.waits = WaitGraph()
         self.on_failure: Callable[[Delivery], None] = lambda _delivery: None
-        self.suspended: frozenset[Hashable] = frozenset()  # whose handlers wait on the stack of who delivers
+        self.suspended: frozenset[Hashable] = frozenset()
         self.handle_failure_in_place = (
             failures.handle_failure_in_place
         )  # bound once: binding costs as much as a handler
-        self._is_looked_for = False  # somebody else who only looks has found no turn, and perhaps sleeps
+        self._is_looked_for = (
+            False  # a thread that checks whether the bus is at rest found the turn taken, and may sleep
+        )
         self._making_loop = Lock()
         self._on_interruption: Callable[[], None] = lambda: None
         failures.deliver_due = self._deliver_due
 
-    # --- who delivers ---
+    # --- which thread delivers ---
 
     def deliver_again(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> None:
         """See `MessageBus.deliver_again`."""
@@ -99,7 +104,7 @@ class SyncDriver:
         self.wake_other_thread()
 
     def queue_entry(self, event: Event, subscription: LiveSubscription | None, attempt: int = 1) -> Event | Delivery:
-        """What to queue to deliver an event to all, or again to one."""
+        """Return what to queue to deliver an event to all its subscriptions, or again to one."""
         if subscription is None:
             return event
         timeout_s = subscription.policy.timeout_s
@@ -111,14 +116,14 @@ class SyncDriver:
         return self._core.deliverer == get_ident()
 
     def is_handling(self) -> bool:
-        """True in a handler, or in what it has started: there nobody may wait for a delivery."""
+        """True inside a handler, and in tasks and threads that a handler has started: code there must not wait for events."""
         return self._core.deliverer == get_ident() or (self.loop is not None and current_delivery() is not None)
 
     def wake_deliverer(self) -> None:
-        """Something was queued: let it be delivered by whom it may concern."""
+        """Make sure that something just queued is delivered: by the loop, by a waiting thread, or by this thread."""
         loop = self.loop
         if self.is_over:
-            self.dead_letter_rest()  # somebody else has closed the bus meanwhile
+            self.dead_letter_rest()  # another thread has closed the bus meanwhile
         elif loop is not None and (loop.is_here or current_delivery() is not None):
             loop.wake()
         else:
@@ -126,7 +131,7 @@ class SyncDriver:
             self.drain_if_free()
 
     def wake_other_thread(self) -> None:
-        """Let somebody else deliver: this thread may not, or cannot."""
+        """Make another thread deliver, because this one may not; start one if none is waiting."""
         if self.dispatcher is None and not self._notifier.waiting and self._core.turn:
             Thread(target=self.drain_if_free, name="graphbus-drain").start()
         self._notifier.notify()
@@ -137,35 +142,35 @@ class SyncDriver:
         return (is_free or (dispatcher is not None and dispatcher.ident == get_ident())) and not self.is_late()
 
     def is_late(self) -> bool:
-        """The grace is over."""
-        deadline = self.deadline  # who closes the bus may take it away meanwhile
+        """True when the grace of a closing bus is over."""
+        deadline = self.deadline  # read once: another thread may set it to None meanwhile
         return deadline is not None and monotonic() >= deadline
 
     def has_work(self) -> bool:
-        """Something waits, and this thread can deliver it."""
+        """True if something waits and this thread may deliver it."""
         return bool(self._core.has_work and self._core.turn and self._may_deliver())
 
     def drain_if_free(self, drain: Callable[[], None] | None = None) -> None:
-        """Deliver what waits, unless somebody else does."""
+        """Deliver what waits, unless another thread is doing so."""
         while self.has_work() and self.deliver(drain or self.drain):
             pass
 
     def deliver(self, work: Callable[[], None]) -> bool:
-        """Do what only who has the turn may; False when it is not free. Afterwards the queue is to be looked at once more."""
+        """Run `work` with the turn; False if the turn is taken. The caller must look at the queue once more afterwards."""
         core = self._core
         if not core.take_turn():
             return False
         try:
             core.deliverer = get_ident()
             work()
-        finally:  # before the turn is given back nothing is called, where a KeyboardInterrupt could come
+        finally:  # no call before the turn is given back: a KeyboardInterrupt could come there
             core.deliverer = 0
             core.turn.append(None)
             self._notifier.notify()
         return True
 
     def wake_after_change(self) -> None:
-        """The turn was given back, or something was changed, by a thread that does not deliver itself."""
+        """Wake a thread that can deliver, after this thread gave the turn back or changed something without delivering."""
         if self.loop is not None and self.loop.is_here:
             self.loop.pump()
         elif self._core.has_work:
@@ -185,7 +190,7 @@ class SyncDriver:
                 continue
             try:
                 entry = core.queue[0]
-            except IndexError:  # somebody else has closed the bus
+            except IndexError:  # another thread has closed the bus
                 return
             if type(entry) is not Event:
                 if self._take_other(entry):
@@ -194,13 +199,13 @@ class SyncDriver:
             core.begin(entry, dispatches.get(entry.topic) or find(entry.topic))
             self._go_on(entry)
         if self.is_over:
-            self.dead_letter_rest()  # a handler that was left behind has published
+            self.dead_letter_rest()  # a handler that was left behind at the close has published
 
     def _take_other(self, entry: QueueEntry) -> bool:
-        """Do what is first in the queue and is no new event; it leaves the queue when it cannot get lost any more.
+        """Process the first entry of the queue, a further attempt or a job; it leaves the queue once it cannot get lost.
 
         Returns:
-            True when this thread has to leave the rest to another one.
+            True when this thread must leave the rest of the queue to another one.
         """
         if isinstance(entry, Delivery):
             self._take_again(entry)
@@ -210,7 +215,7 @@ class SyncDriver:
         finally:
             self._leave_queue(entry)
             self._notifier.notify()
-        return not self._may_deliver()  # it may have started a dispatcher
+        return not self._may_deliver()  # the job may have started a dispatcher
 
     def _take_again(self, delivery: Delivery) -> None:
         core, subscription = self._core, delivery.subscription
@@ -228,7 +233,7 @@ class SyncDriver:
             self._go_on(delivery)
 
     def _go_on(self, entry: Event | Delivery) -> None:
-        """Call the handlers of the round, whose event leaves the queue now."""
+        """Take the event of the round out of the queue, and call its handlers."""
         core = self._core
         round_ = core.round
         if not self._leave_queue(entry):
@@ -238,7 +243,7 @@ class SyncDriver:
         self._end_round(round_)
 
     def _leave_queue(self, entry: object) -> bool:
-        """Take the first out of the queue; False when another thread has closed the bus and was quicker."""
+        """Take the first entry out of the queue; False if another thread that closes the bus was faster."""
         queue = self._core.queue
         try:
             first = queue.popleft()
@@ -250,11 +255,11 @@ class SyncDriver:
         return False
 
     def _resume(self) -> None:
-        """Call the handlers that have not been called before an interruption."""
+        """Finish a round that a KeyboardInterrupt or the like has ended early: call its remaining handlers."""
         round_, queue = self._core.round, self._core.queue
         entry = round_.again or round_.event
         if round_.at is None and queue and queue[0] is entry:
-            self._go_on(queue[0])  # it came before the event could leave the queue
+            self._go_on(queue[0])  # the interruption came before the event left the queue
             return
         round_.rest()
         run_round(round_, round_.event, self.handle_failure_in_place)
@@ -268,10 +273,10 @@ class SyncDriver:
         if self._core.receipts.followed and event is not None and not round_.is_dead_lettered:
             self._core.receipts.release(event)
 
-    # --- what the loop has to do with it ---
+    # --- the event loop ---
 
     def ready_loop(self) -> LoopDriver:
-        """Give the other driver; it is made when it is first needed."""
+        """Return the driver on the event loop; the first call creates it."""
         with self._making_loop:
             return self.loop or self._make_loop(is_adopted=False)
 
@@ -287,7 +292,7 @@ class SyncDriver:
         self._make_loop(is_adopted=True)
 
     def put_in_lane(self, subscription: LiveSubscription, call: EventCall, event: Event) -> None:
-        """Put the event of the round into a lane; the thread waits while that is full."""
+        """Put the event of the round into the lane of a subscription; this thread waits while the lane is full."""
         receipt = self._core.receipts.hold(event) if self._core.receipts.followed else None
         timeout_s = subscription.policy.timeout_s
         self._put(Delivery(call, subscription.lane, event, subscription, QUEUED, receipt, timeout_s=timeout_s))
@@ -304,14 +309,18 @@ class SyncDriver:
         loop.put(delivery, lane)
 
     def fill_lanes(self) -> Delivery | None:
-        """On the loop: put into lanes what the queue has for them alone, or give what may begin. The rest is for a thread."""
+        """On the loop: move events whose handlers all run there from the queue into lanes. A thread does the rest.
+
+        Returns:
+            A delivery that may begin at once without a lane; None otherwise.
+        """
         core = self._core
         queue, turn, receipts = core.queue, core.turn, core.receipts
         while queue:
             try:
                 del turn[0]  # see `Core.take_turn`
             except IndexError:
-                return None  # a thread delivers, and looks again before it ends
+                return None  # a thread delivers, and looks at the queue again before it ends
             try:
                 entry = queue[0] if queue else None
                 if self.deadline is not None and self.is_late():
@@ -322,7 +331,7 @@ class SyncDriver:
                         receipt = receipts.of(entry) if receipts.followed else None
                         begun = core.begin_alone(entry, dispatch, receipt)
                         if begun is None and not core.have_room(dispatch):
-                            return None  # the end of a handler is the next occasion
+                            return None  # tried again when a handler ends
                         if self._leave_queue(entry) and begun is None:
                             core.place_in_lanes(entry, dispatch)
                         if begun is not None:
@@ -337,7 +346,7 @@ class SyncDriver:
         return None
 
     def settle_on_loop(self, delivery: Delivery) -> None:
-        """A delivery on the loop is over, and failed, or somebody counts it."""
+        """Process the end of a delivery on the loop that failed or that a receipt counts."""
         event, subscription, error = delivery.event, delivery.subscription, delivery.error
         if error is not None:
             self.on_failure(delivery)
@@ -353,12 +362,12 @@ class SyncDriver:
         if receipt is not None and receipt.release():
             self._core.receipts.close(receipt)
 
-    # --- what falls due ---
+    # --- planned attempts ---
 
     def _deliver_due(self) -> None:
-        """What has fallen due is delivered by whoever delivers, else by the thread that keeps the time.
+        """Deliver attempts whose time has come, on the timer's thread if no other thread does.
 
-        That one never waits for handlers on the loop, unless it is a test that lets the time pass.
+        The timer's thread does not wait for handlers on the loop. A test that advances its own clock does.
         """
         self._notifier.notify()
         if self.is_handling() or self.dispatcher is not None:
@@ -368,7 +377,7 @@ class SyncDriver:
             self._keep_error(lambda: self.wait_until(self.is_quiet))
 
     def _keep_error(self, work: Callable[[], object]) -> None:
-        """Who waits in `settle` is to find the error when this thread no longer has the turn."""
+        """Keep an exception for the thread that waits in `settle`, and raise it here as well."""
         _, error = try_to(work)
         if error is not None:  # only with `on_error="raise"`
             self.late_error = self.late_error or error
@@ -388,8 +397,8 @@ class SyncDriver:
     def _dispatch(self) -> None:
         self.interruption = attempt_anything(self._serve)
         if self.interruption is not None:
-            self._notifier.notify()  # who closes the bus delivers now
-            _log.error("a handler has ended the delivery of events", exc_info=without_own_frames(self.interruption))
+            self._notifier.notify()  # the thread that closes the bus delivers now
+            _log.error("a handler ended the dispatcher thread", exc_info=without_own_frames(self.interruption))
             self._on_interruption()
 
     def _serve(self) -> None:
@@ -400,34 +409,34 @@ class SyncDriver:
                 raise raised
             self._notifier.wait(lambda: self.is_stopping or self.raised or self.has_work())
 
-    # --- who waits ---
+    # --- waiting ---
 
     def is_at_rest(self, is_idle: Callable[[], object]) -> bool:
-        """Something is so, and nothing is queued or in hand, all at the same moment: see the theory of operation."""
+        """True if `is_idle` holds and nothing is queued or being delivered, all at one moment; `core` explains how."""
         core = self._core
         if not core.take_turn():
             self._is_looked_for = True
-            if not core.take_turn():  # before who has it could see that
+            if not core.take_turn():  # once more: its holder may have given it back before it saw the note
                 return False
         try:
             is_so = bool(is_idle()) and not core.has_work
         finally:
             core.turn.append(None)
-            if self._is_looked_for or core.has_work:  # who delivers it may have looked just then
+            if self._is_looked_for or core.has_work:  # a thread may have found the turn taken just now
                 self._is_looked_for = False
                 self._notifier.notify()
-        return is_so and not core.has_work  # who has found no turn meanwhile has left the rest to this thread
+        return is_so and not core.has_work  # a publisher that found the turn taken has left its event to this thread
 
     def is_quiet(self) -> bool:
-        """Nothing is queued, in hand or on the loop; further attempts may wait."""
+        """True when nothing is queued, being delivered or on the loop; planned attempts may wait."""
         return self.is_at_rest(self.is_loop_idle)
 
     def is_loop_idle(self) -> bool:
-        """Nothing is under way in a lane."""
+        """True when no delivery waits or runs in a lane."""
         return not self._core.under_way
 
     def wait_for_all_but(self, others: dict[Delivery, None]) -> None:
-        """Deliver, and wait until nothing is under way but what was so before."""
+        """Deliver, and wait until every delivery in a lane has ended except `others`, which were there before."""
         loop, under_way = self.loop, self._core.under_way
         if loop is None or not others:
             self.wait_until(self.is_quiet)
@@ -439,7 +448,7 @@ class SyncDriver:
             loop.watchers -= 1
 
     def wait_until(self, is_so: Callable[[], object], deadline: float | None = None) -> bool:
-        """Wait until something is so, and meanwhile deliver; False when it was not so in time, or before the bus was closed."""
+        """Wait until a condition holds, and deliver meanwhile; False if the deadline or the grace of the close passed first."""
         while True:
             self.drain_if_free()
             self.raise_what_was_raised()
@@ -452,24 +461,24 @@ class SyncDriver:
             self._notifier.wait(lambda: is_so() or self.has_work() or self._has_raised() or self.is_over, left_s)
 
     def _has_raised(self) -> bool:
-        """A handler on the loop has raised what is to go up here."""
+        """True if a handler on the loop has raised something that this thread must raise."""
         return bool(self.raised) and self.dispatcher is None
 
     def raise_what_was_raised(self) -> None:
-        """Raise what is to go up where somebody waits."""
+        """Raise the first exception of a handler on the loop that a waiting thread has to raise, if there is one."""
         raised = self.first_raised() if self._has_raised() else None
         if raised is not None:
             raise raised
 
     def first_raised(self) -> BaseException | None:
-        """Take it out; None when another thread was quicker."""
+        """Take the first such exception out; None if there is none, or another thread was faster."""
         try:
             return self.raised.popleft()
         except IndexError:
             return None
 
     def wait_until_or_raise(self, is_so: Callable[[], object], timeout_s: float | None) -> bool:
-        """Do what `until` does, and raise what a further attempt has raised."""
+        """Wait as `wait_until` does, and raise the exception of a further attempt."""
 
         def is_so_at_last() -> object:
             error, self.late_error = self.late_error, None
@@ -480,32 +489,32 @@ class SyncDriver:
         return self.wait_until(is_so_at_last, now_plus(timeout_s))
 
     def refuse_in_handler(self) -> None:
-        """Raise RunError GBE648 inside a handler: who waits there waits for itself."""
+        """Raise RunError GBE648 inside a handler: waiting there for deliveries would wait for the handler itself."""
         if self.is_handling():
             raise RunError("GBE648")
 
-    # --- who waits in the middle of a handler ---
+    # --- waiting in the middle of a handler ---
 
     def wait_in_handler(self, is_so: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait in the middle of a handler, and meanwhile do what lanes ask of this thread; False when it was not so in time."""
+        """Wait for a condition in the middle of a handler, and run calls of `async def` handlers meanwhile; False on timeout."""
         deadline = now_plus(timeout_s)
         before = self.suspended
         self.suspended = busy = before.union(owner for owner, _ in self.waiting_chain())
         try:
             while not is_so():
-                thread_job = self._errand_for_others(busy)
+                thread_job = self._job_for_others(busy)
                 if thread_job is not None:
                     self._do_meanwhile(thread_job, busy)
                     continue
                 left_s = None if deadline is None else deadline - monotonic()
-                if not self._notifier.wait(lambda: is_so() or self._has_errand(busy), left_s):
+                if not self._notifier.wait(lambda: is_so() or self._has_job(busy), left_s):
                     return False
         finally:
             self.suspended = before
         return True
 
     def _do_meanwhile(self, thread_job: ThreadJob, busy: frozenset[Hashable]) -> None:
-        """Those who wait on this stack cannot go on before the errand is done, and so wait for it as well."""
+        """Run a job, and note that the handlers on this stack wait for it: they cannot go on before it ends."""
         is_noted = thread_job.owner != "" and self.waits.enter(busy, thread_job.owner)
         try:
             thread_job.do()
@@ -513,18 +522,18 @@ class SyncDriver:
             if is_noted:
                 self.waits.leave(busy, thread_job.owner)
 
-    def _has_errand(self, busy: frozenset[Hashable]) -> bool:
+    def _has_job(self, busy: frozenset[Hashable]) -> bool:
         return any(thread_job.owner not in busy for thread_job in self._core.thread_jobs.copy())
 
-    def _errand_for_others(self, busy: frozenset[Hashable]) -> ThreadJob | None:
-        """Take out the first errand that does not go to an agent that is waiting here in the middle of a handler."""
+    def _job_for_others(self, busy: frozenset[Hashable]) -> ThreadJob | None:
+        """Take out the first job whose agent is not itself waiting on this stack in the middle of a handler."""
         found = next((each for each in self._core.thread_jobs.copy() if each.owner not in busy), None)
         if found is not None:
             self._core.thread_jobs.remove(found)
         return found
 
     def waiting_chain(self) -> tuple[Waiter, ...]:
-        """Who waits for what this code does, from the outermost on, and whose code it is."""
+        """Return the agents that wait for the code that is running here, outermost first, and last the code's own agent."""
         is_inside = self.is_inside
         inner = self.inner if is_inside else current_delivery() if self.loop is not None else None
         called = self.called if is_inside else ()
@@ -539,7 +548,7 @@ class SyncDriver:
     # --- the end ---
 
     def dead_letter_rest(self) -> None:
-        """What was not delivered becomes dead letters."""
+        """Turn everything that was not delivered into dead letters."""
 
         def left_in_lanes() -> list[Delivery]:
             return [] if self.loop is None else self.loop.cancel()

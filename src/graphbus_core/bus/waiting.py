@@ -1,4 +1,4 @@
-"""Waiting: where threads sleep until something is so, and who waits for whom."""
+"""Waiting: how threads sleep until a condition holds, and the graph of agents that wait for each other."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from threading import Lock
 from time import monotonic
 
 _LOOK_AGAIN_S = 10.0
-"""A KeyboardInterrupt may come after a change and before its ring. Nothing else needs this."""
+"""A sleeping thread checks its condition this often, because a KeyboardInterrupt may come between a change and `notify`."""
 
 
 class Notifier:
-    """Rung by who changes something that others wait for. To ring costs next to nothing while nobody waits.
+    """Wakes threads that wait for a condition. `notify` costs almost nothing while no thread waits.
 
-    No lock is shared: code of others may run in between, of a signal, a finalizer or who looks. Whether it rings or raises,
-    nobody is locked out. Who waits registers before looking; who changes something does so before looking at who waits.
+    Unlike `threading.Condition` it holds no lock while other code runs: a signal handler, a finalizer or a condition may itself
+    call `notify`, or raise. No notification is lost: a waiting thread registers before it checks its condition, and a thread
+    that changes something does so before it looks for registered threads.
 
     Attributes:
-        waiting: One locked lock for each thread that waits; to unlock it is to wake the thread.
+        waiting: One locked lock for each waiting thread; releasing it wakes the thread.
     """
 
     __slots__ = ("waiting",)
@@ -27,13 +28,18 @@ class Notifier:
         self.waiting: list[Lock] = []
 
     def notify(self) -> None:
-        """Let those who wait look again."""
+        """Make all waiting threads check their conditions again."""
         for asleep in self.waiting.copy():
-            with suppress(RuntimeError):  # it has been woken already, and has yet to look
+            with suppress(RuntimeError):  # it was woken before and has not checked yet
                 asleep.release()
 
     def wait(self, until: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait until it is so; False when it was not in time. `until` is called before the first ring, and must be quick."""
+        """Wait until a condition holds; False if `timeout_s` passed first.
+
+        Args:
+            until: The condition. It is checked at once and after each `notify`, so it must be fast.
+            timeout_s: None waits for ever.
+        """
         deadline = now_plus(timeout_s)
         asleep = Lock()
         asleep.acquire()
@@ -46,17 +52,17 @@ class Notifier:
                 asleep.acquire(timeout=left_s)
             return True
         finally:
-            with suppress(ValueError):  # a KeyboardInterrupt was quicker
+            with suppress(ValueError):  # a KeyboardInterrupt came before `append`
                 self.waiting.remove(asleep)
 
 
 def now_plus(seconds: float | None) -> float | None:
-    """The moment so many seconds from now; None for no limit."""
+    """Return the monotonic time this many seconds from now; None for None."""
     return None if seconds is None else monotonic() + seconds
 
 
 class WaitGraph:
-    """Edges from agents that are in the middle of something to those that they wait for."""
+    """Which agents wait for which others in the middle of a handler. It finds deadlocks. Safe from any thread."""
 
     __slots__ = ("_changing", "_edges")
 
@@ -68,12 +74,12 @@ class WaitGraph:
         return bool(self._edges)
 
     def leads_back(self, target: Hashable, held: Iterable[Hashable]) -> bool:
-        """True when the target waits, directly or through others, for one of those who are held."""
+        """True if the target waits, directly or through others, for one of the `held` agents."""
         with self._changing:
             return self._leads_back(target, frozenset(held))
 
     def enter(self, held: Iterable[Hashable], target: Hashable) -> bool:
-        """Note that all who are held wait for the target; False, and nothing is noted, when it waits for one of them."""
+        """Note that all `held` agents wait for the target. If it waits for one of them, note nothing and return False."""
         held = frozenset(held)
         with self._changing:
             if self._leads_back(target, held):
@@ -83,7 +89,7 @@ class WaitGraph:
         return True
 
     def leave(self, held: Iterable[Hashable], target: Hashable) -> None:
-        """The wait is over."""
+        """Remove what `enter` has noted with the same arguments."""
         with self._changing:
             for each in frozenset(held) - {target}:
                 targets = self._edges[each]

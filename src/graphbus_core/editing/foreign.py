@@ -1,15 +1,15 @@
-"""A change that somebody else made, another tool or a person, made ready for the gate. Nothing is ever written to the tree.
+"""Foreign changes, made by another tool or a person: read and checked for scope, so that the gate can judge them.
 
-| kind of file | may be changed | tried | tests |
+| kind of file | may be changed | checked | tests that must pass |
 |---|---|---|---|
-| with an agent in it | yes, unless protected | yes | of the base |
-| named by `allow` | yes | yes | of the base |
-| tests named by `allow` | yes | yes | of the base first, then their own: what passed must pass with both |
+| defines an agent | yes, unless protected | yes | those of the base |
+| named by `allow` | yes | yes | those of the base |
+| tests named by `allow` | yes | yes | those of the base first, then the changed ones |
 | documents | yes | no | |
 | anything else | no | | |
 
-What is no Python may decide how Python, pytest or this gate reads the rest: a native module, `pyproject.toml`, a `.pth` file. So
-only what is known to be read by people alone is passed over.
+A file that is not Python may decide how Python, pytest or this gate reads the others: a native module, `pyproject.toml`, a `.pth`
+file. So only files that are known to be for people are left unchecked. Nothing is written to the project.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _OF_A_NEW_AGENT = (
 
 
 class ForeignChange(NamedTuple):
-    """What is to be judged.
+    """A change to check.
 
     Attributes:
-        project: As it was before.
-        files: Path -> bytes before and after; None: there is no such file. Files that are equal are left out.
+        project: The project before the change.
+        files: The changed files: path -> bytes before and after; None where there is no such file.
         allow: Globs of further files that may be changed.
-        is_for_base_tests: Changed tests are left out: those of the base decide alone.
-        links: Files that are links now.
-        unjudged: Further files that differ, and that are neither Python nor allowed.
+        is_for_base_tests: Ignore changed tests; only the tests of the base are run.
+        links: Files that are symbolic links after the change.
+        unjudged: Further changed files that are neither Python nor allowed.
     """
 
     project: Project
@@ -69,7 +69,7 @@ class ForeignChange(NamedTuple):
 
 
 class ForeignScope:
-    """Rung G0 for a foreign change, and what further rungs make of its kinds of files."""
+    """Rung G0 for a foreign change; it also tells the other rungs what its kinds of files may do."""
 
     def __init__(self, change: ForeignChange) -> None:
         self._change = change
@@ -77,22 +77,22 @@ class ForeignScope:
 
     @cached_property
     def files(self) -> ChangedFiles:
-        """What is tried."""
+        """The changed files that are checked: path -> bytes before and after."""
         left_out = self._change.is_for_base_tests
         return {path: pair for path, pair in self._change.files.items() if not (left_out and is_test_side(path))}
 
     def check(self) -> Refusal | None:
-        """Give the first reason why a file may not be changed."""
+        """Return the first reason why a file may not be changed."""
         for path in (*self.files, *self._change.unjudged):
             if path in self._change.links:
-                return Refusal("G0.link", f"{path} is a link or lies behind one.", path)
+                return Refusal("G0.link", f"{path} is a symbolic link or lies in a folder that is one.", path)
             problem = scope.check_path(path, self._project) if path in self.files else None
             if problem and not self.is_allowed(path):
                 return problem
             if path not in self.files and not self.is_document(path):
                 others = [one for one in self._change.unjudged if one != path and not self.is_document(one)]
                 more = f" The same is true of {', '.join(others)}." if others else ""
-                return Refusal("G0.unjudged", f"{path} changes, and nobody can judge what that does.{more}", path)
+                return Refusal("G0.unjudged", f"{path} changes, and the gate cannot check what that does.{more}", path)
         judged = {
             path: (before or b"", after or b"")
             for path, (before, after) in self.files.items()
@@ -101,7 +101,7 @@ class ForeignScope:
         return scope.check_sizes(judged, self._project)
 
     def is_allowed(self, path: str) -> bool:
-        """True for a file that was named, is spelled as it should be, is no link, and is not protected by the settings."""
+        """True for a file that `allow` names, unless its path is malformed, a link, or protected by the settings."""
         parts = PurePosixPath(path).parts
         is_clean = path.isprintable() and "\\" not in path and path[:1] not in "/~" and str(PurePosixPath(path)) == path
         if not is_clean or {"..", ".git"} & set(parts) or scope.is_behind_link(self._project.config.root, path):
@@ -111,7 +111,7 @@ class ForeignScope:
         return any(map(fits, self._change.allow)) and not any(map(fits, protected))
 
     def is_document(self, path: str) -> bool:
-        """True for what only people read."""
+        """True for a file that only people read; a project whose tests include doctests in documents has none."""
         return is_document(path) and not self._has_tests_in_documents
 
     @cached_property
@@ -120,20 +120,20 @@ class ForeignScope:
         return any(b"doctest" in data for data in files if data)
 
     def is_exempt(self, path: str, sign: Sign) -> bool:
-        """Tests may do what tests do, and a new file that was allowed may hold a new agent."""
+        """True for a sign of G3 that does not count: tests may do more, and a new file that is allowed may define an agent."""
         if is_test_side(path):
             return sign.code not in _ALWAYS_REFUSED
         is_new = self.files[path][0] is None and self.is_allowed(path)
         return is_new and sign.what.startswith(_OF_A_NEW_AGENT)
 
     def agents_of(self, *projects: Project) -> frozenset[str]:
-        """Give the agents that may appear or disappear: those of files that `allow` names."""
+        """Return the agents that may appear or disappear: those in changed files that `allow` names."""
         free = [path for path in self.files if self.is_allowed(path)]
         return frozenset(name for project in projects for path in free for name in project.owners(path))
 
 
 def is_document(path: str) -> bool:
-    """True for texts and pictures at the top, in `docs`, or of a name that is for people, outside of tests and hidden folders."""
+    """True for texts and pictures in `docs`, at the top of the project or with a name like README, outside of tests."""
     place = PurePosixPath(path)
     *folders, name = (part.casefold() for part in place.parts)
     if any(part.startswith(".") or part in ("test", "tests") for part in (*folders, name)) or not path.isprintable():
@@ -147,7 +147,7 @@ def is_document(path: str) -> bool:
 
 
 def is_test_side(path: str) -> bool:
-    """True for tests, their fixtures and all that could decide which tests run."""
+    """True for tests, their fixtures and all files that could decide which tests run."""
     if not path.endswith(".py"):
         return scope.is_protected(path)
     globs = ("tests/*", "test/*", "*/tests/*", "*/test/*", "test_*.py", "*_test.py", "conftest.py")
@@ -155,7 +155,7 @@ def is_test_side(path: str) -> bool:
 
 
 def parseable_or_empty(data: bytes) -> bytes:
-    """Give the file, or nothing when it does not parse: then all that is in it afterwards is new."""
+    """Return the bytes of a file, or `b""` if it does not parse: then everything in it after the change counts as new."""
     try:
         SourceText(data).tree  # noqa: B018
     except EditError:
@@ -167,12 +167,12 @@ def read_project(root: Path, settings: Settings, called: str = "") -> Project:
     """Read a whole project as it is before the change; nothing is written.
 
     Args:
-        root: Its folder.
-        settings: Under which it is judged.
-        called: How to call it when there is no agent in it.
+        root: The project's folder.
+        settings: The settings to check it under.
+        called: The name of the project in the error.
 
     Raises:
-        EditError: GBE340, there is none.
+        EditError: GBE340, there is no agent in it.
     """
     config = ResolvedBuild(root=str(root), paths=(str(root),), settings=settings, dry_run=True)
     project = Project.read(config, cache=False)
@@ -182,7 +182,7 @@ def read_project(root: Path, settings: Settings, called: str = "") -> Project:
 
 
 def bytes_on_disk(root: Path, path: str) -> bytes | None:
-    """Give a file of the project; None when there is none, or when the path leads out of it."""
+    """Return the bytes of a file; None if there is no such file, or its path leads out of the project."""
     clean = PurePosixPath(path)
     if clean.is_absolute() or ".." in clean.parts or "\0" in path:
         return None
@@ -191,7 +191,7 @@ def bytes_on_disk(root: Path, path: str) -> bytes | None:
 
 
 def encode_like(text: str, before: bytes | None) -> bytes:
-    """Give new text as bytes: in the encoding and with the line ends of the file that it replaces."""
+    """Encode new text like the file that it replaces, with the same encoding and line ends."""
     if before and b"\r\n" in before and "\r" not in text:
         text = text.replace("\n", "\r\n")
     with suppress(EditError):
@@ -200,10 +200,10 @@ def encode_like(text: str, before: bytes | None) -> bytes:
 
 
 def change_of_files(root: Path, settings: Settings, files: Mapping[str, bytes | None]) -> ForeignChange:
-    """Give the change from the project on disk to one in which some files have other bytes.
+    """Return the change that gives some files of the project on disk other bytes.
 
     Raises:
-        EditError: GBE340.
+        EditError: GBE340, there is no agent in the project.
     """
     pairs = {path: (bytes_on_disk(root, path), data) for path, data in files.items()}
     project = read_project(root, settings)

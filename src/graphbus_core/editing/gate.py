@@ -1,9 +1,9 @@
-"""What a change must climb before anybody votes on it: rungs G0 to G8, in order, the first refusal ends it.
+"""The gate: the checks that a change must pass before agents vote on it. The checks are called rungs; the first refusal ends.
 
     G0 scope -> G1 apply -> G2 parse -> G3 capability -> G4 contract -> G5 import -> G6 tests -> G7 checks -> G8 smoke
 
-A rung that cannot be climbed (a project too large to copy, tests that cannot be run) refuses: what nobody has verified does not
-pass, unless `allow_unverified` says so. A rung that has nothing to verify (no tests) is `not_run`, says why, and lets it pass.
+A rung that cannot run (the project is too large to copy, the tests do not start) refuses the change, unless `allow_unverified`
+is set. A rung that has nothing to check (no tests) is reported as `not_run` with the reason, and the change goes on.
 `rungs.codes.CODES` lists every reason to refuse.
 """
 
@@ -53,10 +53,11 @@ class Gate:
     """The gate of one session.
 
     Args:
-        base: The project as the session found it.
-        config: The limits.
-        sandbox: Where the changed project is imported and tested; None: nowhere, and nothing passes the rungs that run it.
-        on_output: Given what tried code has said: the rung and the words, shortened. For a person; no report holds them.
+        base: The project at the start of the session.
+        config: The settings and limits.
+        sandbox: Where changed code is imported and tested. None: it runs nowhere, and G5 to G8 refuse every change.
+        on_output: Called with a rung and the shortened output of project code that ran there. It is for the user only: reports,
+            which models read, never contain it.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class Gate:
         self.on_output = on_output
         self.trials = Trials(config, sandbox)
         self._read: tuple[Project, ProjectPowers] | None = None
-        self.findings: dict[str, tuple[Finding, ...]] = {}  # by the digest of a state, so that each is asked once
+        self.findings: dict[str, tuple[Finding, ...]] = {}  # by the digest of the state; each is computed once
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
-        """Let a proposal climb, from the present state of the workspace; the workspace does not change."""
+        """Check a proposal against the present state of the workspace, which does not change."""
         problem = scope.check_scope(proposal, workspace.project)
         if problem:
             return _report(proposal.proposal_id, [_result("G0", problem)])
@@ -91,7 +92,7 @@ class Gate:
         return trial.report(proposal.proposal_id, proposal.schema_changes)
 
     def check_tree(self, workspace: Workspace) -> GateReport:
-        """Let all accepted proposals together climb, from the base: what will land is what was tested."""
+        """Check all accepted proposals together against the base, so that exactly what will be written has been tested."""
         changed = workspace.changed_files()
         problem = _first(scope.check_path(path, self._base, self._base.editable) for path in changed)
         if problem:
@@ -100,7 +101,7 @@ class Gate:
 
     @cached_property
     def allowed(self) -> AllowedPackages:
-        """The packages that the project uses or is."""
+        """The packages that the project imports or consists of; a change may import these."""
         used = {"graphbus_core"}
         for file in self._base.index.files:
             used.update(_imported_packages(Path(self.config.root, file.path)))
@@ -109,13 +110,13 @@ class Gate:
         return AllowedPackages(frozenset(used), self.config.safety_config.allow_external_dependencies)
 
     def powers_before(self, project: Project) -> ProjectPowers:
-        """A project as G3 reads it; the one that several changes start from is read once."""
+        """Return the powers of a project before a change; cached for the next change of the same project."""
         if self._read is None or self._read[0] is not project:
             self._read = project, self.powers_in(project, project)
         return self._read[1]
 
     def powers_in(self, project: Project, before: Project) -> ProjectPowers:
-        """A project as G3 reads it; what its agents import without the change, they import anyway."""
+        """Return the powers of a project. Modules that its agents import in `before` count as imported anyway."""
         loaded = frozenset({*before.agent_files, *before.imports.files})
         return ProjectPowers(AnalyzedFiles(project.index, project.reader, self.allowed), loaded)
 
@@ -126,7 +127,16 @@ class Gate:
 
 
 class GateRun:
-    """One climb, from the files before it to the files after it."""
+    """One run of the rungs G2 to G8 for a change.
+
+    Args:
+        gate: The gate.
+        before: The project without the change.
+        contents: The changed files: path -> bytes before and after.
+        changed_before: What differs from the start of the session without the change, in the same form.
+        changed_after: The same with the change.
+        is_last: The changes are written next, so that G6 also proves that the test results can be believed.
+    """
 
     def __init__(
         self,
@@ -151,7 +161,7 @@ class GateRun:
         return self.before.with_files(_after(self.contents))
 
     def report(self, proposal_id: str, declared: tuple[SchemaChange, ...]) -> GateReport:
-        """Climb the rungs above G1 and stop at the first refusal."""
+        """Run the rungs above G1 up to the first refusal."""
         results = [_result("G0", None), _result("G1", None)]
         actual: tuple[SchemaChange, ...] = ()
         for rung, check in self.rungs(declared):
@@ -166,7 +176,7 @@ class GateRun:
         return _report(proposal_id, results, actual)
 
     def rungs(self, declared: tuple[SchemaChange, ...]) -> Iterator[tuple[str, Callable[[], RungVerdict]]]:
-        """Give the rungs above G1 in order."""
+        """Yield the rungs above G1 in order, each with its check."""
         yield "G2", self.check_syntax
         yield "G3", self.check_capability
         yield "G4", lambda: self.check_contract(declared)
@@ -176,12 +186,12 @@ class GateRun:
         yield "G8", lambda: self.gate.trials.check_calls(self.base, self.head, self.before, self.after)
 
     def check_syntax(self) -> RungVerdict:
-        """G2: it compiles here and parses as the oldest Python of the project."""
+        """G2: the files compile here and parse for the oldest Python of the project."""
         minimum = self.gate.minimum_python
         return _first(check_source(path, data, minimum) for path, (_, data) in self.contents.items())
 
     def check_capability(self) -> RungVerdict:
-        """G3: it can do no more than before."""
+        """G3: the code has no power that it did not have before."""
         return _first(self.check_growth(path, *pair) for path, pair in self.contents.items())
 
     def check_growth(
@@ -193,7 +203,7 @@ class GateRun:
         *,
         has_moved: bool = False,
     ) -> Refusal | None:
-        """G3 for one file, with the projects around its two texts."""
+        """Run G3 for one file; see `capability.check_growth`."""
         old, new = self.surroundings
         powers = self.gate.config.settings.powers
         return check_growth(
@@ -202,15 +212,15 @@ class GateRun:
 
     @cached_property
     def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
-        """The project before and after, as G3 reads it."""
+        """The powers of the project before and after the change."""
         return self.gate.powers_before(self.before), self.gate.powers_in(self.after, self.before)
 
     def check_contract(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
-        """G4: what agents promise each other still fits."""
+        """G4: the contracts between the agents still fit."""
         return contract.check_agents(self.before, self.after) or self.check_promises(declared)
 
     def check_promises(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
-        """Findings, edges, what is known of them, and declarations."""
+        """Check that no finding is new, no edge is lost or unknown, and no contract changes undeclared."""
         known = self.gate.findings
         if self.base.digest not in known:
             known[self.base.digest] = contract.findings_of(self.before)
@@ -226,23 +236,23 @@ class GateRun:
         )
 
     def check_imports(self) -> RungVerdict:
-        """G5: it imports, and gives the agents that its text shows; the calls of G8 are made on the way."""
+        """G5: the modules import and define the agents that their text shows. The calls of G8 are made in the same process."""
         return self.gate.trials.check_import(self.base, self.head, self.after, self.before)
 
     def check_tests(self) -> RungVerdict:
-        """G6: the tests that passed before pass; and fail where they must, before anything is written."""
+        """G6: the tests that passed before still pass; before changes are written, inverted tests must also fail."""
         verdict = self.gate.trials.check_tests(self.base, self.head, self.after)
         return self.require_proof(verdict, self.head)
 
     def require_proof(self, verdict: RungVerdict, head: TreeState) -> RungVerdict:
-        """Give a verdict of G6 if the run that it rests on can be believed."""
+        """Return a verdict of G6, or a refusal if inverted tests show that its test results are forged."""
         if not self.is_last or isinstance(verdict, Refusal | NotRun):
             return verdict
         return self.gate.trials.prove_tests(self.base, head, self.after) or verdict
 
 
 def check_source(path: str, data: bytes, minimum_python: int) -> Refusal | None:
-    """Compile a file for this Python and parse it for an older one; nothing of it runs."""
+    """Compile a file for this Python and parse it for Python 3.`minimum_python`; nothing of it runs."""
     problem = check_encoding(path, data)
     if problem:
         return problem
@@ -254,13 +264,15 @@ def check_source(path: str, data: bytes, minimum_python: int) -> Refusal | None:
         try:
             syntax.parse(data, path, minimum_python)
         except SyntaxError as reason:
-            message = f"It needs a newer Python than 3.{minimum_python}: {reason.msg}."
+            message = (
+                f"It does not parse for Python 3.{minimum_python}, the oldest that the project supports: {reason.msg}."
+            )
             return Refusal("G2.version", message, path, reason.lineno or 0)
     return None
 
 
 def check_encoding(path: str, data: bytes) -> Refusal | None:
-    """Give the reason why people, tools and Python would not read the same characters."""
+    """Refuse a file that Python would read differently from people and other tools: not UTF-8, or with lone returns."""
     import tokenize
 
     try:
@@ -275,11 +287,11 @@ def check_encoding(path: str, data: bytes) -> Refusal | None:
 
 
 def _check_returns(path: str, text: str, code: str = "G1.malformed") -> Refusal | None:
-    """Give the place of a carriage return that ends a line for Python alone."""
+    """Refuse a carriage return without a line feed, which ends a line for Python but not for other tools."""
     lone = _LONE_RETURN.search(text)
     if lone is None:
         return None
-    message = "A carriage return without a line feed ends a line for Python, and not for other tools. Remove it."
+    message = "A carriage return without a line feed ends a line for Python but not for other tools. Remove it."
     return Refusal(code, message, path, text.count("\n", 0, lone.start()) + 1)
 
 
@@ -306,7 +318,7 @@ def _report(proposal_id: str, results: list[RungResult], actual: tuple[SchemaCha
 
 
 def _imported_packages(path: Path) -> Iterator[str]:
-    """Give the first names of what a file imports, without parsing it."""
+    """Yield the top-level names of what a file imports, found by a pattern because parsing every file costs more."""
     with suppress(OSError):
         for module, names in _IMPORT_LINE.findall(path.read_bytes()):
             listed = [module] if module else [name.split(b" as ")[0] for name in names.split(b",")]
@@ -314,7 +326,7 @@ def _imported_packages(path: Path) -> Iterator[str]:
 
 
 def _own_packages(root: Path) -> Iterator[str]:
-    """Give the names under which files and folders of an import root can be imported."""
+    """Yield the names under which files and folders of an import root can be imported."""
     for entry in root.iterdir() if root.is_dir() else ():
         name = entry.stem if entry.suffix == ".py" and not entry.is_dir() else entry.name
         if name.isidentifier() and (entry.is_dir() or entry.suffix == ".py"):
@@ -322,7 +334,7 @@ def _own_packages(root: Path) -> Iterator[str]:
 
 
 def _minor_version(config: ResolvedBuild) -> int:
-    """Read `target_python`, else `requires-python` of pyproject.toml, else take this Python."""
+    """Return the minor version of `target_python`, else of `requires-python` in pyproject.toml, else of this Python."""
     wanted = config.settings.gate.target_python
     if wanted:
         return int(wanted.rpartition(".")[2])
@@ -336,11 +348,11 @@ def _minor_version(config: ResolvedBuild) -> int:
     return int(match.group(1)) if match else sys.version_info.minor
 
 
-# --- changes that somebody else made ----------------------------------------------------------
+# --- changes by other tools and people ---------------------------------------------------------
 
 
 class _ForeignTrial(GateRun):
-    """A climb of files that no proposal speaks for."""
+    """A run of the gate for a change that another tool or a person made, without a proposal."""
 
     def __init__(self, gate: Gate, change: ForeignChange, judged: ForeignScope) -> None:
         python = {path: pair for path, pair in judged.files.items() if path.endswith(".py")}
@@ -351,7 +363,7 @@ class _ForeignTrial(GateRun):
         self.head = TreeState("head", {path: after for path, (_, after) in judged.files.items()})
 
     def check_capability(self) -> RungVerdict:
-        """G3: as for proposals, but what tests do is theirs, and a prompt may move with its class."""
+        """G3 as for proposals, except that tests may do more, and a prompt may move between files with its class."""
         pairs = {path: (parseable_or_empty(before), after) for path, (before, after) in self.contents.items()}
         has_moved = count_guarded(before for before, _ in pairs.values()) == count_guarded(
             after for _, after in pairs.values()
@@ -362,13 +374,13 @@ class _ForeignTrial(GateRun):
         )
 
     def check_contract(self, declared: tuple[SchemaChange, ...]) -> RungVerdict:
-        """G4: as for proposals; agents may come and go in files that were allowed."""
+        """G4 as for proposals, except that agents may appear and disappear in files that `allow` names."""
         free = self.judged.agents_of(self.before, self.after)
         problem = contract.check_agents(self.before, self.after, free)
         return problem or self.check_promises(declared)
 
     def check_tests(self) -> RungVerdict:
-        """G6: what passed passes with the tests of the base, and then with changed ones."""
+        """G6: what passed before still passes, first with the unchanged tests, then with the changed ones."""
         code = {path: data for path, data in self.head.files.items() if not is_test_side(path)}
         if len(code) == len(self.head.files):
             return super().check_tests()
@@ -383,11 +395,12 @@ class _ForeignTrial(GateRun):
 
 
 def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> GateReport:
-    """Let a change that somebody else made climb. Nothing is written; the changed code runs in the sandbox only.
+    """Run the gate for a change that another tool or a person made. Nothing is written; changed code runs in the sandbox only.
 
-    Contracts may change as long as no edge breaks: the report lists what differs.
+    Contracts may change as long as no edge breaks; the report lists what differs.
 
     Args:
+        change: The change.
         on_output: As for `Gate`.
     """
     from graphbus_core.editing import sandboxes
@@ -404,15 +417,15 @@ def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> G
 
 
 def check_file(root: str | PathLike[str], path: str, text: str | bytes) -> GateReport:
-    """Judge a new text for one file of a project: would the gate let it pass? Nothing is written.
+    """Check whether the gate would accept a new text for one file of a project. Nothing is written.
 
     Args:
         root: The project's folder; its settings apply.
-        path: The file, relative to it, as the project spells it.
-        text: The whole new text; a str takes encoding and line ends of the file.
+        path: The file, relative to the folder.
+        text: The whole new text; a str is encoded like the present file and gets its line ends.
 
     Returns:
-        `passed`, and in `rungs` what each rung says: status, code, message, path and line.
+        The report: `passed`, and in `rungs` the result of each rung with status, code, message, path and line.
 
     Raises:
         EditError: GBE340, there is no agent in the project.

@@ -1,13 +1,21 @@
-"""What is about to be written, written down first: one folder per promotion or undo, and its name is its state.
+"""The write-ahead journal of promotions and undos: one folder per entry, with the bytes of each file before and after.
 
-    0001-S001.preparing    nothing has happened yet; temporary files may lie beside the targets
-    0001-S001.committing   files are being replaced; all, some or none of them are new
+Theory of operation
+===================
+The name of the folder is the state of the entry:
+
+    0001-S001.preparing    no target has changed; temporary files may lie beside the targets
+    0001-S001.committing   targets are being replaced; all, some or none of them are new
     0001-S001              done: all files are new
 
-A state changes by renaming the folder, which a file system does all or not at all. An entry is sealed before it has a state: one
-that this user's GraphBus has not written, as in a clone, is never acted on; one that was interrupted elsewhere neither.
+The state changes by renaming the folder, which file systems do atomically. All bytes are flushed to the disk before the folder
+gets its first state. So after a crash the name alone says what recovery must do; `promotion` does it.
 
-`Target` is one file of an entry on the disk, and what lies beside it while it is replaced.
+An entry is sealed with this user's key, because the journal is part of the project's folder and may come with a clone. One
+that this user's GraphBus has not sealed is never acted on. An interrupted entry must also have been started in this very folder,
+because recovery acts on it without being asked.
+
+`Target` is one file of an entry on the disk, and the temporary file beside it.
 """
 
 from __future__ import annotations
@@ -40,15 +48,18 @@ _JOURNAL, _SEAL = "journal.json", "seal"
 _PURPOSE = "journal"
 _MOST_BYTES = 16 * 1024 * 1024
 _NO_FILE = frozenset({ENOENT, ENOTDIR, EISDIR, ELOOP, EINVAL, ENXIO, EACCES})
-"""What opening says of something that GraphBus has not put there; anything else is a failure of the disk."""
+"""Errors of opening something that GraphBus has not written; any other error is a failure of the disk."""
 _FOLDER = re.compile(r"(\d{4,18})-[A-Za-z0-9_-]+(\.preparing|\.committing)?")
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """journal.json of one promotion or undo.
+    """One promotion or undo, as it is written in journal.json.
 
     Attributes:
-        files: The bytes of each before and after lie in `before/` and `after/` under its number in the list.
+        number: From 1, in the order of the entries.
+        session: The name of the session.
+        kind: `"promote"` or `"undo"`.
+        files: The changed files. Their bytes lie in `before/` and `after/`, each under its index in this list.
         undoes: For an undo, the number of the entry that it takes back.
     """
 
@@ -60,12 +71,12 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name of its folder when it is done."""
+        """The name of the entry's folder in the state done."""
         return f"{self.number:04d}-{re.sub(r'[^A-Za-z0-9_-]', '_', self.session)}"
 
 
 class Journal:
-    """The entries of one project, oldest first."""
+    """The journal of one project, in `.graphbus/journal`."""
 
     def __init__(self, config: ResolvedBuild) -> None:
         self.home = Path(config.artifacts_dir)
@@ -74,10 +85,10 @@ class Journal:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep every other process from promoting, undoing and recovering in this project.
+        """Lock the journal against other processes that promote, undo or recover in this project.
 
         Raises:
-            EditError: Another process does so already.
+            EditError: GBE324, another process holds the lock.
         """
         import fcntl
 
@@ -92,18 +103,23 @@ class Journal:
             os.close(lock)
 
     def unfinished(self) -> list[Path]:
-        """Give the folders of entries of ours that were interrupted."""
+        """Return the folders of interrupted entries that were sealed here by this user."""
         return [path for path in self._folders(is_done=False) if self._read(path)]
 
     def foreign(self) -> list[Path]:
-        """Give the folders of what looks like an interrupted change, and is none of ours."""
+        """Return the folders that look like interrupted entries but were not sealed here by this user."""
         return [path for path in self._folders(is_done=False) if not self._read(path) and path.exists()]
 
     def done(self, *, is_own: bool = True) -> list[JournalEntry]:
-        """Give the entries of ours that are done; or those of anybody, to read and to compare, never to act on."""
+        """Return the entries that are done, oldest first.
+
+        Args:
+            is_own: Only those that this user's GraphBus has sealed. Others may be read, but must never be acted on.
+        """
         return [entry for path in self._folders(is_done=True) if (entry := self._read(path, is_own=is_own))]
 
     def _folders(self, *, is_done: bool | None = None) -> list[Path]:
+        """Return the folders of entries that are done, of interrupted ones, or of all (None)."""
         try:
             with Folder.at(self.folder) as folder:
                 names = folder.names()
@@ -113,14 +129,14 @@ class Journal:
         return [self.folder / match[0] for match in found if is_done in (None, match[2] is None)]
 
     def next_number(self) -> int:
-        """Give the number of the next entry."""
+        """Return the number of the next entry."""
         return max((int(path.name.partition("-")[0]) for path in self._folders()), default=0) + 1
 
     def read(self, folder: Path) -> JournalEntry:
-        """Read journal.json of an entry.
+        """Read an entry.
 
         Raises:
-            EditError: GBE328, it is not as this user's GraphBus has written it, here.
+            EditError: GBE328, it was not sealed here by this user, or has changed since.
         """
         entry = self._read(folder)
         if entry is None:
@@ -128,10 +144,16 @@ class Journal:
         return entry
 
     def content(self, folder: Path, file: FileChange, number: int, side: _Side) -> bytes:
-        """Give the bytes of a file before or after an entry.
+        """Return the bytes of a file before or after an entry.
+
+        Args:
+            folder: The folder of the entry.
+            file: The file.
+            number: Its index in the entry.
+            side: `"before"` or `"after"`.
 
         Raises:
-            EditError: GBE328, they are not those of the entry.
+            EditError: GBE328, the bytes do not have the digest that the entry says.
         """
         with Folder.at(folder / side) as opened:
             data = opened.read(str(number))
@@ -140,7 +162,7 @@ class Journal:
         return data
 
     def _read(self, folder: Path, *, is_own: bool = True) -> JournalEntry | None:
-        """Read an entry if its seal is ours, and all that it names may be changed here."""
+        """Read an entry; None if its seal is not valid here, or if it names a file that no promotion may change."""
         try:
             with Folder.at(folder) as opened:
                 data = opened.read(_JOURNAL, _MOST_BYTES)
@@ -157,20 +179,20 @@ class Journal:
         return entry if is_whole else None
 
     def _seal(self, data: bytes) -> bytes:
-        """Give two lines: the seal for this place, and the one for wherever the project is moved or copied to."""
+        """Return two seals, one per line: one is valid in this folder only, the other wherever the project is moved to."""
         return f"{seal_of(_PURPOSE, self._place, data)}\n{seal_of(_PURPOSE, '', data)}\n".encode()
 
     def _is_sealed(self, folder: Path, data: bytes, seal: bytes) -> bool:
-        """Tell whether an entry is ours. What is ended without being asked for must have begun here; an undo is asked for."""
+        """True if an entry has a valid seal. An interrupted one needs that of this folder: recovery acts without being asked."""
         is_here, is_ours = (a == b for a, b in zip_longest(seal.split(b"\n")[:2], self._seal(data).split(b"\n")[:2]))
         return is_ours and (is_here or not folder.suffix)
 
     def begin(self, entry: JournalEntry, contents: Mapping[str, tuple[bytes, bytes]]) -> Path:
-        """Write an entry with the bytes of its files, to the disk and not only to its cache."""
+        """Write an entry in the state PREPARING, with the bytes of its files, and flush it to the disk."""
         making, ready = f".{entry.name}.new", f"{entry.name}{PREPARING}"
         with Folder.at(self.folder, make=True) as journal:
             for name in journal.names():
-                if name.startswith("."):  # left by a process that was killed: it has no state, or none any more
+                if name.startswith("."):  # left by a killed process: an entry without a state
                     journal.remove_tree(name)
             try:
                 with journal.folder(making, make=True) as folder:
@@ -191,11 +213,11 @@ class Journal:
                 copies.flush()
         data = msgspec.json.format(msgspec.json.encode(entry), indent=2)
         folder.write(_JOURNAL, data)
-        folder.write(_SEAL, self._seal(data))  # its digests seal the bytes before and after, too
+        folder.write(_SEAL, self._seal(data))  # `data` holds the digests of all bytes, so that these are sealed too
         folder.flush()
 
     def enter(self, folder: Path, state: str) -> Path:
-        """Give an entry another state: `COMMITTING`, `PREPARING` or, empty, done."""
+        """Change the state of an entry to `COMMITTING`, `PREPARING` or `""` (done); return its new folder."""
         renamed = folder.with_suffix(state)
         with Folder.at(self.folder) as journal:
             journal.replace(folder.name, renamed.name)
@@ -203,21 +225,21 @@ class Journal:
         return renamed
 
     def forget(self, folder: Path) -> None:
-        """Remove an entry that has come to nothing."""
+        """Remove an entry that was taken back."""
         gone = f".{folder.stem}.old"
         with Folder.at(self.folder) as journal:
-            journal.replace(folder.name, gone)  # so that nobody sees a part of it
+            journal.replace(folder.name, gone)  # renamed first: no other process sees a half-removed entry
             journal.remove_tree(gone)
             journal.flush()
 
 
 def foreign_entry_error(folder: Path) -> EditError:
-    """Make the refusal for an entry that this user's GraphBus has not written here, or that was changed since."""
+    """Return the error for an entry that this user's GraphBus has not written here, or that was changed since."""
     return EditError("GBE328", where=Place(str(folder)), folder=folder)
 
 
 def is_changeable(path: str) -> bool:
-    """True for what an accepted proposal can have changed: a Python file inside the project, no test and no settings."""
+    """True for a file that an accepted proposal can change: Python, inside the project, and not protected."""
     plain = PurePosixPath(path)
     is_inside = not plain.is_absolute() and ".." not in plain.parts and str(plain) == path
     return is_inside and path.endswith(".py") and not is_protected(path)
@@ -227,10 +249,11 @@ _TargetVersion = Literal["before", "after", "other", "missing"]
 
 
 class Target:
-    """A file that is replaced, in its open folder.
+    """A file that is being replaced. Its folder is open, so that the path cannot be redirected meanwhile.
 
     Attributes:
-        beside: The name of the file that changes places with it: the new one before, the old one after.
+        beside: The name of the temporary file that changes places with the target; it holds the new version before the
+            exchange and the old one after.
     """
 
     def __init__(self, folder: Folder, name: str, file: FileChange) -> None:
@@ -241,7 +264,7 @@ class Target:
         self._unfinished = f".{name}.graphbus-tmp"
 
     def state(self, name: str = "") -> _TargetVersion:
-        """Say which version of the file is there, or beside it."""
+        """Return which version the target, or the file `name` in its folder, is; a link counts as `"other"`."""
         try:
             digest = sha256(self._folder.read(name or self._name)).hexdigest()
         except FileNotFoundError:
@@ -254,10 +277,10 @@ class Target:
         return known.get(digest, "other")
 
     def put_beside(self, data: bytes) -> None:
-        """Put a whole file beside this one, with its owner and permissions.
+        """Write a version of the file to `beside`, with the owner and permissions of the target.
 
         Raises:
-            EditError: Something is there that GraphBus would not know how to make again.
+            EditError: GBE321, a file is there that is neither the old nor the new version.
         """
         if self.state(self.beside) == "other":
             place = Place(f"{self._folder.path}/{self.beside}")
@@ -270,19 +293,21 @@ class Target:
         self._folder.replace(self._unfinished, self.beside)
 
     def take_new(self) -> None:
-        """Let the new file take the place of the old one.
+        """Exchange the target with the new version beside it.
 
         Raises:
-            EditError: GBE320, something else was there at that moment; it is there again.
+            EditError: GBE320, a person saved the target at that moment; their version is back in its place.
         """
         if not self._folder.exchange(self.beside, self._name):
-            self._folder.replace(self.beside, self._name)  # what is saved between the last look and now is lost
+            self._folder.replace(
+                self.beside, self._name
+            )  # no exchange here: a version saved since the last check is lost
         elif self.state(self.beside) == "other":
             self.return_displaced()
             raise EditError("GBE320", where=Place(self._file.path))
 
     def take_old(self, before: bytes) -> bool:
-        """Let the old bytes take the place of the new file; False when something else was there at that moment, and is again."""
+        """Replace the new version by the old bytes; False if a person saved the target meanwhile: then it stays as saved."""
         if self.state(self.beside) != "before":
             self.put_beside(before)
         if not self._folder.exchange(self.beside, self._name):
@@ -294,27 +319,27 @@ class Target:
         return True
 
     def return_displaced(self) -> bool:
-        """Give what a person has saved at the last moment its place again.
+        """Put a version that a person saved during the exchange back into its place.
 
         Returns:
-            False when there is no place for it, because somebody has saved once more: then it stays beside.
+            False if the target was saved once more since; then the earlier version stays at `beside`.
         """
         if self.state(self.beside) != "other":
             return True
         if self.state() != "after":
             return False
         self._folder.exchange(self.beside, self._name)
-        if self.state(self.beside) == "other":  # the later one is in its place
+        if self.state(self.beside) == "other":  # saved once more just now: exchange again, the latest version stays
             self._folder.exchange(self.beside, self._name)
             return False
         self._folder.flush()
         return True
 
     def clear(self) -> None:
-        """Remove the old file; it is looked at once more, as who had it open may have written to it since.
+        """Remove the old version at `beside`, unless a program that still had it open has written to it.
 
         Raises:
-            EditError: GBE320, it is not what it was.
+            EditError: GBE320, it was written to; it is back in its place.
         """
         if self.state(self.beside) == "other":
             self.return_displaced()
@@ -323,7 +348,7 @@ class Target:
         self._folder.flush()
 
     def remove_temporary(self) -> None:
-        """Remove what was made for a change that came to nothing, and nothing that anybody else has written."""
+        """Remove the temporary files of a change that was taken back, but no file that a person has written."""
         self._folder.remove(self._unfinished)
         if self.state(self.beside) != "other":
             self._folder.remove(self.beside)

@@ -1,10 +1,20 @@
-"""From the virtual workspace to the disk and back: all files or none, whatever interrupts it.
+"""Promotion: the accepted changes of a session are written to the project's files, all or none, and can be undone.
 
-preflight -> journal -> new files beside the targets -> COMMITTING -> exchange, look at what was displaced -> done
+Theory of operation
+===================
+    check targets -> journal entry (PREPARING) -> new files beside the targets -> COMMITTING -> exchange files -> done
 
-A new file and its target change places, where the system can do that. What was there, and may be what a person has saved at that
-very moment, is beside the target then, and goes back if it is not what the session started from. What lies beside a target, as
-`.NAME.graphbus-new`, is always a whole file: the new one, the old one, or a person's; only the first two are ever removed.
+The journal holds the bytes of every file before and after, so that `recover` can finish or take back a promotion that a crash,
+Ctrl-C or a full disk has interrupted. While an entry is PREPARING no target has changed, and recovery removes the entry. While it
+is COMMITTING some targets may be new: if all are, recovery completes the entry; else it gives each target its old bytes back. A
+target that is neither as before nor as after was changed by a person; then recovery stops with an error and touches nothing.
+
+Each new file is first written completely to `.NAME.graphbus-new` beside its target. Then the two change places in one system
+call (`renameat2` with RENAME_EXCHANGE), where the file system has it. The exchanged file is looked at afterwards: if it is not
+what the session started from, a person saved it at that very moment, and the two change places again. So what lies beside a
+target is always a whole file: the new one, the old one or a person's. Only the first two are ever removed.
+
+An undo is a promotion in the other direction, with a journal entry of its own.
 """
 
 from __future__ import annotations
@@ -39,14 +49,14 @@ _WAIT_S = 5.0
 
 
 class Recovered(NamedTuple):
-    """An interrupted promotion or undo brought to its end: `is_completed` if its files are new, else they are as before."""
+    """An interrupted promotion or undo that was ended: completed (`is_completed`: all its files are new) or taken back."""
 
     entry: JournalEntry
     is_completed: bool
 
     @property
     def sentence(self) -> str:
-        """What to tell a person."""
+        """What was done, for the user."""
         state = "completed" if self.is_completed else "taken back"
         return f"An interrupted {self.entry.kind} of {self.entry.session} was {state}."
 
@@ -54,15 +64,16 @@ class Recovered(NamedTuple):
 def promote(
     config: ResolvedBuild, changed: Contents, session: str, proposals: Iterable[Proposal] = ()
 ) -> tuple[FileChange, ...]:
-    """Write files that a session has changed, all or none, and keep what is needed to undo it.
+    """Write the files that a session has changed, all or none, and keep what is needed to undo it.
 
     Args:
-        changed: Relative path -> the bytes that the session started from, and the new ones.
-        session: Its name, for the journal.
-        proposals: The accepted ones; each file is marked with those that touch it.
+        config: The project.
+        changed: Relative path -> the bytes that the session started from, and the new bytes.
+        session: The session's name, for the journal.
+        proposals: The accepted proposals; each file is recorded with the ids of those that change it.
 
     Raises:
-        EditError: A file is no longer what the session started from, is a link, or cannot be written; nothing was changed.
+        EditError: A file has changed since the session started, is a link, or cannot be written. Nothing was changed.
     """
     if not changed:
         return ()
@@ -80,13 +91,13 @@ def promote(
 
 
 def recover(config: ResolvedBuild) -> tuple[Recovered, ...]:
-    """End what an earlier process left unfinished: complete it if all its files are new, else take it back.
+    """Complete or take back what an earlier process left unfinished; cheap if there is nothing to do.
 
-    Cheap when there is nothing to do. While another process is at work on it, wait: files in between are nobody's to read.
+    If another process is promoting just now, wait for it: its files must not be read half-way.
 
     Raises:
-        EditError: A file is neither as before nor as after; it is left alone. Or the other process takes too long. GBE328, there
-            is what looks like an interrupted change, and this user's GraphBus has not written it here: nothing is done.
+        EditError: A file is neither as before nor as after the change, and is left alone; or the other process takes too long.
+            GBE328, an unfinished entry was not written here by this user's GraphBus, and nothing is done.
     """
     journal = Journal(config)
     deadline = time.monotonic() + _WAIT_S
@@ -107,17 +118,18 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
     """Give the files of a session the bytes that they had before it, all or none.
 
     Args:
-        session: Its name; empty: the last one that was not undone.
-        dry_run: Say what would be done, and do nothing.
+        config: The project.
+        session: The session's name; empty for the last one that was not undone.
+        dry_run: Only report what would be done.
 
     Returns:
-        The files, each from the session's bytes back to those before it.
+        The files, each with its digest now (`before`) and after the undo (`after`).
 
     Raises:
         EditError: There is no such session, or one of its files was changed since.
     """
     journal = Journal(config)
-    last_session(config, session)  # refused before anything is written, the lock file included
+    last_session(config, session)  # fails before anything is written, even the lock file
     with _refusing(config), journal.locked():
         if not dry_run:
             _recover(config, journal)
@@ -132,7 +144,7 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
 
 
 def fate_of(config: ResolvedBuild, session: str) -> _Fate:
-    """Say whether the changes of a session were written, and whether they were undone since.
+    """Return `"written"` or `"undone"` for the changes of a session, or `""` if none were written.
 
     Raises:
         EditError: The journal cannot be read.
@@ -147,7 +159,7 @@ def fate_of(config: ResolvedBuild, session: str) -> _Fate:
 
 
 def last_session(config: ResolvedBuild, session: str = "") -> str:
-    """Give the session that `undo` would undo.
+    """Return the name of the session that `undo` would undo.
 
     Raises:
         EditError: There is none.
@@ -157,7 +169,7 @@ def last_session(config: ResolvedBuild, session: str = "") -> str:
 
 
 def _to_undo(journal: Journal, session: str) -> JournalEntry:
-    """Give the last entry of the session, or of all sessions, that was not undone."""
+    """Return the last entry of a session (empty: of any) that was not undone, or raise GBE327."""
     entries = journal.done()
     undone = {entry.undoes for entry in entries}
     open_ones = [entry for entry in entries if entry.kind == "promote" and entry.number not in undone]
@@ -169,6 +181,7 @@ def _to_undo(journal: Journal, session: str) -> JournalEntry:
 
 
 def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: JournalEntry) -> dict[str, tuple[bytes, bytes]]:
+    """Return path -> present bytes and bytes before an entry; GBE326 if a file has changed since."""
     contents = {}
     drifted = []
     for number, file in enumerate(entry.files):
@@ -184,7 +197,7 @@ def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: JournalEn
 
 
 def _write(config: ResolvedBuild, journal: Journal, entry: JournalEntry, contents: Contents) -> None:
-    """Bring the files of an entry to the disk; on any failure everything is as before."""
+    """Write the files of an entry to the disk; on any failure all files are as before."""
     for path, (before, _) in contents.items():
         _check_target(config, path, before)
     has_landed = False
@@ -212,7 +225,7 @@ def _write(config: ResolvedBuild, journal: Journal, entry: JournalEntry, content
 
 
 def _take_back(config: ResolvedBuild, journal: Journal, entry: JournalEntry) -> None:
-    """Undo what an entry has done so far."""
+    """Undo what `_write` has done so far for an entry."""
     folder = journal.folder / f"{entry.name}{COMMITTING}"
     try:
         if folder.exists():
@@ -239,6 +252,7 @@ def _refuse_foreign(journal: Journal) -> None:
 
 
 def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
+    """Complete an interrupted entry if all its files are new, else take it back."""
     entry = journal.read(folder)
     if folder.suffix == COMMITTING:
         _return_displaced(config, entry, folder)
@@ -254,7 +268,7 @@ def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
 
 
 def _roll_back(config: ResolvedBuild, journal: Journal, folder: Path) -> Path:
-    """Give every file that this entry has replaced its old bytes; one that somebody has changed since then stops it."""
+    """Give every file that an entry has replaced its old bytes; raise GBE325 if a person has changed one since."""
     entry = journal.read(folder)
     _return_displaced(config, entry, folder)
     for file in entry.files:
@@ -269,15 +283,16 @@ def _roll_back(config: ResolvedBuild, journal: Journal, folder: Path) -> Path:
 
 
 def _return_displaced(config: ResolvedBuild, entry: JournalEntry, folder: Path) -> None:
+    """Put back the versions that a person saved while files were exchanged; raise GBE325 if one cannot be."""
     for file in entry.files:
         with _opened(config, file) as target:
             if not target.return_displaced():
                 where = f"{PurePosixPath(file.path).parent}/{target.beside}"
-                raise _unfinished(folder, f"{where} holds what was saved while {file.path} was replaced")
+                raise _unfinished(folder, f"{where} holds a version that was saved while {file.path} was replaced")
 
 
 def _clean_up(config: ResolvedBuild, journal: Journal, folder: Path) -> None:
-    """Remove an entry that has changed nothing, with its temporary files."""
+    """Remove an entry that has changed no target, with its temporary files."""
     for file in journal.read(folder).files:
         with suppress(FileNotFoundError), _opened(config, file) as target:  # its folder may have gone meanwhile
             target.remove_temporary()
@@ -285,7 +300,7 @@ def _clean_up(config: ResolvedBuild, journal: Journal, folder: Path) -> None:
 
 
 def _check_target(config: ResolvedBuild, path: str, before: bytes) -> None:
-    """Refuse a target that is a link, is read-only or is not what the session started from."""
+    """Raise EditError for a target that is a link, is read-only or has changed since the session started."""
     if not is_changeable(path):
         raise EditError("GBE323", where=Place(path), path=path)
     try:
@@ -309,6 +324,7 @@ def _read(config: ResolvedBuild, path: str) -> bytes | None:
 
 @contextmanager
 def _opened(config: ResolvedBuild, file: FileChange) -> Iterator[Target]:
+    """Open the folder of a file without following links; no other process can then redirect the path."""
     above, _, name = file.path.rpartition("/")
     with Folder.at(os.path.realpath(config.root)) as root, root.folder(above or ".") as folder:
         yield Target(folder, name, file)
@@ -322,7 +338,7 @@ def _is_new(config: ResolvedBuild, file: FileChange) -> bool:
 
 @contextmanager
 def _refusing(config: ResolvedBuild) -> Iterator[None]:
-    """Turn a failure of the file system into a refusal."""
+    """Turn an OSError of the block into an EditError with the path."""
     try:
         yield
     except OSError as failure:

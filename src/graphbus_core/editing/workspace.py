@@ -1,4 +1,4 @@
-"""The virtual tree of a session: what every agent sees while files on disk stay as they are; and its way to the disk."""
+"""The workspace of a session: the project's files with all accepted proposals, in memory. Files on disk stay as they are."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graphbus_core.errors import EditError, Place
 from graphbus_core.model.proposals import CodeChange, Proposal
 
 _OVERTAKEN = frozenset({"GBE301", "GBE302", "GBE303", "GBE307", "GBE308", "GBE310", "GBE314"})
-"""What an edit says when its file is not the one that it was written for."""
+"""Errors of an edit that was written for another version of its file."""
 
 
 class _EditedFiles:
-    """What changes make of the present state: the bytes of files, those that are merged, and the project once it is asked for."""
+    """The result of applying changes to the present state: new bytes, merged paths, and the project, built on demand."""
 
     def __init__(self, files: dict[str, bytes], merged: tuple[str, ...]) -> None:
         self.files = files
@@ -27,14 +27,15 @@ class _EditedFiles:
 
 
 class Workspace:
-    """The project as the accepted proposals have made it so far. Only files with an agent, or a base of one, can change.
+    """The project with the proposals that were accepted so far. Only files that define an agent, or a base of one, can change.
 
-    A change that fits an earlier state of its file in this session and not the present one is applied there and merged.
+    A change that does not fit the present state of its file, but fits an earlier one of this session, is applied to that one and
+    merged with what was accepted since.
 
     Attributes:
-        base: The project that the session started from.
-        project: The project as it is now.
-        steps: Each commit so far: the id of its proposal, and the bytes that it gave to files.
+        base: The project at the start of the session.
+        project: The project with all commits so far.
+        steps: Each commit so far: the id of its proposal, and path -> new bytes.
     """
 
     def __init__(self, project: Project) -> None:
@@ -47,16 +48,16 @@ class Workspace:
         self._past: dict[str, list[bytes]] = {}  # path -> its earlier states, the newest last
 
     def preview_files(self, changes: Iterable[CodeChange]) -> dict[str, bytes]:
-        """Give the new bytes of each file that the changes touch; nothing else happens.
+        """Return the new bytes of each file that the changes would change, without changing the workspace.
 
         Raises:
-            EditError: A change does not apply, or its file is none with an agent in it; GBE317 and GBE318, it fits an earlier
-                state of the file and contradicts what was accepted since.
+            EditError: A change does not apply, or its file defines no agent. GBE317 and GBE318: it fits an earlier state of the
+                file and conflicts with what was accepted since.
         """
         return dict(self._tried(changes).files)
 
     def merged_paths(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
-        """Give the files in which the changes were written for an earlier text, and are merged into the present one.
+        """Return the files whose changes were written for an earlier state and must be merged into the present one.
 
         Raises:
             EditError: As `preview_files`.
@@ -64,7 +65,7 @@ class Workspace:
         return self._tried(changes).merged
 
     def _tried(self, changes: Iterable[CodeChange]) -> _EditedFiles:
-        """Make the changes, once for each state of the workspace: gate, judges and commit ask for the same."""
+        """Apply the changes; the result is cached, because the gate, the evaluators and the commit need the same one."""
         by_path: dict[str, list[CodeChange]] = {}
         for change in changes:
             by_path.setdefault(change.file_path, []).append(change)
@@ -77,7 +78,7 @@ class Workspace:
         return found
 
     def _edited_file(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bool]:
-        """Give the new bytes of a file, and whether they are merged."""
+        """Return the new bytes of a file, and whether they had to be merged."""
         if path not in self._now:
             raise EditError("GBE323", where=Place(path), path=path)
         try:
@@ -89,14 +90,14 @@ class Workspace:
         return _merged(path, wished[0], self._now[path], wished[1]), True
 
     def _in_the_past(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bytes] | None:
-        """Give the newest earlier state of a file that the changes fit, and what they make of it."""
+        """Return the newest earlier state of a file that the changes fit, and that state with the changes."""
         for base in reversed(self._past.get(path, ())):
             with suppress(EditError):
                 return base, _with_changes(base, changes)
         return None
 
     def preview_project(self, changes: Iterable[CodeChange]) -> Project:
-        """Give the project as it would be after the changes.
+        """Return the project as it would be after the changes.
 
         Raises:
             EditError: As `preview_files`.
@@ -106,7 +107,7 @@ class Workspace:
         return tried.project
 
     def commit(self, proposal: Proposal) -> None:
-        """Make an accepted proposal part of the workspace, all of it or nothing.
+        """Apply an accepted proposal to the workspace, completely or not at all.
 
         Raises:
             EditError: As `preview_files`.
@@ -120,9 +121,9 @@ class Workspace:
         self.steps.append((proposal.proposal_id, fresh))
 
     def look_ahead(self, proposals: Iterable[Proposal]) -> None:
-        """Make the projects that come about if these are committed in this order: each keeps the one that follows it.
+        """Build the projects that committing these proposals in this order would give, so that the commits find them cached.
 
-        Nothing of the workspace changes. It is worth while where time passes anyway until the commits are decided on.
+        The workspace does not change. Called while the session waits for votes anyway.
         """
         ahead = copy(self)
         ahead.steps, ahead._now = [], dict(self._now)
@@ -132,21 +133,25 @@ class Workspace:
                 ahead.commit(proposal)
 
     def can_change(self, path: str) -> bool:
-        """Tell whether a file can change here."""
+        """True for a file that proposals can change."""
         return path in self._now
 
     def file_data(self, path: str) -> bytes:
-        """Give the present bytes of a file with an agent in it."""
+        """Return the present bytes of a file that proposals can change."""
         return self._now[path]
 
     def changed_files(self, trial: Mapping[str, bytes] | None = None) -> dict[str, tuple[bytes, bytes]]:
-        """Give the files that differ from the start: path -> bytes at the start, bytes now (or in a trial of `preview_files`)."""
+        """Return the files that differ from the start: path -> bytes at the start and now.
+
+        Args:
+            trial: Files of `preview_files` that count as if they were committed.
+        """
         now = {**self._now, **(trial or {})}
         return {path: (self._start[path], now[path]) for path in sorted(now) if now[path] != self._start[path]}
 
     @property
     def digest(self) -> str:
-        """The same for the same state of the files, however it was reached."""
+        """A digest of the present state of the files; independent of the order of commits that led to it."""
         return state_digest(self.changed_files())
 
 
@@ -168,6 +173,6 @@ def _merged(path: str, base: bytes, ours: bytes, theirs: bytes) -> bytes:
 
 
 def state_digest(changed: Mapping[str, tuple[bytes, bytes]]) -> str:
-    """Digest what differs from the start of a session."""
+    """Return a digest of files that differ from the start of a session: path -> bytes before and after."""
     lines = (f"{path}\0{sha256(after).hexdigest()}\n" for path, (_, after) in sorted(changed.items()))
     return sha256("".join(lines).encode()).hexdigest()

@@ -462,7 +462,7 @@ def test_what_cannot_be_tried_again_does_not_flood_the_log(caplog: pytest.LogCap
         bus.subscribe("/A/B", fail, policy=DeliveryPolicy(retries=3))
         for _ in range(30):
             bus.publish("/A/B")
-    assert caplog.text.count("is not tried again") == 10
+    assert caplog.text.count("is not retried") == 10
 
 
 def test_who_gives_up_awaiting_what_came_of_an_event_is_not_told_of_its_end() -> None:

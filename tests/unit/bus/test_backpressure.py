@@ -48,8 +48,8 @@ def test_what_a_handler_publishes_to_a_full_queue_is_a_dead_letter() -> None:
     bus.publish("/A/Start")
     assert seen == [0, 1, 2]
     assert [(each.reason, each.event["n"], each.error) for each in bus.dead_letters()] == [
-        ("full", 3, "3 events wait already"),
-        ("full", 4, "3 events wait already"),
+        ("full", 3, "3 events are already waiting in the queue"),
+        ("full", 4, "3 events are already waiting in the queue"),
     ]
 
 

@@ -64,7 +64,7 @@ def test_a_full_queue_refuses_from_outside_and_says_why_to_a_handler() -> None:
         core.accept(root)
     with pytest.raises(BackpressureError):
         core.accept(root)
-    assert core.why_refused(1, 1) == ("full", "3 events wait already")
+    assert core.why_refused(1, 1) == ("full", "3 events are already waiting in the queue")
 
 
 def test_a_chain_and_a_tree_have_an_end_and_what_is_too_deep_does_not_count_for_the_tree() -> None:
@@ -76,7 +76,7 @@ def test_a_chain_and_a_tree_have_an_end_and_what_is_too_deep_does_not_count_for_
     assert kin == [(1, 1), (2, 2), (3, 2)]
     assert core.why_refused(*kin[-1]) == ("hops", "the causal chain has more than 2 events")
     assert count_descendant(child, core.max_hops, on_loop=True) == (1, 3)
-    assert core.why_refused(1, 4) == ("tree", "more than 3 events came of one")
+    assert core.why_refused(1, 4) == ("tree", "one event has caused more than 3 events")
 
 
 def test_what_a_handler_has_published_is_queued_when_it_has_finished() -> None:

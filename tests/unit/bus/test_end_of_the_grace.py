@@ -72,8 +72,8 @@ def test_a_letter_tells_a_handler_that_had_begun_from_one_that_had_not(is_async:
     publisher.join(PATIENCE_S)
     told = {letter.subscription: (letter.attempts, letter.error.partition("; ")[0]) for letter in bus.dead_letters()}
     assert told == {
-        "first": (1, "the bus was closed before the handler came to its end"),
-        "second": (0, "the bus was closed first"),
+        "first": (1, "the bus was closed before the handler returned"),
+        "second": (0, "the bus was closed before it was delivered"),
     }
 
 

@@ -42,7 +42,7 @@ def test_the_first_failures_are_logged_whole_and_then_one_line_an_interval(
         assert bus.statistics().failed == bus.statistics().dead_letters == len(bus.dead_letters()) == 1_001
         assert all(letter.traceback for letter in bus.dead_letters())
         bus.publish("/A/B", {"n": 1_001})
-    assert caplog.records[-1].getMessage().endswith("ValueError: 1 more that were not logged")
+    assert caplog.records[-1].getMessage().endswith("ValueError: 1 more failures that were not logged")
 
 
 def test_another_failure_and_the_same_one_at_another_time_are_logged_whole(

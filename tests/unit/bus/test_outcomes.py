@@ -82,12 +82,12 @@ def test_waits_double_up_to_a_limit_and_are_the_same_each_time(first: float, att
         ({"retries": -1}, "retries=-1: a whole number of at least 0"),
         ({"retries": 1.5}, "retries=1.5"),
         ({"retries": True}, "retries=True"),
-        ({"backoff_s": -0.1}, "backoff=-0.1: seconds"),
+        ({"backoff_s": -0.1}, "backoff=-0.1: a number of seconds"),
         ({"backoff_s": math.nan}, "backoff=nan"),
         ({"backoff_s": "1"}, "backoff='1'"),
         ({"timeout_s": 0}, "timeout=0: more than 0 seconds"),
         ({"timeout_s": math.inf}, "timeout=inf"),
-        ({"concurrency": 0}, "concurrency=0: at least 1"),
+        ({"concurrency": 0}, "concurrency=0: a whole number of at least 1"),
         ({"retry_on": (ValueError, KeyboardInterrupt)}, "retry_on="),
         ({"retry_on": ("ValueError",)}, "exception classes"),
         ({"retries": -1, "concurrency": 0}, "at least 0 is needed; concurrency=0"),
@@ -104,7 +104,11 @@ def test_a_policy_that_cannot_be_kept_is_refused_with_its_place(options: dict[st
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"timeout_s": 1.0}, "cannot be stopped after a timeout"), ({"concurrency": 2}, "one event")]
+    ("options", "said"),
+    [
+        ({"timeout_s": 1.0}, "`timeout` needs an `async"),
+        ({"concurrency": 2}, "`concurrency` needs an `async"),
+    ],
 )
 def test_a_plain_def_can_keep_neither_a_timeout_nor_concurrency(options: dict[str, Any], said: str) -> None:
     policy = DeliveryPolicy(**options)

@@ -103,7 +103,7 @@ def test_the_error_of_the_handler_is_the_askers_and_no_dead_letter(bus: MessageB
         deliver(bus, "/A/B")
     (error,) = caught
     assert str(error) == "no such thing"
-    assert error.__notes__ == ["Stock.left raised it, which was asked for /Stock/Left"]
+    assert error.__notes__ == ["raised by Stock.left while it handled a request on /Stock/Left"]
     assert bus.dead_letters() == ()
     assert bus.statistics().subscriptions["Stock.left <- /Stock/Left"].failed == 1
 

@@ -175,7 +175,7 @@ def test_no_more_attempts_wait_than_events_may(clock: FakeClock, caplog: pytest.
         assert len(clock.waiting) == 3
         told = [(letter.event["n"], letter.reason, letter.attempts, letter.error) for letter in bus.dead_letters()]
         assert told == [(3, "handler", 1, "ConnectionError: not yet"), (4, "handler", 1, "ConnectionError: not yet")]
-        assert caplog.text.count("Agent.flaky is not tried again on /A/B: 3 further attempts wait already") == 2
+        assert caplog.text.count("Agent.flaky is not retried on /A/B: 3 further attempts are already waiting") == 2
         clock.advance(1)
         assert len(log) == 8
         assert bus.statistics().dead_letters == 2
@@ -472,7 +472,7 @@ class Unspeakable(Exception):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (Unspeakable(), "Unspeakable: (it cannot be told)"),
+        (Unspeakable(), "Unspeakable: (its str() fails)"),
         (ValueError("one\n  two\x00\n"), r"ValueError: one two\x00"),
         (ValueError("x" * 100_000), f"ValueError: {'x' * 987}…"),
         (KeyError(), "KeyError"),

@@ -228,7 +228,7 @@ def test_a_class_that_no_payload_can_become_is_refused_when_it_is_subscribed() -
     def handler(it: Any) -> None: ...
 
     handler.__annotations__["it"] = Socketed
-    with pytest.raises(RunError, match="no payload can become an object of Socketed") as refused:
+    with pytest.raises(RunError, match="no payload can be converted to Socketed") as refused:
         MessageBus().subscribe("/A/B", handler)
     assert refused.value.code == "GBE611"
 

@@ -11,7 +11,7 @@ from graphbus_core.editing.gate import Gate
 from graphbus_core.editing.sandboxes import choose_sandbox
 from graphbus_core.editing.sandboxes.process import ProcessSandbox
 from graphbus_core.editing.workspace import Workspace
-from graphbus_core.model.config import GateConfig, ResolvedBuild, SafetyConfig, Settings
+from graphbus_core.model.config import GateConfig, ResolvedBuild, RuntimeSettings, SafetyConfig, Settings
 from graphbus_core.model.proposals import CodeChange, GateReport, Proposal
 from tests.project_files import NO_PLUGINS, write_project
 
@@ -145,10 +145,12 @@ class Shop:
         more: dict[str, str] | None = None,
         gate: GateConfig | None = None,
         safety: SafetyConfig | None = None,
+        factory: str = "",
     ) -> None:
         tests = {"tests/test_orders.py": TESTS} if with_tests else {}
         self.root = write_project(folder, {**FILES, **tests, **(more or {})})
-        settings = Settings(gate=gate or GateConfig(), safety=safety or SafetyConfig())
+        runtime = RuntimeSettings(factory=factory)
+        settings = Settings(gate=gate or GateConfig(), safety=safety or SafetyConfig(), runtime=runtime)
         self.config = ResolvedBuild(root=str(self.root), paths=(f"{self.root}/agents",), settings=settings)
         self.project = Project.read(self.config, cache=False)
         self.workspace = Workspace(self.project)

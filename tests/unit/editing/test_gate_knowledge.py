@@ -77,6 +77,10 @@ PRESS = """
         @schema_method(input_schema={"title": str, "words": int}, output_schema={"pages": int})
         def print_story(self, title: str, words: int) -> dict:
             return {"pages": words}
+
+        @schema_method()
+        def guess(self) -> dict:
+            return json.loads("{}")
 """
 FILES = {"pyproject.toml": "", "agents/desk.py": DESK, "agents/press.py": PRESS}
 
@@ -112,6 +116,8 @@ LOST = [
     (SENT, "self.publish(NEWS, **{'payload': news})"),
     (SENT, "self.publish(NEWS, news)\n            self.publish(NEWS, extra)"),
     (SENT, "self.publish(NEWS, vars(self))"),
+    (SENT, "self.publish(NEWS, self.call('Press', 'guess'))"),
+    (SENT, "self.publish(NEWS, {'title': title, 'words': 3, **self.call('Press', 'guess')})"),
     # topics
     (SENT, "self.publish(f'/News/{tail}', news)"),
     (SENT, "self.publish(NEWS + tail, news)"),
@@ -129,6 +135,7 @@ LOST = [
     (CALL, 'self.call("Press", "print_story", title=title, **extra)'),
     (CALL, "self.call('Press', tail, title=title, words=3)"),
     (CALL, "self.call(tail, 'print_story', title=title, words=3)"),
+    (CALL, "self.call('Press', 'print_story', title=title, **self.call('Press', 'guess'))"),
     # methods
     (READ, "@schema_method()"),
     (READ, '@schema_method(input_schema={"title": str})'),
@@ -138,6 +145,8 @@ LOST = [
     (READ, ""),
     (RETURN, "return dict(self.found)"),
     (RETURN, "return self.found"),
+    (RETURN, "return self.call('Press', 'guess')"),
+    (RETURN, "return {'title': title, **self.call('Press', 'guess')}"),
     (RETURN, 'found = {"title": title}\n            found.update(self.found)\n            return found'),
     (RETURN, 'return json.loads("{}")'),
     (RETURN, 'if title:\n                return {"title": title, "words": 3}\n            return self.found'),
@@ -168,6 +177,11 @@ LOST = [
 KEPT = [
     (SENT, "self.publish(NEWS, dict(news))"),
     (SENT, "self.publish(NEWS, dict(news, by='x'))"),
+    (
+        SENT,
+        "pages = self.call('Press', 'print_story', title=title, words=3)['pages']\n"
+        "            self.publish(NEWS, {'title': title, 'words': pages})",
+    ),
     (SENT, "self.publish(NEWS, {**news})"),
     (SENT, "self.publish(NEWS, {**news, 'by': 'x'})"),
     (SENT, "self.publish(NEWS, news.copy())"),

@@ -118,6 +118,49 @@ def test_where_no_call_can_be_made_up_there_is_nothing_to_try(shop: Shop, old: s
     )
 
 
+WIRING = """
+def make(cls):
+    return cls({"apple": 10}) if cls.__name__ == "Inventory" else cls()
+
+def fail(cls):
+    raise TypeError("there is no stock")
+
+class Container:
+    def get(self, cls):
+        return make(cls)
+
+async def make_later(cls):
+    return make(cls)
+
+container = Container()
+"""
+
+
+def stocked_shop(folder: Path, factory: str) -> Shop:
+    """A shop whose Inventory gets its stock as an argument, from the factory of the project."""
+    from tests.unit.editing.shop_project import INVENTORY as TEXT
+
+    text = TEXT.replace("def __init__(self):", "def __init__(self, stock):").replace('{"apple": 10}', "stock")
+    return Shop(folder, more={INVENTORY: text, "agents/wiring.py": WIRING}, factory=factory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factory", ["agents.wiring:make", "agents.wiring:container.get"])
+def test_agents_are_made_by_the_factory_of_the_project(tmp_path: Path, factory: str) -> None:
+    shop = stocked_shop(tmp_path, factory)
+
+    assert smoke(shop, LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY).code == "G8.output"
+    assert smoke(shop, LEFT, LEFT.replace("(sku, 0)", "(sku, 1)"), INVENTORY).status == "passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factory", ["", "agents.wiring:fail", "agents.wiring:absent", "agents.wiring:make_later"])
+def test_agents_that_the_factory_does_not_make_are_not_tried(tmp_path: Path, factory: str) -> None:
+    shop = stocked_shop(tmp_path, factory)
+
+    assert smoke(shop, LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY).status == "passed"
+
+
 @pytest.mark.slow
 def test_async_methods_are_awaited(tmp_path: Path) -> None:
     from tests.unit.editing.shop_project import INVENTORY as TEXT

@@ -304,7 +304,7 @@ def test_what_an_on_stop_publishes_goes_to_who_still_runs_and_is_a_dead_letter_f
         ("Farewell.on_left", "Farewell"),
     ]
     assert {(letter.reason, letter.attempts) for letter in letters} == {("closed", 0)}
-    assert letters[1].error == "Cook had stopped before"
+    assert letters[1].error == "Cook had already stopped"
 
 
 class Grumbling(Life):

@@ -176,5 +176,5 @@ def test_a_dispatcher_that_a_handler_has_ended_is_noticed_at_once_and_the_log_sa
         with kept_log() as log:
             site.post("/publish/Order/Placed?wait=0.5", {"order_id": "end", "quantity": 1})
         assert probe(site, "/livez") == probe(site, "/readyz") == (503, {"status": "dead"})
-    assert "a handler has ended the delivery of events" in log.text
+    assert "a handler ended the dispatcher thread" in log.text
     assert "till.py" in log.text

@@ -15,14 +15,14 @@ from graphbus_core.compiler.project import Project
 from graphbus_core.compiler.rules.again import check_again
 from graphbus_core.editing.rungs.codes import Refusal
 from graphbus_core.errors import BuildError
-from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, SourceSpan, Subscription
+from graphbus_core.model.agent import AgentDefinition, MethodSpec, Publication, Returned, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.proposals import SchemaChange
 from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
 _Item = TypeVar("_Item", Publication, Subscription)
 
-_VAGUE = frozenset({"unknown", "any"})
+_VAGUE = frozenset({"unknown", "any", "result"})
 _SHOWING = frozenset(
     {"print", "len", "str", "repr", "bool", "isinstance", "type"}
     | {"debug", "info", "warning", "error", "exception", "critical", "log"}
@@ -48,8 +48,10 @@ def check_known(before: Project, after: Project) -> Refusal | None:
 
 
 def _losses(before: Project, after: Project) -> Iterator[_Loss]:
-    for old in before.definitions:
-        new = after.agent(old.name)
+    for (
+        old
+    ) in before.wiring.agents.values():  # with what calls and requests give, which an agent's own text does not say
+        new = after.wiring.agents.get(old.name)
         if new is not None and (new is not old and new != old):
             yield from _of_sent(old, new)
             yield from _of_heard(old, new, after)
@@ -82,7 +84,8 @@ def _of_declared(what: str, was: list[Publication], now: list[Publication]) -> I
 def _of_topics(before: Project, after: Project) -> Iterator[_Loss]:
     """Of a topic whose every event was known, also by new agents."""
     was, now = (
-        _by_topic(each for agent in project.definitions for each in agent.publications) for project in (before, after)
+        _by_topic(each for agent in project.wiring.agents.values() for each in agent.publications)
+        for project in (before, after)
     )
     heard = {each.topic for agent in after.definitions for each in agent.subscriptions}
     for topic in was.keys() & now.keys() & heard - {""}:
@@ -210,18 +213,17 @@ def _of_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
         if was.returns.kind not in _VAGUE and now.returns.kind in _VAGUE:
             yield _Loss(f"What {what} is annotated to return", now.span)
         if _is_return_known(was) and not _is_return_known(now):
-            yield _Loss(
-                f"What {what} returns", next(each.span for each in now.returned if not _is_known_end(each.type))
-            )
+            yield _Loss(f"What {what} returns", next(each.span for each in now.returned if not _is_known_end(each)))
 
 
 def _is_return_known(method: MethodSpec) -> bool:
-    return all(_is_known_end(each.type) for each in method.returned)
+    return all(map(_is_known_end, method.returned))
 
 
-def _is_known_end(found: Type) -> bool:
-    """True for a returned value whose fields are known, as far as it has any."""
-    return found.kind not in _VAGUE and (found.kind != "dict" or bool(found.args))
+def _is_known_end(returned: Returned) -> bool:
+    """True for a `return` whose value has no unknown fields."""
+    of, shape = returned.type, returned.shape
+    return of.kind not in _VAGUE and (of.kind != "dict" or bool(of.args)) and (shape is None or not shape.is_open)
 
 
 def _of_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:

@@ -1,4 +1,4 @@
-"""Rung G0: which files a proposal may touch at all. An allow list: whatever is not clearly allowed is refused."""
+"""Rung G0: which files a proposal may change at all. This is an allow list: whatever is not clearly allowed is refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROTECTED = (
 
 
 def check_scope(proposal: Proposal, project: Project) -> Refusal | None:
-    """Give the first reason why a proposal may not touch what it wants to touch."""
+    """Return the first reason why a proposal may not change what it wants to change."""
     if not proposal.code_changes:
         return Refusal("G0.empty", "The proposal has no change.")
     for change in proposal.code_changes:
@@ -36,12 +36,12 @@ def check_scope(proposal: Proposal, project: Project) -> Refusal | None:
 
 
 def check_path(path: str, project: Project, bases: Collection[str] = ()) -> Refusal | None:
-    """Give the reason why a file may not be touched at all.
+    """Return the reason why a file may not be changed at all.
 
     Args:
         path: The file.
-        project: Where.
-        bases: Files without an agent that may be touched nevertheless.
+        project: The project.
+        bases: Files without an agent that may be changed all the same.
     """
     if path not in project.agent_files and path not in bases:
         return _not_allowed(path, project)
@@ -51,12 +51,12 @@ def check_path(path: str, project: Project, bases: Collection[str] = ()) -> Refu
     if protected:
         return Refusal("G0.protected", f"{path} is protected by {protected!r}.", path)
     if is_behind_link(project.config.root, path):
-        return Refusal("G0.link", f"{path} is a link or lies behind one.", path)
+        return Refusal("G0.link", f"{path} is a symbolic link or lies in a folder that is one.", path)
     return None
 
 
 def check_sizes(changed: Mapping[str, tuple[bytes, bytes]], project: Project) -> Refusal | None:
-    """Give the reason why a result is too large: a file that has grown, or too many lines."""
+    """Refuse a result that is too large: a file that grows beyond its limit, or too many changed lines."""
     limits = project.config.settings.gate
     lines = 0
     for path, (before, after) in changed.items():
@@ -65,17 +65,18 @@ def check_sizes(changed: Mapping[str, tuple[bytes, bytes]], project: Project) ->
             return Refusal("G0.size", message, path)
         lines += changed_lines(before.split(b"\n"), after.split(b"\n"), limits.max_changed_lines)
     if lines > limits.max_changed_lines:
-        return Refusal("G0.size", f"More lines change than max_changed_lines allows, {limits.max_changed_lines}.")
+        return Refusal("G0.size", f"More than {limits.max_changed_lines} lines change, the limit of max_changed_lines.")
     return None
 
 
 def changed_lines(before: Sequence[bytes], after: Sequence[bytes], most: int) -> int:
-    """Give how many lines are removed or added, whichever are more; a number above `most` only says that it is more.
+    """Return the number of removed or of added lines, whichever is larger; `most + 1` for any number above `most`.
 
-    The greedy algorithm of Myers (1986), ended early: its time is bounded by the length of the texts and the square of `most`.
+    This is the greedy diff algorithm of Myers (1986), ended early: its time is bounded by the length of the texts and the square
+    of `most`.
     """
     longer, wanted = len(after) - len(before), len(before)
-    furthest = {0: 0}  # how many lines are added more than removed -> how far the old text is matched
+    furthest = {0: 0}  # added lines minus removed lines -> how far the old text is matched
     for distance in range(2 * most + 2):
         for surplus in range(-distance, distance + 1, 2):
             added, removed = furthest.get(surplus - 1, -1), furthest.get(surplus + 1, -2) + 1
@@ -92,12 +93,12 @@ def changed_lines(before: Sequence[bytes], after: Sequence[bytes], most: int) ->
 
 
 def check_touched(proposal: Proposal, before: Project, after: Project) -> Refusal | None:
-    """Give the agent whose text a proposal would change without being its own or naming it, whatever the edits say."""
+    """Refuse a proposal that changes the text of an agent that is neither its author nor named by it, whatever the edits say."""
     asked = {proposal.src, proposal.dst, *proposal.affects}
     for old in before.definitions:
         new = after.agent(old.name)
         if new and new.source_digest != old.source_digest and old.name not in asked:
-            message = f"The text of {old.name} would change; neither `dst` nor `affects` names it."
+            message = f"The text of {old.name} would change, but neither `dst` nor `affects` names this agent."
             return Refusal("G0.audience", message, new.path, new.span.line)
     return None
 
@@ -116,24 +117,24 @@ def _not_allowed(path: str, project: Project) -> Refusal:
         or plain[1:2] == ":"
     )
     if is_odd:
-        return Refusal("G0.path", f"{path!r} is not the path of a file as the project has it.", path)
-    return Refusal("G0.not-agent-file", f"{path} is no file with an agent in it.", path)
+        return Refusal("G0.path", f"{path!r} is not spelled like a path of this project, relative to its root.", path)
+    return Refusal("G0.not-agent-file", f"{path} defines no agent.", path)
 
 
 def is_protected(path: str) -> bool:
-    """True for what no proposal may touch in any project: tests, configuration, secrets, lock files."""
+    """True for files that no proposal may change in any project: tests, configuration, secrets, lock files."""
     return any(matches_glob(path, glob) for glob in _PROTECTED)
 
 
 def matches_glob(path: str, glob: str) -> bool:
-    """Compare without regard to case; a folder name protects what is below it."""
+    """True if a glob matches the path, its file name or a folder above it, ignoring case."""
     wanted, whole = glob.casefold().rstrip("/"), path.casefold()
     name = whole.rpartition("/")[2]
     return fnmatch(whole, wanted) or fnmatch(name, wanted) or whole.startswith(f"{wanted}/")
 
 
 def is_behind_link(root: str, path: str) -> bool:
-    """True for a link and for what lies in a folder that is one."""
+    """True for a symbolic link and for a path in a folder that is one."""
     step = Path(root)
     for part in PurePosixPath(path).parts:
         step /= part
@@ -143,7 +144,7 @@ def is_behind_link(root: str, path: str) -> bool:
 
 
 def _check_base(change: CodeChange, project: Project) -> Refusal | None:
-    """In a file without an agent, a proposal may change the classes that agents inherit from, and add imports."""
+    """Refuse a change in a file without an agent, unless it adds imports or changes a class that agents inherit from."""
     path, name = change.file_path, change.target.partition(".")[0]
     if path in project.agent_files or change.operation == "add_import":
         return None
@@ -152,13 +153,14 @@ def _check_base(change: CodeChange, project: Project) -> Refusal | None:
     for node in project.source(path).parse().body:
         if isinstance(node, ast.ClassDef) and node.name == name and lines & {*range(node.lineno, node.end_lineno or 0)}:
             return None
-    return Refusal("G0.not-agent-file", f"{name or 'What stands outside of classes'} is no base of an agent.", path)
+    return Refusal("G0.not-agent-file", f"{name or 'Code outside of classes'} is no base class of an agent.", path)
 
 
 def _check_audience(proposal: Proposal, change: CodeChange, project: Project) -> Refusal | None:
-    """A file may be touched by its owners and by those who ask them; so may a class of a file that has several.
+    """Refuse a change of code whose owner is neither the proposer nor named in `dst` or `affects`.
 
-    A base of agents may be touched by one of them that asks all others.
+    The owner of a class that is an agent is that agent; the rest of a file belongs to all agents in it, of which one must be
+    named. A base class belongs to all agents that inherit from it, and all must be named.
     """
     asked = {proposal.src, proposal.dst, *proposal.affects}
     owners = project.editable[change.file_path]
@@ -166,7 +168,9 @@ def _check_audience(proposal: Proposal, change: CodeChange, project: Project) ->
     concerned = [name] if name in owners else list(owners)
     is_base = change.file_path not in project.agent_files
     if not asked.issuperset(concerned) if is_base else asked.isdisjoint(concerned):
-        message = f"{change.target or change.file_path} belongs to {', '.join(concerned)}; neither `dst` nor `affects` names it."
+        message = (
+            f"{change.target or change.file_path} belongs to {', '.join(concerned)}, not named by `dst` or `affects`."
+        )
         return Refusal("G0.audience", message, change.file_path)
     return None
 

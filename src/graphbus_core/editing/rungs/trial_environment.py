@@ -1,11 +1,11 @@
-"""Where states of the project are tried: fresh copies, a sandbox, and what is said when nothing can be tried.
+"""Where the rungs G5 to G8 run project code: in a sandbox, on a new copy of the project for each run.
 
-A copy is made anew for each run, because what is tried may write where it likes.
+A copy is used once, because the code may write to any file in it.
 
-A model reads the reasons of the gate, and they are kept in records and reports. Tried code could put any file of the project into
-the text of an error, the name of a class or of a test. So only this is repeated of what it has said: a path of the project and a
-line that it has, a name that stands in the text of a file, an exception that Python itself defines. All else is for the person
-alone, shortened.
+Project code cannot be trusted with the messages of the gate: models read them, and records keep them, while the code could put
+the content of any file into the text of an error or the name of a test. So a message repeats only what can be checked: a path and
+line that the project has, a name that its text defines, an exception class of Python. All other output is for the user only,
+shortened.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ SKIPPED_FOLDERS = frozenset(
 _SKIPPED_FILES = (".env", ".env.*", "*.pyc", "*.pem", "*.key", ".netrc", ".coverage*")
 
 
-class TrialImpossible(Exception):  # noqa: N818 - it is an answer, not a failure
-    """The project cannot be copied, or is larger than what may be copied."""
+class TrialImpossible(Exception):  # noqa: N818 - an answer, not a failure
+    """Project code cannot be run: there is no jail, or the project cannot be copied or is too large to be."""
 
 
 class TrialTree:
-    """A copy of the project as it was when it was first needed, and copies of that copy. Removed with this object."""
+    """Copies of the project for trials, in a temporary folder that is removed with this object.
+
+    The project is copied once, when it is first needed; each trial gets a copy of that copy.
+    """
 
     def __init__(self, root: str, artifacts_dir: str) -> None:
         self._root = Path(root)
@@ -61,7 +64,7 @@ class TrialTree:
 
     @contextmanager
     def copy(self, changed: Mapping[str, bytes | None]) -> Iterator[Path]:
-        """Give a folder with the project and these files in it, or without those that are None; it is gone afterwards.
+        """Yield the folder of a copy in which these files have these bytes (None: are removed). It is deleted afterwards.
 
         Raises:
             TrialImpossible: There is too much to copy, or a file cannot be read or written.
@@ -82,7 +85,7 @@ class TrialTree:
             shutil.copytree(base, folder, symlinks=True, copy_function=shutil.copyfile)
             with Folder.at(
                 os.path.realpath(folder)
-            ) as copy:  # a link that stays in the project may lead out of a copy of it
+            ) as copy:  # `Folder` follows no links: one that is harmless in the project may lead out of the copy
                 for path, data in changed.items():
                     above, _, name = path.rpartition("/")
                     with copy.folder(above or ".", make=data is not None) as place:
@@ -111,7 +114,7 @@ class TrialTree:
         return {name for name in names if not self._is_wanted(Path(folder, name))}
 
     def _is_wanted(self, path: Path) -> bool:
-        """Leave out what is made, secret or no file, and links that would lead back to the real files."""
+        """False for generated and secret files, devices and the like, and links that lead out of the copy."""
         mode = path.lstat().st_mode
         if path.name in SKIPPED_FOLDERS or path == self._artifacts or (path / "pyvenv.cfg").exists():
             return False
@@ -119,7 +122,9 @@ class TrialTree:
             inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self._root))
             return inside and not os.path.isabs(os.readlink(path))
         if stat.S_ISDIR(mode):
-            return path.parent != self._home.parent or not path.name.startswith("graphbus-")  # TMPDIR is in the project
+            return path.parent != self._home.parent or not path.name.startswith(
+                "graphbus-"
+            )  # if TMPDIR is in the project
         return stat.S_ISREG(mode) and not any(fnmatch(path.name, glob) for glob in _SKIPPED_FILES)
 
 
@@ -131,7 +136,7 @@ _IN_TEXT = re.compile(r"^\s*([^\s:()\"']+\.\w+):(\d+)", re.MULTILINE)
 
 
 class RaisedError(msgspec.Struct, frozen=True, array_like=True):
-    """An exception as `sandbox_programs/graphbus_trial.py` tells it: class, text, and where it came from, nearest last."""
+    """An exception as `sandbox_programs/graphbus_trial.py` reports it: class name, text, and file and line of each step."""
 
     name: str
     text: str = ""
@@ -142,7 +147,7 @@ class RaisedError(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SourceLine(NamedTuple):
-    """A line of a file of the project; nothing for none that is known."""
+    """A line of a file of the project; an empty path stands for an unknown place."""
 
     path: str = ""
     line: int = 0
@@ -152,7 +157,7 @@ class SourceLine(NamedTuple):
 
 
 class ProjectFiles:
-    """The files of a state of the project, by which places and names are recognised."""
+    """The files of the project in one state. They decide which paths, lines and test names a message may repeat."""
 
     def __init__(self, root: Path, changed: Mapping[str, bytes | None]) -> None:
         self._root = root
@@ -160,7 +165,7 @@ class ProjectFiles:
         self._names: dict[str, frozenset[str]] = {}
 
     def text(self, path: str) -> bytes | None:
-        """Give the text of a file; None for what is no file of the project."""
+        """Return the bytes of a file; None if the project has no such file."""
         if path in self._changed:
             return self._changed[path]
         parts = path.split("/")
@@ -174,23 +179,23 @@ class ProjectFiles:
             return None
 
     def spot(self, path: str, line: int = 0) -> SourceLine:
-        """Give a place if there is such a file, with its line if the file has that line."""
+        """Return a place if the file exists, with the line if the file has it."""
         text = self.text(path)
         if text is None:
             return SourceLine()
         return SourceLine(path, line if 0 < line <= text.count(b"\n") + 1 else 0)
 
     def last(self, steps: Iterable[tuple[str, int]]) -> SourceLine:
-        """Give the last place that is known."""
+        """Return the last step of a traceback that is a line of the project."""
         return next((spot for spot in (self.spot(*step) for step in reversed(list(steps))) if spot.line), SourceLine())
 
     def spots_in(self, text: str) -> list[SourceLine]:
-        """Give the places with which lines of a text begin, each once."""
+        """Return the places at the beginning of lines of a text (`path:line`), each once."""
         found = (self.spot(path.removeprefix("./"), int(line[:9])) for path, line in _IN_TEXT.findall(text))
         return list(dict.fromkeys(spot for spot in found if spot.line))
 
     def test(self, name: str) -> str:
-        """Give the name of a test as far as it stands in its file: without parameters, and without what was made by code."""
+        """Return the name of a test without parameters, up to the first part that its file does not define."""
         path, *parts = name.partition("[")[0].split("::")
         spot = self.spot(path)
         known = self._defined(path) if spot.path else frozenset()
@@ -198,6 +203,7 @@ class ProjectFiles:
         return "::".join([spot.path, *kept]) if spot.path else "a test"
 
     def _defined(self, path: str) -> frozenset[str]:
+        """Return the names of all functions and classes in a file."""
         if path not in self._names:
             try:
                 tree = syntax.parse(self.text(path) or b"")
@@ -209,7 +215,7 @@ class ProjectFiles:
 
 
 def error_name(name: str) -> str:
-    """Give the name of an exception of Python itself; of others only that there was one."""
+    """Return the name of an exception class of Python's library; `"an error"` for any other."""
     if name in _OF_LIBRARY:
         return name
     found = getattr(builtins, name, None)
@@ -217,7 +223,7 @@ def error_name(name: str) -> str:
 
 
 def list_known_names(found: Iterable[str], known: Collection[str], noun: str) -> str:
-    """Give the names that are known, and how many others there are."""
+    """List the names that are known, and say how many others there are."""
     output = list(dict.fromkeys(found))
     kept = [name for name in output if name in known]
     others = len(output) - len(kept)
@@ -225,7 +231,7 @@ def list_known_names(found: Iterable[str], known: Collection[str], noun: str) ->
 
 
 def shorten_output(text: str) -> str:
-    """Give the beginning of a text, for the person."""
+    """Return the first lines of a text, for the user."""
     lines = text.strip().splitlines()
     kept = "\n".join(lines[:_MOST_LINES])
     is_whole = len(lines) <= _MOST_LINES and len(kept) <= _MOST_CHARACTERS
@@ -234,26 +240,32 @@ def shorten_output(text: str) -> str:
 
 SANDBOX_PROGRAMS = Path(__file__).with_name("sandbox_programs")
 NO_JAIL = (
-    "There is no jail here in which changed code could run. Install bubblewrap (see `graphbus doctor`), "
-    'or set isolation = "process" in [tool.graphbus.gate] if you would run this code yourself.'
+    "There is no jail on this machine in which changed code could run. Install bubblewrap (see `graphbus doctor`), "
+    'or set isolation = "process" in [tool.graphbus.gate] if you trust this code enough to run it yourself.'
 )
 _OUTPUT_BYTES = 32_000_000
 _MARGIN = 3
-"""How many times as long as without a change it may take with it: processor time, too, is not the same each time."""
+"""A run with a change may take this many times as long as the one without: even processor time varies between runs."""
 _ABSENT = object()
 
 _Read = TypeVar("_Read")
 
 
 class TreeState(NamedTuple):
-    """The files that differ from the start of the session (None: gone), and the digest by which the state is known again."""
+    """A state of the project: the files that differ from the start of the session (None: removed), and a digest of them."""
 
     digest: str
     files: Mapping[str, bytes | None]
 
 
 class NotRun(NamedTuple):
-    """Why a change passes a rung that was not climbed; `code` is what `allow_unverified` let through, else it is empty."""
+    """Why a rung did not run, though the change passes it.
+
+    Attributes:
+        reason: For the report.
+        code: The refusal that `allow_unverified` has overridden; empty if there was nothing to check.
+        output: Output of project code, for the user only.
+    """
 
     reason: str
     code: str = ""
@@ -261,7 +273,7 @@ class NotRun(NamedTuple):
 
 
 class PassedWithNote(NamedTuple):
-    """What a person should know of a rung that was passed."""
+    """A rung that was passed, with a remark for the report and output of project code for the user."""
 
     reason: str
     output: str = ""
@@ -271,7 +283,7 @@ RungVerdict = Refusal | NotRun | PassedWithNote | None
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What the watching process writes."""
+    """The line of JSON that `graphbus_watch.py` writes."""
 
     is_sound: bool
     said: list[Json]
@@ -279,11 +291,12 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchedRun(NamedTuple):
-    """How a watched command ended, and what our code in it said.
+    """The end of a watched command, and the reports of our code in it.
 
     Attributes:
-        said: In order; up to the first line that did not bear the key.
-        is_sound: Every line bore the key.
+        done: How the process ended.
+        said: The reports in order, up to the first that was not authentic.
+        is_sound: All reports were authentic.
     """
 
     done: FinishedProcess
@@ -291,7 +304,7 @@ class WatchedRun(NamedTuple):
     is_sound: bool
 
     def at(self, number: int, kind: type[_Read]) -> _Read | None:
-        """Give one thing that was said, if it is of a kind."""
+        """Return one report if it has the given type; else None."""
         try:
             return msgspec.convert(self.said[number], kind) if self.said else None
         except msgspec.ValidationError:
@@ -299,9 +312,10 @@ class WatchedRun(NamedTuple):
 
 
 class TrialEnvironment:
-    """Copies of the project and the sandbox in which they are tried.
+    """Runs project code in a sandbox, on copies of the project.
 
     Args:
+        config: The project and the limits.
         sandbox: None where there is no jail: then nothing runs.
     """
 
@@ -313,55 +327,55 @@ class TrialEnvironment:
         self._tree = TrialTree(config.root, config.artifacts_dir)
 
     def refuse_unverified(self, code: str, reason: str, path: str = "", output: str = "") -> RungVerdict:
-        """Refuse what nobody has tried, or say so where that is allowed."""
+        """Refuse a change that cannot be tried, or let it pass with a remark if `allow_unverified` is set."""
         if self.config.settings.gate.allow_unverified:
             return NotRun(reason, code, output)
         return Refusal(code, reason, path, output=output)
 
     def check_if_possible(self, code: str, check: Callable[[], RungVerdict]) -> RungVerdict:
-        """Give a verdict, or `unverified` where nothing can be tried."""
+        """Return the verdict of `check`, or that of `refuse_unverified` if nothing can be run here."""
         try:
             return check()
         except TrialImpossible as reason:
             return self.refuse_unverified(code, why_not_tried(reason))
 
     def files_in(self, state: TreeState) -> ProjectFiles:
-        """Give the files of a state."""
+        """Return the files of the project in a state."""
         return ProjectFiles(Path(self.config.root), state.files)
 
     @property
     def sandbox(self) -> Sandbox:
-        """Where it is tried.
+        """The sandbox.
 
         Raises:
-            TrialImpossible: There is none here.
+            TrialImpossible: There is no jail.
         """
         if self._sandbox is None:
             raise TrialImpossible(NO_JAIL)
         return self._sandbox
 
     def copy(self, state: TreeState) -> AbstractContextManager[Path]:
-        """Give a copy of the project in a state.
+        """Return a context with the folder of a copy of the project in a state.
 
         Raises:
-            TrialImpossible: There is no jail to try it in, or too much to copy.
+            TrialImpossible: There is no jail, or too much to copy.
         """
         if self._sandbox is None:
             raise TrialImpossible(NO_JAIL)
         return self._tree.copy(state.files)
 
     def import_paths(self, folder: Path, import_roots: Sequence[str]) -> list[str]:
-        """Where modules of the project are found in a copy, also those that are installed from its sources."""
+        """Return the folders of a copy from which modules of the project are imported, editable installs included."""
         relative = [*import_roots, *sources_in(Path(self.config.root))]
         seen = self.sandbox.visible_path(folder)
         return list(dict.fromkeys(str(seen / path) for path in relative))
 
     def strip_copy_path(self, text: str, folder: Path) -> str:
-        """Give what a command has said with paths relative to its copy."""
+        """Return the output of a command with paths relative to its copy."""
         return text.replace(str(self.sandbox.visible_path(folder)), ".")
 
     def limits_after(self, before_s: float, longest_s: float = inf) -> Limits:
-        """Give the limits of what took so long without the change: more time for what needs nearly all of it anyway."""
+        """Return the limits of a run that took `before_s` without the change: a slow one gets more time than `timeout_s`."""
         whole_s = min(longest_s, self.limits.timeout_s)
         return self.limits._replace(timeout_s=max(whole_s, _MARGIN * min(before_s, whole_s)))
 
@@ -374,11 +388,14 @@ class TrialEnvironment:
         longest_s: float = inf,
         before_s: float = 0.0,
     ) -> FinishedProcess:
-        """Run a command in a copy, with the programs of this Python in reach.
+        """Run a command in a copy, with the programs of this Python first in PATH.
 
         Args:
-            longest_s: What it may use, if that is less than `timeout_s`.
-            before_s: What it used without the change.
+            command: Program and arguments.
+            folder: The copy.
+            environment: Further variables.
+            longest_s: A time limit that is shorter than `timeout_s`.
+            before_s: The time that the command used without the change.
         """
         bin_first = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         limits = self.limits_after(before_s, longest_s)._replace(output_bytes=_OUTPUT_BYTES)
@@ -398,13 +415,14 @@ class TrialEnvironment:
         longest_s: float = inf,
         before_s: float = 0.0,
     ) -> WatchedRun:
-        """Import modules of a state, then make calls, or run the text of a test, all in one process of its own.
+        """Import modules of a state, then make calls, or run the text of a test, all in one process; see `graphbus_trial.py`.
 
         Raises:
             TrialImpossible: As `copy`.
         """
         with self.copy(state) as folder:
-            work = msgspec.json.encode([self.import_paths(folder, import_roots), modules, calls, test]).decode()
+            paths, factory = self.import_paths(folder, import_roots), self.config.settings.runtime.factory
+            work = msgspec.json.encode([paths, modules, calls, test, factory]).decode()
             command = [sys.executable, "-B", str(SANDBOX_PROGRAMS / "graphbus_trial.py"), work]
             return self.run_watched(command, folder, {}, longest_s=longest_s, before_s=before_s)
 
@@ -417,7 +435,7 @@ class TrialEnvironment:
         longest_s: float = inf,
         before_s: float = 0.0,
     ) -> WatchedRun:
-        """Run a command in which code of ours speaks; another process, which runs no project code, writes down what it says."""
+        """Run a command in a copy and collect the reports of our code in it, see `graphbus_watch.py`; arguments as for `run`."""
         watch = [sys.executable, "-I", "-S", str(SANDBOX_PROGRAMS / "graphbus_watch.py"), *command]
         done = self.run(watch, folder, environment, longest_s=longest_s, before_s=before_s)
         try:
@@ -429,7 +447,7 @@ class TrialEnvironment:
 
 
 def _programs(command: Sequence[str]) -> list[Path]:
-    """Give the programs that a command names by their paths, with the virtual environments that they are in."""
+    """Return the programs that a command names by absolute paths, with their virtual environments, to make them readable."""
     found = []
     for program in (Path(word) for word in command if _is_program(word)):
         home = program.parent.parent
@@ -442,14 +460,14 @@ def _is_program(word: str) -> bool:
 
 
 def why_not_tried(reason: TrialImpossible) -> str:
-    """Say why nothing can be tried."""
+    """Return the sentence that says why project code cannot be run."""
     if str(reason) == NO_JAIL:
         return NO_JAIL
-    return f"The project cannot be copied to try the change: {reason}. Keep large data outside of the project folder."
+    return f"The project cannot be copied to test the change: {reason}. Keep large data outside of the project folder."
 
 
 def changed_paths(base: TreeState, head: TreeState) -> set[str]:
-    """Give the files that differ between two states."""
+    """Return the paths of the files that differ between two states."""
     return {
         path for path in {*base.files, *head.files} if base.files.get(path, _ABSENT) != head.files.get(path, _ABSENT)
     }

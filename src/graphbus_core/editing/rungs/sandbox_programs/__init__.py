@@ -1,1 +1,1 @@
-"""Programs of ours that run in the sandbox, beside or around the project's code. GraphBus starts them and imports none."""
+"""Programs of GraphBus that run in the sandbox together with project code. GraphBus starts them, and imports none of them."""

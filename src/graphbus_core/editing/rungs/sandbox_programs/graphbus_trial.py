@@ -1,11 +1,14 @@
-"""What is done with project code in the jail: `graphbus_trial.py '[roots, modules, calls, test]'`.
+"""Runs project code in the jail: `graphbus_trial.py '[roots, modules, calls, test, factory]'`, started by `TrialEnvironment`.
 
-    modules   are imported; said: which agents each has, or what it raised. What comes later cannot take that back.
-    calls     `[module, class, method, kind, topic, shape, values]` are made on fresh agents, if all modules were imported;
-              said for each value: `ok` and the result, `raises` and the error, or `needs`; at last `end`
-    test      is the text of a file of tests; said: what became of each
+    roots     the folders to import from
+    modules   are imported. Reported: the agents that each defines, or what it raised; later code cannot take that back.
+    calls     `[module, class, method, kind, topic, shape, values]`, made on new agents if all modules were imported.
+              Reported for each value: `ok` and the result, `raises` and the error, or `needs` if the agent cannot be tried alone;
+              at last `end`.
+    test      the text of a file of tests. Reported: the outcome of each.
+    factory   `"package.module:name"`, a function of the project that makes agents for the calls; empty: their classes do.
 
-Each of the three may be empty. What is said goes over a socket to `graphbus_watch.py`, each line under a key.
+Modules, calls and test may be empty. Reports go over a socket to `graphbus_watch.py`, each line authenticated with a key.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import hashlib
 import importlib
 import json
 import opcode
+import operator
 import os
 import signal
 import socket
@@ -29,22 +33,22 @@ _WRONG = (NameError, AttributeError, TypeError, KeyError, RecursionError, NotImp
 
 
 def main() -> None:
-    """Do the work of the command line; whatever project code raises is an answer."""
-    say, leave, tell = connect(), os._exit, _teller()
-    roots, modules, calls, test = _take_work()
+    """Do the work on the command line and report it; an exception of project code is a result like any other."""
+    say, leave, describe = connect(), os._exit, _error_describer()
+    roots, modules, calls, test, factory = _take_work()
     sys.path[:1] = [*roots, ""]
-    is_imported = _import(modules, say, tell) if modules else True
+    is_imported = _import(modules, say, describe) if modules else True
     if calls and is_imported:
-        _call_all(calls, say, tell)
+        _call_all(calls, factory, say, describe)
     if test:
         say(_run_tests(test))
     leave(0)
 
 
 def connect() -> Callable[[object], None]:
-    """Call the watcher, take the key, and give the function that says things; afterwards nobody can call again.
+    """Connect to the watcher, receive the key, and return the function that sends reports. The watcher accepts no other caller.
 
-    A process that was forked since stays silent.
+    The key lives only in the returned function, out of reach of project code. In a forked process the function does nothing.
     """
     speaker = socket.socket(socket.AF_UNIX)
     speaker.connect(os.environ.pop("GRAPHBUS_VERDICT"))
@@ -52,7 +56,7 @@ def connect() -> Callable[[object], None]:
     while len(key) < 32:
         piece = speaker.recv(32 - len(key))
         if not piece:
-            raise OSError("nobody listens")
+            raise OSError("the watcher has closed the connection")
         key += piece
     number, owner = 0, os.getpid()
     blake2b, dumps, getpid, send = hashlib.blake2b, json.dumps, os.getpid, speaker.sendall
@@ -69,7 +73,7 @@ def connect() -> Callable[[object], None]:
 
 
 def _take_work() -> Any:
-    """Take what is to be done from the command line, and leave one as a running graph has it."""
+    """Return the work from the command line, and replace `sys.argv` by that of `graphbus run`, which project code may look at."""
     work = json.loads(sys.argv.pop())
     sys.argv[:] = [os.path.join(os.path.dirname(sys.executable), "graphbus"), "run"]
     sys.orig_argv[:] = [sys.executable, *sys.argv]
@@ -77,11 +81,11 @@ def _take_work() -> Any:
     return work
 
 
-def _teller() -> Callable[[BaseException], list[object]]:
-    """Give the function that tells of an exception, with paths relative to the folder that is current now."""
+def _error_describer() -> Callable[[BaseException], list[object]]:
+    """Return a function from an exception to class name, text and steps, with paths relative to the present folder."""
     home = os.path.join(os.getcwd(), "")
 
-    def tell(error: BaseException) -> list[object]:
+    def describe(error: BaseException) -> list[object]:
         steps = [(path.removeprefix(home), line) for path, line in _steps(error) if path.startswith(home)]
         try:
             text = str(error)
@@ -89,10 +93,11 @@ def _teller() -> Callable[[BaseException], list[object]]:
             text = ""
         return [type(error).__name__, text[:_LONGEST_TEXT], steps[-_MOST_STEPS:]]
 
-    return tell
+    return describe
 
 
 def _steps(error: BaseException) -> Iterator[tuple[str, int]]:
+    """Yield file and line of each step of a traceback, and of the place of a SyntaxError."""
     step = error.__traceback__
     while step:
         yield os.path.abspath(step.tb_frame.f_code.co_filename), step.tb_lineno
@@ -101,7 +106,10 @@ def _steps(error: BaseException) -> Iterator[tuple[str, int]]:
         yield os.path.abspath(error.filename), error.lineno
 
 
-def _import(modules: list[str], say: Callable[[object], None], tell: Callable[[BaseException], list[object]]) -> bool:
+def _import(
+    modules: list[str], say: Callable[[object], None], describe: Callable[[BaseException], list[object]]
+) -> bool:
+    """Import modules, and report the agents that each defines and the errors; True if all could be imported."""
     from graphbus_core.node import GraphBusNode
 
     nodes, errors = {}, {}
@@ -113,8 +121,8 @@ def _import(modules: list[str], say: Callable[[object], None], tell: Callable[[B
                 for value in vars(module).values()
                 if isinstance(value, type) and issubclass(value, GraphBusNode) and value.__module__ == name
             )
-        except BaseException as error:  # noqa: BLE001 - SystemExit, too, is what becomes of an import
-            errors[name] = tell(error)
+        except BaseException as error:  # noqa: BLE001 - a SystemExit is an error of the import, too
+            errors[name] = describe(error)
     say({"nodes": nodes, "errors": errors})
     return not errors
 
@@ -123,14 +131,14 @@ def _import(modules: list[str], say: Callable[[object], None], tell: Callable[[B
 
 
 class NeedsMoreError(BaseException):
-    """The agent asks for something that is not here."""
+    """An agent needs something that the jail does not have, so that it cannot be tried."""
 
 
-class Alone:
-    """What ties a node to a graph in which it is alone."""
+class LoneConnection:
+    """The connection of an agent that is alone in its graph: it can publish, and nothing else."""
 
     def publish(self, topic: str, payload: object = None, *, src: str = "") -> None:
-        """Let the payload be written, as a bus would."""
+        """Serialise the payload, as a bus would."""
         json.dumps(payload, default=str)
 
     def __getattr__(self, name: str) -> Any:
@@ -138,24 +146,42 @@ class Alone:
 
 
 def _call_all(
-    calls: list[list[Any]], say: Callable[[object], None], tell: Callable[[BaseException], list[object]]
+    calls: list[list[Any]],
+    factory: str,
+    say: Callable[[object], None],
+    describe: Callable[[BaseException], list[object]],
 ) -> None:
-    """Make the calls; the process is ended after 10 s of processor time."""
+    """Make the calls and report each result. A signal ends the process after 10 s of processor time."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, _LONGEST_S)
     for each in calls:
         for value in each[-1]:
-            answer = _try(each, value, tell, starts=False)
-            say(_try(each, value, tell, starts=True) if answer[0] == "raises" else answer)
+            answer = _try(each, value, factory, describe, starts=False)
+            say(_try(each, value, factory, describe, starts=True) if answer[0] == "raises" else answer)
     signal.setitimer(signal.ITIMER_PROF, 0)
     say(["end"])
 
 
-def _try(each: list[Any], value: Any, tell: Callable[[BaseException], list[object]], *, starts: bool) -> list[Any]:
+def _make_agent(module: str, name: str, factory: str) -> Any:
+    """Make an agent as the running graph does: with the factory of the project, else without arguments."""
+    kind = getattr(importlib.import_module(module), name)
+    if not factory:
+        return kind()
+    home, _, path = factory.partition(":")
+    node = operator.attrgetter(path)(importlib.import_module(home))(kind)
+    if not isinstance(node, kind):
+        raise NeedsMoreError(factory)
+    return node
+
+
+def _try(
+    each: list[Any], value: Any, factory: str, describe: Callable[[BaseException], list[object]], *, starts: bool
+) -> list[Any]:
+    """Make one call on a new agent, after its `on_start` if `starts`; return what to report."""
     module, name, method, kind = each[:4]
     try:
-        node = getattr(importlib.import_module(module), name)()
-        node._connection = Alone()
+        node = _make_agent(module, name, factory)
+        node._connection = LoneConnection()
         if starts:
             node.on_start()
     except BaseException as error:  # noqa: BLE001 - an agent that cannot be made cannot be tried
@@ -164,8 +190,8 @@ def _try(each: list[Any], value: Any, tell: Callable[[BaseException], list[objec
         result = _call(getattr(node, method), each, value)
     except _WRONG as error:
         is_said = isinstance(error, KeyError) and bool(error.args) and repr(error.args[0]) in repr(value)
-        return ["needs" if is_said or _is_meant(error) else "raises", tell(error)]
-    except BaseException as error:  # noqa: BLE001 - the value may be refused, or something may be missing here
+        return ["needs" if is_said or _is_meant(error) else "raises", describe(error)]
+    except BaseException as error:  # noqa: BLE001 - the code may refuse the value, or need something that is not here
         return ["needs", type(error).__name__]
     try:
         return ["ok", json.loads(json.dumps(result)) if kind == "call" else None]
@@ -174,7 +200,7 @@ def _try(each: list[Any], value: Any, tell: Callable[[BaseException], list[objec
 
 
 def _is_meant(error: BaseException) -> bool:
-    """Tell whether a `raise` of the code itself said so: it refuses the value, and may have reason to."""
+    """True for an exception of a `raise` statement: the code refuses the value on purpose, which is no bug."""
     if isinstance(error, NotImplementedError) or error.__traceback__ is None:
         return False
     step = error.__traceback__
@@ -184,6 +210,7 @@ def _is_meant(error: BaseException) -> bool:
 
 
 def _call(function: Any, each: list[Any], value: Any) -> Any:
+    """Call a method with arguments, or a handler with an event; await the result of an `async def`."""
     kind, topic, shape = each[3:6]
     if kind == "call":
         result = function(**value)
@@ -204,11 +231,11 @@ def _call(function: Any, each: list[Any], value: Any) -> Any:
     return result
 
 
-# --- tests that evaluators have written ---------------------------------------------------------------
+# --- tests of evaluators ----------------------------------------------------------------------------
 
 
 def _run_tests(text: str) -> object:
-    """Load the text as a module, then call every function in it whose name begins with `test`."""
+    """Execute the text of a test file, then call every function whose name begins with `test`; return what to report."""
     space: dict[str, object] = {"__name__": "objection", "__file__": "objection.py"}
     outcomes, error = {}, ""
     try:
@@ -216,7 +243,7 @@ def _run_tests(text: str) -> object:
         for name, test in list(space.items()):
             if name.startswith("test") and isinstance(test, FunctionType):
                 outcomes[name] = _outcome(test)
-    except BaseException as reason:  # noqa: BLE001 - SystemExit, too, is what becomes of it
+    except BaseException as reason:  # noqa: BLE001 - a SystemExit is an error of the test file, too
         error = type(reason).__name__
     return {"outcomes": outcomes, "error": error}
 

@@ -1,6 +1,6 @@
-"""The pytest plugin that tells the watcher of each phase of each test.
+"""The pytest plugin that reports each phase of each test to the watcher, `graphbus_watch.py`.
 
-Loaded before any conftest.py. Its key lives in a closure; what is imported later finds no name that leads to it.
+It is loaded before any conftest.py. Its key lives in a closure, so that code imported later cannot forge reports.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ os.environ.pop("PYTEST_PLUGINS", None)
 
 
 def _plugin() -> object:
+    """Connect to the watcher, and return the plugin."""
     say = graphbus_trial.connect()
     say(["begin"])
 
-    class Verdict:
+    class Reporter:
         @pytest.hookimpl(tryfirst=True)
         def pytest_collectreport(self, report: pytest.CollectReport) -> None:
             if report.failed:
@@ -33,11 +34,11 @@ def _plugin() -> object:
         def pytest_sessionfinish(self, exitstatus: int) -> None:
             say(["end", int(exitstatus)])
 
-    return Verdict()
+    return Reporter()
 
 
 def pytest_plugin_registered(manager: pytest.PytestPluginManager) -> None:
-    """Take part under a name as soon as we are known, before any conftest.py; the module itself is forgotten."""
+    """Register the real plugin, once and before any conftest.py, and remove its helper from `sys.modules`."""
     if _make:
         manager.register(_make.pop()(), "graphbus")
         sys.modules.pop("graphbus_trial", None)

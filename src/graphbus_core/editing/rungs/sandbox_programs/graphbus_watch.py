@@ -1,10 +1,10 @@
-"""Runs a command, hears what our code in it says of its work, and writes down the verdict: the only writer of standard output.
+"""Runs a command and collects the reports of our code in it, so that project code in the same process cannot forge them.
 
-    sandbox -> this -> the command, in which the project's code runs
-                 ^------- said over a socket, each line under a key that is handed out once, before project code is there
+    sandbox -> this program -> the command, in which project code runs
+                      ^----------- reports over a socket, each line authenticated with a key that is given out once, at the start
 
-Run by `python -I -S`; it imports nothing of the project. The command's own output goes to the errors. This process cannot be
-looked into by the others (it is not dumpable), so that none of them can write to its output.
+Run by `python -I -S`; it imports nothing of the project. It alone writes to standard output: one line of JSON at the end. The
+command's own output goes to standard error. The process is not dumpable, so that no other process can write into its memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST = 1_000_000
 
 
 def main() -> int:
-    """Write one line of JSON: whether each line that was said bears the key, the lines, and the exit status."""
+    """Run the command, then write one line of JSON: whether all reports are authentic, the reports, and the exit status."""
     ctypes.CDLL(None).prctl(_DUMPABLE, 0, 0, 0, 0)
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "verdict")
@@ -62,7 +62,7 @@ def _write(status: int, lines: list[object], *, is_sound: bool) -> int:
 
 
 def _heard(listener: socket.socket, command: subprocess.Popen[bytes], key: bytes) -> Iterator[bytes]:
-    """Give the lines of the first that calls; it gets the key, and nobody else is let in."""
+    """Send the key to the first process that connects, and yield its lines; no other connection is accepted."""
     while not select.select([listener], [], [], 0.02)[0]:
         if command.poll() is not None:
             return
