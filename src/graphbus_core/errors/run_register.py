@@ -92,7 +92,7 @@ RUN_REGISTER: dict[str, Entry] = {
     ),
     "GBE611": Entry(
         "The handler {handler} has a signature that cannot be served: {reason}.",
-        "See the table of handler signatures in docs/runtime.md.",
+        "See the table of handler signatures in docs/writing-agents.md.",
     ),
     "GBE612": Entry(
         "A payload must be JSON; {path} is {found}.", "Publish dicts, lists, text, numbers, booleans and None."
