@@ -3,8 +3,8 @@
 `scripts/transcript.py README.md` calls this. What a shell block shows is all that is typed: there are no hidden steps. In a `sh`
 block every line is typed; in a `console` block what stands behind `$ ` and behind the prompts of programs that ask for input.
 
-Two things differ from a person's terminal. The clone finds its `.venv` ready, because filling one needs the network. And `make test` is
-typed as `make --dry-run test`, which fails where there is no such target, because the test that reads the page would run itself.
+Two things differ from a person's terminal. The clone finds its `.venv` ready, because filling one needs the network. And
+`make test` is typed as `make --dry-run test`, which fails where there is no such target: else the test would run itself.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python scripts/transcript.py README.md docs/tutorial.md            # run and rewrite
     python scripts/transcript.py --check README.md                     # run and compare, for CI
 
-README.md is typed into a shell of a fresh clone, without hidden steps: see scripts/terminal.py. All blocks of any other document run
-in order, in one empty folder. A line `...` stands for any number of lines that were left out:
+README.md is typed into a shell of a fresh clone, without hidden steps: see scripts/terminal.py. All blocks of another document
+run in order, in one empty folder. A line `...` stands for any number of lines that were left out:
 
     ```console                      each line `$ command` is run, and its output follows it
     <!-- file: agents/a.py -->      the code block that follows is written to this file
