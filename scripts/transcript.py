@@ -3,7 +3,8 @@
     python scripts/transcript.py README.md docs/tutorial.md            # run and rewrite
     python scripts/transcript.py --check README.md                     # run and compare, for CI
 
-All blocks of one document run in order, in one empty folder. A line `...` stands for any number of lines that were left out:
+README.md is typed into a shell of a fresh clone, without hidden steps: see scripts/terminal.py. All blocks of another document
+run in order, in one empty folder. A line `...` stands for any number of lines that were left out:
 
     ```console                      each line `$ command` is run, and its output follows it
     <!-- file: agents/a.py -->      the code block that follows is written to this file
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+README = EXAMPLES.parent / "README.md"
 TIMEOUT_S = 600
 WIDTH = "100"
 BLOCK = re.compile(
@@ -66,7 +68,7 @@ def refresh(document: Path, *, is_check: bool) -> int:
     """Run the document and rewrite it, or say how it differs; gives 1 for a difference in a check or a failure."""
     old = document.read_text(encoding="utf-8")
     try:
-        new = rerun(old)
+        new = retyped(old) if document.resolve() == README else rerun(old)
     except SessionError as error:
         print(f"{document}: {error}", file=sys.stderr)
         return 1
@@ -76,6 +78,14 @@ def refresh(document: Path, *, is_check: bool) -> int:
         print(*difflib.unified_diff(old.splitlines(), new.splitlines(), str(document), "as run", lineterm=""), sep="\n")
         return 1
     return 0
+
+
+def retyped(text: str) -> str:
+    """Give README.md with the output of its commands as it is now."""
+    sys.path.insert(0, str(README.parent))
+    from scripts.terminal import retype  # noqa: PLC0415 - it imports this module
+
+    return retype(text)
 
 
 def rerun(text: str) -> str:

@@ -102,7 +102,7 @@ def schema_method(input_schema: Any = None, output_schema: Any = None) -> Any:
 
 
 class _Handles(Generic[_A]):
-    """What type checkers know of `@subscribe(TOPIC)`: the rows of the table in docs/runtime.md that such a payload fits.
+    """What type checkers know of `@subscribe(TOPIC)`: the rows of the table in docs/writing-agents.md that such a payload fits.
 
     A handler that takes fields by their names is only told from one that takes a payload of another type.
     """

@@ -135,7 +135,7 @@ class MessageBus:
 
         Args:
             topic: A topic or a pattern.
-            handler: See docs/runtime.md for what it may take.
+            handler: See docs/writing-agents.md for what it may take.
             name: For logs and dead letters; the handler's qualified name by default.
             owner: The agent; handlers of one owner never run at once. The object of a bound method by default.
             shape: `topic_payload` for a handler that takes these two; else the shape to use if annotations cannot be resolved.

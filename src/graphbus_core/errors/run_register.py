@@ -98,7 +98,7 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE611": ErrorText(
         "An event cannot fill the parameters of the handler {handler}: {reason}.",
-        "Use one of the signatures in the table in docs/runtime.md.",
+        "Use one of the signatures in the table in docs/writing-agents.md.",
     ),
     "GBE612": ErrorText(
         "A payload must be JSON, but {path} is {found}.", "Publish dicts, lists, strings, numbers, booleans and None."

@@ -113,7 +113,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
         topic: A topic or a pattern (`*` one segment, `**` the rest); empty when it is computed and so unknown.
         method: The name of the handler.
         span: The topic's text in `@subscribe` or `SUBSCRIBE`.
-        shape: What the handler is called with (the table in docs/runtime.md).
+        shape: What the handler is called with (the table in docs/writing-agents.md).
         payload: The payload type that the handler declares; unknown without one.
         fields: For the shape `fields`: the keyword parameters that the payload must provide.
         reads: The keys that the body reads; complete only if `reads_all_known`.
