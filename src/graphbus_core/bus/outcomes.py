@@ -4,7 +4,7 @@
     Retry(at)       deliver it again to this subscription, not before
     Dead(reason)    keep it as a dead letter
 
-Who delivers, a bus or a ledger, carries these three out and decides nothing itself.
+Who delivers, a bus or its dead letters, carries these three out and decides nothing itself.
 """
 
 from __future__ import annotations
