@@ -1,4 +1,4 @@
-"""What is made from the code: the pages on errors, configuration and commands, the tree in docs/architecture.md, the changelog.
+"""Generates the pages on errors, configuration, commands and rules, the tree in docs/architecture.md, and the changelog.
 
 Without options the pages are written; `--check` only compares and fails when one is out of date.
 """
@@ -44,7 +44,7 @@ FAMILIES = (
     (errors.DeployError, 7, "Shipping"),
 )
 TABLES = (
-    ("tool.graphbus", config.Settings, "What is read, what is checked and what the agents shall work towards."),
+    ("tool.graphbus", config.Settings, "Which files are read, what is checked, and what agents work towards."),
     ("tool.graphbus.safety", config.SafetyConfig, ""),
     ("tool.graphbus.llm", config.LLMConfig, ""),
     ("tool.graphbus.budget", config.Budget, ""),
@@ -54,7 +54,7 @@ TABLES = (
     (
         "tool.graphbus.runtime.serve",
         config.ServeConfig,
-        "HTTP with `graphbus run --serve`; see [HTTP](http.md). `--host` and `--port` win over it.",
+        "HTTP with `graphbus run --serve`; see [HTTP](http.md). `--host` and `--port` override it.",
     ),
 )
 NAMED = (
@@ -64,31 +64,29 @@ NAMED = (
         'A server of models, for `model = "NAME:model"`; as many tables as you like. [Models](models.md) has examples.',
     ),
 )
-"""Tables whose last name is the user's."""
+"""Tables whose last name the user chooses."""
 
 
 ERRORS_INTRO = """\
-Each refusal of GraphBus has a code, a sentence that says what happened, the place (`file:line`) where there is one, and
-a hint. It goes to stderr without a traceback; with `--json` the same facts are one JSON document on stdout. The family
-decides the [exit status](command-line.md#exit-status); 1 means a bug of GraphBus, 130 that you pressed Ctrl-C. Codes are
-never reused or renumbered. Findings of `graphbus check` (GB001 …) are not errors of this kind: they have
-[pages of their own](rules/index.md).
+Each error has a code, a sentence that says what happened, the place (`file:line`) if there is one, and a hint. Errors go to
+stderr without a traceback; with `--json` they are one JSON document on stdout. The family decides the
+[exit status](command-line.md#exit-status); 1 means a bug of GraphBus, 130 that you pressed Ctrl-C. Codes are never reused or
+renumbered. Findings of `graphbus check` (GB001 …) have [pages of their own](rules/index.md).
 """
 CONFIGURATION_INTRO = """\
-GraphBus reads `[tool.graphbus]` of the nearest `pyproject.toml`. Every key has a default, so an empty or missing table
-is fine. An unknown key is an error that names the keys that exist. What the command line says wins over the file.
-`graphbus --config FILE` or the variable `GRAPHBUS_CONFIG` names a file that [goes on top of it](command-line.md).
+GraphBus reads `[tool.graphbus]` of the nearest `pyproject.toml`. Every key has a default, so the table may be empty or missing.
+An unknown key is an error that lists the known ones. Options on the command line override the file. `graphbus --config FILE` or
+the variable `GRAPHBUS_CONFIG` names a file that [overrides it too](command-line.md#folder-and-settings).
 
 The defaults, ready to copy:
 """
 RULES_INTRO = """\
-`graphbus check` reads the agents and reports what does not fit together; [Checking a project](checking.md) explains the
-command, its comments and settings, and the exit status. A *safe* fix is one that no other agent and no caller can notice;
-a *negotiated* one is proposed to the agents that it concerns.
+[Checking a project](checking.md) explains `graphbus check`, its comments, settings and exit status. A *safe* fix changes nothing
+for other agents and callers; a *negotiated* fix is proposed to the agents that it concerns.
 """
 CLI_INTRO = """\
-[The command line](command-line.md) tells what all commands have in common: streams, JSON, exit statuses, colour, settings,
-completion. Each text below is what `--help` shows.
+[The command line](command-line.md) describes what all commands have in common: streams, JSON, exit status, colour, settings,
+completion. The texts below are those of `--help`.
 """
 
 
@@ -104,7 +102,9 @@ def errors_page() -> str:
         parts.append(f"`{family.__name__}`: {sentence_case(family.__doc__ or '')}\n")
         for code, entry in REGISTER.items():
             if code.startswith(f"GBE{hundred}"):
-                parts.append(f"### {code}\n\n{shown(entry.sentence)}\n\n*What to do:* {shown(entry.hint)}\n")
+                parts.append(
+                    f"### {code}\n\n{for_readers(entry.sentence)}\n\n*What to do:* {for_readers(entry.hint)}\n"
+                )
     return "\n".join(parts)
 
 
@@ -114,8 +114,8 @@ def sentence_case(doc: str) -> str:
     return first[0].lower() + first[1:]
 
 
-def shown(template: str) -> str:
-    """A template for readers: a field stands in italics, in code as a capital word; the optional "did you mean" is left out."""
+def for_readers(template: str) -> str:
+    """A template without its values: fields in italics, inside code in capitals; the optional "did you mean" is left out."""
     prose_and_code = template.replace("{suggestion}", "").replace("<", "&lt;").split("`")
     prose_and_code[::2] = [re.sub(r"\{(\w+)[^}]*\}", in_italics, prose) for prose in prose_and_code[::2]]
     prose_and_code[1::2] = [re.sub(r"\{(\w+)[^}]*\}", in_capitals, code) for code in prose_and_code[1::2]]
@@ -148,7 +148,7 @@ def configuration_page() -> str:
         parts.append("| key | type | default | meaning |\n|---|---|---|---|")
         meanings = attributes(kind)
         for field in scalar_fields(kind):
-            default = "required" if field.required else f"`{toml(default_of(field))}`"
+            default = "required" if field.required else f"`{as_toml(default_of(field))}`"
             row = (f"`{field.name}`", type_name(field.type), default, meanings[field.name])
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
         parts.append("")
@@ -162,7 +162,7 @@ def place_of(table: tuple[str, type, str]) -> int:
 
 
 def first_sentence(kind: type) -> str:
-    """What a class says it is."""
+    """The first sentence of a docstring, without its source."""
     return re.sub(r" Source:.*", "", (kind.__doc__ or "").split("\n")[0])
 
 
@@ -186,7 +186,7 @@ def scalar_fields(kind: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]
 
 
 def type_name(kind: object) -> str:
-    """A type as a reader of TOML would say it."""
+    """A type in the words of TOML."""
     simple: dict[object, str] = {str: "string", int: "whole number", float: "number", bool: "true or false"}
     if kind in simple:
         return simple[kind]
@@ -201,16 +201,16 @@ def type_name(kind: object) -> str:
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> object:
-    """What a key is when nobody sets it."""
+    """The default of a key."""
     return {} if field.default is msgspec.NODEFAULT else field.default
 
 
-def toml(value: object) -> str:
+def as_toml(value: object) -> str:
     """A default as TOML writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return "[" + ", ".join(map(toml, value)) + "]"
+        return "[" + ", ".join(map(as_toml, value)) + "]"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
@@ -218,13 +218,13 @@ def defaults_as_toml() -> str:
     """A whole `[tool.graphbus]` that changes nothing."""
     blocks = []
     for name, kind, _ in TABLES:
-        lines = [f"{field.name} = {toml(default_of(field))}" for field in scalar_fields(kind)]
+        lines = [f"{field.name} = {as_toml(default_of(field))}" for field in scalar_fields(kind)]
         blocks.append("\n".join([f"[{name}]", *lines]))
     return "\n\n".join(blocks)
 
 
 def rules_page() -> str:
-    """Every rule with what it finds, how grave it is and whether it can be mended."""
+    """Every rule with what it finds, its severity and its kind of fix."""
     rows = []
     for rule in RULES.values():
         severity = rule.severity if rule.is_default else f"{rule.severity}, off by default"
@@ -236,7 +236,7 @@ def rules_page() -> str:
 
 
 def cli_page() -> str:
-    """What `--help` says, of every command."""
+    """The help text of every command."""
     parts = [
         "# Commands\n",
         MADE,
@@ -271,7 +271,7 @@ def help_of(command: click.Command, name: str) -> str:
 
 
 def changelog() -> str:
-    """CHANGELOG.md with its section "Unreleased" made anew from the fragments."""
+    """CHANGELOG.md with the section "Unreleased" written from the fragments."""
     areas = sorted(fragment for fragment in (ROOT / "changes").glob("*.md") if fragment.name != "README.md")
     parts = [f"### {area.stem.replace('-', ' ').capitalize()}\n\n{bullets(area)}" for area in areas]
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -285,7 +285,7 @@ def bullets(fragment: Path) -> str:
 
 
 def architecture_page() -> str:
-    """docs/architecture.md with its tree made anew from the module docstrings, and its stages from the pipelines."""
+    """docs/architecture.md with the tree of modules and the tables of stages written again."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     package = ROOT / "src" / "graphbus_core"
     lines = ["```text", f"{'src/graphbus_core/':<27} {purpose(package)}", *tree(package, "  "), "```"]
@@ -293,7 +293,7 @@ def architecture_page() -> str:
 
 
 def between(text: str, opening: str, made: str) -> str:
-    """The text with what stands after its opening marker, up to the closing one, replaced."""
+    """The text with the part between its markers replaced."""
     before, _, rest = text.partition(opening)
     closing = f"<!-- /{opening.split()[1].rstrip(':')} -->"
     if closing not in rest:

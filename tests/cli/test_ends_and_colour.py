@@ -223,7 +223,7 @@ def test_every_variable_that_is_read_is_in_the_list() -> None:
     texts = [path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py")]
     read = {name for text in texts if "environ" in text or "getenv" in text for name in variables_of(text)}
     table = PAGE.partition("## Environment variables")[2]
-    listed = {*re.findall(r"`([A-Z_]+)`", table.partition("\n\nChanged")[0])}
+    listed = {*re.findall(r"`([A-Z_]+)`", table.partition("\n\nCode")[0])}
     assert {"GRAPHBUS_CONFIG", "NO_COLOR", "_GRAPHBUS_COMPLETE"} <= read
     assert read - listed - NOT_OF_PEOPLE == set()
     not_by_name = {"GRAPHBUS_TOKEN", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "COLUMNS", "HOME"}

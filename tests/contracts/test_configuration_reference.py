@@ -56,4 +56,4 @@ def test_the_generated_pages_say_what_the_code_says() -> None:
     ],
 )
 def test_a_sentence_of_the_register_is_shown_with_its_fields_named(template: str, text: str) -> None:
-    assert reference.shown(template) == text
+    assert reference.for_readers(template) == text

@@ -38,6 +38,6 @@ def test_the_head_of_a_page_says_what_the_register_says(code: str) -> None:
     rule = rules.REGISTER[code]
     lines = (PAGES / f"{code}.md").read_text().splitlines()
     assert lines[0] == f"# {code}: {rule.title}"
-    mended = "`graphbus check --fix`" if rule.is_safe else "by the agents, `graphbus negotiate`"
-    row = [rule.severity, "on" if rule.is_default else "off", mended if rule.is_fixable else "by you"]
+    fixed = "`graphbus check --fix`" if rule.is_safe else "by the agents, `graphbus negotiate`"
+    row = [rule.severity, "on" if rule.is_default else "off", fixed if rule.is_fixable else "by you"]
     assert lines[4] == f"| {' | '.join(row)} |"
