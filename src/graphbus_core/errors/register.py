@@ -114,7 +114,7 @@ REGISTER: dict[str, ErrorText] = {
         "`graphbus dlq drop` asks for confirmation, but there is no terminal to ask on.",
         "Pass `--yes` to drop the dead letters without confirmation.",
     ),
-    "GBE154": Entry(
+    "GBE154": ErrorText(
         "LLMConfig takes no key in `api_key`: settings are recorded, and a key must not be.",
         "Set the environment variable of the provider, such as ANTHROPIC_API_KEY, and leave `api_key` out."
         " For a server of your own, name the variable as `key_env` in [tool.graphbus.llm.providers.NAME].",

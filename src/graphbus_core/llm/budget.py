@@ -207,11 +207,7 @@ class Bill:
             ModelError: GBE470, the budget does not allow it.
         """
         with self._lock:
-            refusal = (
-                "the request was cancelled"
-                if self._is_closed
-                else self._set_more_aside(self.spent.plus(worst))
-            )
+            refusal = "the request was cancelled" if self._is_closed else self._set_more_aside(self.spent.plus(worst))
             if not refusal:
                 self._under_way = worst
                 return

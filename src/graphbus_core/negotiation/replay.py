@@ -246,7 +246,7 @@ def _different_record(kept: RecordedSession, now: SessionRecord) -> Iterator[str
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
     if not any(commit.negotiation_log for commit in was.negotiations.completed):  # written before there were logs
         now = _without_logs(now)
-    lines = zip_longest(encode(was).splitlines(), encode_artifact(now).splitlines(), fillvalue=b"")
+    lines = zip_longest(encode_artifact(was).splitlines(), encode_artifact(now).splitlines(), fillvalue=b"")
     for number, (before, after) in enumerate(lines, start=1):
         if before != after:
             told = before.decode(errors="replace").strip()
