@@ -135,7 +135,7 @@ def test_what_cannot_be_made_is_passed_as_it_is_and_said_once(
         for _ in range(2):
             assert graph.call("Shop", method, item=item) is item
     assert len(caplog.records) == 1
-    assert caplog.records[0].message.startswith(f"Shop.{method} takes item as it is given: {why}")
+    assert caplog.records[0].message.startswith(f"Shop.{method} gets the argument item unconverted: {why}")
 
 
 @pytest.mark.parametrize(

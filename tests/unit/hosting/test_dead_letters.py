@@ -173,8 +173,8 @@ def test_a_file_that_cannot_be_made_is_told_and_stops_nothing(
     told = caplog.text
     assert "1 dead letter is not written" in told
     assert told.count("too many wait") == 2
-    assert "3 dead letters are lost to the disk" in told
-    assert "came after the end" in told
+    assert "3 dead letters are not saved; " in told
+    assert "came after the graph had stopped" in told
 
 
 def test_a_disk_that_is_full_is_told_and_tried_again(path: str, caplog: pytest.LogCaptureFixture) -> None:
