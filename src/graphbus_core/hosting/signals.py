@@ -77,7 +77,7 @@ class SignalHandler:
             return
         self._number = self._number or number
         if number == signal.SIGINT:
-            # SIGTERM may be pending as well. Python calls the handlers of pending signals by number, SIGTERM after SIGINT. Raising
+            # SIGTERM may be pending as well. Python calls handlers of pending signals by number, SIGTERM after SIGINT. Raising
             # from the last one leaves no signal pending that would meet the default handler and print a traceback.
             signal.raise_signal(signal.SIGTERM)
             return

@@ -1,7 +1,7 @@
 """Trace: middleware that records each delivery of an event to a handler, in memory or in a file of JSON lines.
 
 The first line of `trace.jsonl` is its version; every other line is one `TracedDelivery`, in the order in which they ended. A line
-is written by a single `write` in append mode, so several threads and processes can write, and a reader can follow the file. A full
+is written by a single `write` in append mode: several threads and processes can write, and a reader can follow the file. A full
 file is renamed to `trace.1.jsonl`, which replaces the previous one.
 """
 
