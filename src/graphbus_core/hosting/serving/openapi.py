@@ -1,4 +1,4 @@
-"""The HTTP interface of a graph as OpenAPI 3.1: a path for each method that can be called, and each topic."""
+"""Describes the HTTP interface of a graph as OpenAPI 3.1, with a path for each callable method and each topic."""
 
 from __future__ import annotations
 
@@ -45,12 +45,18 @@ _ACCEPTED = {
     },
 }
 _REFUSALS = (400, 401, 403, 413, 415, 422, 500, 503, 504)
-"""What a request to an address that there is may be answered with, if not with success."""
+"""The error statuses of a request to an existing address."""
 _FROM_OUTSIDE = "What its handlers take. An event that they cannot take is accepted, and becomes a dead letter."
 
 
 def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: float) -> dict[str, Any]:
-    """Describe what can be called and published, and for how long a publisher may wait."""
+    """Return the OpenAPI document of a built graph as JSON data.
+
+    Args:
+        artifacts: The agents and topics to describe.
+        info: Name, version and description of the project.
+        wait_limit_s: The maximum of `?wait=SECONDS` of a publish.
+    """
     agents = artifacts.agents.agents
     calls = {
         f"/call/{agent.name}/{method.name}": {"post": _call(agent, method)}
@@ -113,7 +119,7 @@ def _publish(topic: Topic, agents: Iterable[AgentDefinition], wait_limit_s: floa
 
 
 def _taken(topic: str, agents: Iterable[AgentDefinition]) -> list[Schema]:
-    """What the handlers of a topic say that they take, each schema once."""
+    """Return the payload schemas that the handlers of a topic declare, each once."""
     found = [
         each.declared for agent in agents for each in agent.subscriptions if each.topic and matches(each.topic, topic)
     ]
@@ -161,7 +167,7 @@ def _probe(path: str, meaning: str) -> dict[str, Any]:
 
 
 def _body(schemas: Sequence[Schema | None], write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
-    """A body that fits all of these schemas."""
+    """Return the description of a request body that must fit all of these schemas; None stands for an unknown one."""
     known = [schema for schema in schemas if schema is not None]
     written = [write(schema) for schema in known]
     fitting = (
