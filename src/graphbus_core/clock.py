@@ -107,6 +107,7 @@ class SystemClock:
         self._thread.start()
 
     def _run(self) -> None:
+        """Run timers until the clock is closed."""
         is_over = False
         try:
             while (work := self._wait_for_work()) is not None:
@@ -153,6 +154,7 @@ class _SystemTimer:
 
 
 def _run_and_log(work: Callable[[], None]) -> None:
+    """Call a timer function; log its exception, because no caller above this thread could handle it."""
     try:
         _, error = attempt(work)
     except (

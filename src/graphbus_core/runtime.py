@@ -257,6 +257,7 @@ def shut_down(graph: LiveGraph, entrypoint: EntrypointResult) -> RuntimeResult:
 
 
 def _find_function(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
+    """Return the function that an entry point names; raise GBE606 if there is none."""
     module_name, colon, name = entrypoint.partition(":")
     if not colon or not module_name or not name:
         raise RunError("GBE606", name=entrypoint, reason="it must be written as package.module:function")

@@ -148,6 +148,7 @@ class PowerHook(Struct, frozen=True, kw_only=True):
             self.refuse(RefusedAction("network", f"open a socket ({_family(family)})", "HOST"))
 
     def _connect(self, opened: Any, address: Any) -> None:
+        """Check the target of `connect`, `sendto` or `sendmsg`: a Unix socket counts as a file, other addresses as hosts."""
         if address is None:
             return  # a send on a connected socket
         if opened.family == _UNIX:

@@ -202,6 +202,7 @@ def refuse_cut_edges(artifacts: BuildArtifacts) -> None:
 
 
 def _certain_cuts(artifacts: BuildArtifacts) -> Iterator[str]:
+    """Yield a description of each edge between two agents that the artifacts contain."""
     for edge in artifacts.graph.edges:
         if edge.source != edge.target:
             label = f"call of {edge.label}" if edge.kind == "call" else edge.label or edge.kind
@@ -287,6 +288,7 @@ def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
 
 
 def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
+    """Return placeholder -> value for what differs between pods."""
     serve = (f"--serve=0.0.0.0:{SERVE_PORT}",) if plan.is_served else ()
     only = (f"--only={pod.agent}",) if pod.agent else ()
     return {

@@ -184,6 +184,7 @@ def _pip_install(plan: PipelinePlan) -> str:
 
 
 def _negotiation_values(negotiation: NegotiationJob | None, plan: PipelinePlan) -> dict[str, Any]:
+    """Return placeholder -> value for the scheduled job."""
     if negotiation is None:
         return {"has_negotiation": False}
     model = ("--model", negotiation.model) if negotiation.model else ()

@@ -25,6 +25,7 @@ def render_yaml(document: Any) -> str:
 
 
 def _lines(value: Any) -> Iterator[str]:
+    """Yield the lines of a document; nested mappings and lists are indented by two."""
     if not isinstance(value, Mapping | list | tuple) or not value:
         yield format_scalar(value)
     elif isinstance(value, Mapping):

@@ -145,6 +145,7 @@ class _Refusals(NamedTuple):
         return self._error(hook.RefusedAction(power, f"{power} {self.places.declarable(path)}", path), who, place)
 
     def _error(self, deed: hook.RefusedAction, who: str, place: Place | None) -> PowerError:
+        """Make the error GBE651 with an example of the setting that would allow the action."""
         declared = getattr(self.powers, deed.power)
         example = self._example(deed)
         if deed.power != "processes":
@@ -153,6 +154,7 @@ class _Refusals(NamedTuple):
         return PowerError("GBE651", where=place, who=who, what=deed.what, example=f"{deed.power} = {example}")
 
     def _example(self, deed: hook.RefusedAction) -> str:
+        """Return the entry to declare; for a new file its folder, because only existing paths can be allowed."""
         if deed.power not in ("write", "read"):
             return deed.target
         path = self.places.declarable(deed.target)
@@ -199,6 +201,7 @@ def _is_environ_code(frame: FrameType) -> bool:
 
 
 def _lines(powers: Powers, places: _Places, missing: walls.EnforcementGaps) -> Iterator[str]:
+    """Yield the lines for the terminal: the limits, and what could not be enforced."""
     yield f"Confined: {_declared(powers, places)}."
     gaps = list(missing.gaps)
     if powers.network and "*" not in powers.network:
@@ -208,6 +211,7 @@ def _lines(powers: Powers, places: _Places, missing: walls.EnforcementGaps) -> I
 
 
 def _declared(powers: Powers, places: _Places) -> str:
+    """Return the declared powers as one phrase."""
     hosts = powers.network or ()
     network = "any network" if "*" in hosts else f"network to {', '.join(hosts)}" if hosts else "no network"
     variables = f"the variables {', '.join(powers.environment)}" if powers.environment else "no variables"

@@ -118,6 +118,7 @@ class Database:
             raise self._refusal_of(error) from None
 
     def _refusal_of(self, error: sqlite3.Error) -> RunError:
+        """Return the RunError for an error of SQLite."""
         kind = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
         if kind in _BUSY:
             return self._refuse("GBE644")

@@ -371,6 +371,7 @@ class DeadLetterKeeper:
                 _log.error("the result of a replay was not written to %s: %s", self._path, _sentence(error))
 
     def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
+        """Write the result of a replay to the file."""
         file = self._opened()
         kept = file.find_by_event(letter)
         if kept is None:
@@ -391,6 +392,7 @@ class DeadLetterKeeper:
                 self._file.close()
 
     def _write(self) -> None:
+        """Write the pending letters; after an error, pause before the next attempt."""
         _, error = attempt(lambda: self._opened().add(self._pending))
         if error is None:
             self._pending.clear()
@@ -413,6 +415,7 @@ def _count(letters: deque[DeadLetter]) -> str:
 
 
 def _row_of(letter: DeadLetter) -> dict[str, Any]:
+    """Return column -> value for a letter; the payload is None if it cannot be written as JSON."""
     event = letter.event
     payload, error = attempt(lambda: _encode(event.payload))
     row = {column: getattr(event, field) for column, field in _OF_EVENT.items()}
@@ -427,6 +430,7 @@ def _storable(text: str) -> str:
 
 
 def _letter_of(cells: Sequence[Any]) -> StoredLetter:
+    """Return the letter in a row of `_SELECT`."""
     row = dict(zip(_READ, cells, strict=True))
     payload = row["payload"]
     value, wrong = attempt(lambda: None if payload is None else strict_json.loads(payload, any_text=True))

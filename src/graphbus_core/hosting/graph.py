@@ -347,6 +347,7 @@ class LiveGraph:
             problems += self._leave_out(member.name, wrong)
 
     def _subscribe(self, member: Member, node: GraphBusNode) -> list[GraphBusError]:
+        """Subscribe the handlers of an agent, and return the errors of those that the bus refuses."""
         problems: list[GraphBusError] = []
         if member.is_async:
             self.bus.use_lane(member.name)
@@ -448,6 +449,7 @@ def check_files(graph: LiveGraph, config: ResolvedRun) -> None:
 
 
 def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool = False) -> None:
+    """Connect a keeper to the bus; with `is_opened`, open its file now instead of with the first letter."""
     from graphbus_core.hosting.dead_letters import FILE, DeadLetterKeeper
 
     keeper = DeadLetterKeeper(f"{config.state_dir}/{FILE}")

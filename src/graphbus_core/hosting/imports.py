@@ -253,6 +253,7 @@ def make_node(kind: type[GraphBusNode], factory: Factory | None) -> GraphBusNode
 
 
 def _load_one(name: str, modules: NodeModules) -> Middleware:
+    """Import one middleware; create the object if the name is a class."""
     found = _named(name, modules, "middleware")
     if isinstance(found, type):
         found, error = attempt(found)
@@ -296,6 +297,7 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _class_of(definition: AgentDefinition, module: ModuleType) -> type[GraphBusNode] | GraphBusError:
+    """Return the class of an agent in its module, or the error GBE602."""
     found = getattr(module, definition.name, None)
     if isinstance(found, type) and issubclass(found, GraphBusNode):
         return found

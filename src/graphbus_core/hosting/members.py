@@ -161,6 +161,7 @@ def _from_definition(definition: AgentDefinition, node: type[GraphBusNode], vali
 
 
 def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNode], validation: Validation) -> Member:
+    """Return the member for a class or object, as its class declares it."""
     name = node.__name__
     return Member(
         name=name,

@@ -143,6 +143,7 @@ def render_metrics(statistics: Statistics, meter: HandlerMetrics) -> bytes:
 
 
 def _bus_lines(statistics: Statistics) -> Iterator[str]:
+    """Yield the lines of the metrics of the bus."""
     system = {"messaging_system": "graphbus"}
     consumed: list[tuple[Labels, int]] = []
     failed: list[tuple[Labels, int]] = []
@@ -166,6 +167,7 @@ def _bus_lines(statistics: Statistics) -> Iterator[str]:
 
 
 def _process_lines() -> Iterator[str]:
+    """Yield the lines of the metrics of the process; figures that the system does not provide are left out."""
     figures = (
         ("process_start_time_seconds", "gauge", "Start of the process since the epoch.", _started),
         ("process_cpu_seconds_total", "counter", "Processor time used.", process_time()),

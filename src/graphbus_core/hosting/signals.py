@@ -94,6 +94,7 @@ class SignalHandler:
             self._waiter.join()
 
     def _send_again(self, number: int) -> None:
+        """Send the signal again once the main thread may be interrupted, or the grace is over."""
         deadline = monotonic() + self.begin_grace()
         while self.is_busy() and monotonic() < deadline and not self._is_over:
             sleep(_BUSY_POLL_S)

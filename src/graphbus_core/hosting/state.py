@@ -191,16 +191,18 @@ class States:
             return self._database
 
     def _read(self, connection: Any, agents: Collection[str] | None) -> StateSnapshot:
+        """Return the states of these agents (None: of all) within a transaction."""
         (version,) = connection.execute(_VERSION).fetchone()
         found: dict[str, dict[str, StoredValue]] = {agent: {} for agent in sorted(agents or ())}
         questions = [(_ALL, ())] if agents is None else [(_OF_AGENT, (agent,)) for agent in found]
         for question, values in questions:
             for agent, key, text, key_version in connection.execute(question, values):
-                self._check(agent, key, text)
+                self._check_value(agent, key, text)
                 found.setdefault(agent, {})[key] = StoredValue(text, key_version)
         return StateSnapshot(version, found)
 
-    def _check(self, agent: str, key: str, text: object) -> None:
+    def _check_value(self, agent: str, key: str, text: object) -> None:
+        """Raise GBE643 for a value that is not JSON."""
         from graphbus_core.strict_json import loads
 
         try:
@@ -227,6 +229,7 @@ def plan_changes(before: StateSnapshot, wanted: Mapping[str, Texts], *, is_merge
 
 
 def _write(connection: Any, changes: Iterable[tuple[str, str, str | None]], after_version: int = 0) -> None:
+    """Set and delete keys (agent, key, JSON text or None), all with the next version of the counter."""
     (version,) = connection.execute(_NEXT_VERSION, (after_version,)).fetchone()
     for agent, key, text in changes:
         if text is None:
@@ -381,6 +384,7 @@ class _AgentState(State):
                     raise
 
     def _find(self, key: str) -> tuple[str | None, int]:
+        """Return the JSON text and version of a key, within the current transaction if there is one."""
         check_key(self._agent, key)
         transaction = self._transaction()
         if transaction is None:
@@ -391,6 +395,7 @@ class _AgentState(State):
         return transaction.changes.get(key, text), version
 
     def _set(self, key: str, text: str | None) -> None:
+        """Set (JSON text) or delete (None) a key, within the current transaction if there is one."""
         transaction = self._transaction()
         if transaction is None:
             self._states.write(self._agent, {key: text})

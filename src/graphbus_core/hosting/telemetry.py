@@ -48,6 +48,7 @@ class Tracing:
             yield from self._around_event(handling, event)
 
     def _around_event(self, handling: Handling, event: Event) -> Iterator[None]:
+        """Wrap a handler in a span whose parent is the span that published the event."""
         attributes: dict[str, str | int] = {
             "messaging.system": "graphbus",
             "messaging.destination.name": event.topic,
@@ -68,6 +69,7 @@ class Tracing:
             yield
 
     def _around_call(self, handling: Handling) -> Iterator[None]:
+        """Wrap a method in a span whose parent is the span of its caller."""
         attributes = {"graphbus.agent": handling.agent, "graphbus.method": handling.name}
         parent = None if handling.caller is None else handling.caller.run(contexts.get_current)
         with self._tracer.start_as_current_span(f"call {handling.name}", context=parent, attributes=attributes):

@@ -133,6 +133,7 @@ def _fit_into_union(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
 
 
 def _fit_into_one(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    """Compare two types that are no unions; `given` is no literal either."""
     kinds = {wanted.kind, given.kind}
     if given.kind == "any":
         return _undecided(wanted, given)
@@ -163,6 +164,7 @@ def _takes_both_truths(wanted: Type) -> bool:
 
 
 def _fit_of_arrays(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    """Compare lists, tuples and sets, and the types of their items."""
     if wanted.kind == given.kind == "tuple" and wanted.args and given.args:
         if len(wanted.args) != len(given.args):
             return Fit("unfit", f"{len(wanted.args)} items are wanted, {len(given.args)} are given")
@@ -178,6 +180,7 @@ def _fit_of_arrays(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
 
 
 def _fit_of_mappings(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    """Compare dicts and records."""
     if wanted.kind == given.kind == "record":
         found = {field.name: field for field in given.fields}
         return _worst(_fit_of_field(field, found.get(field.name), is_narrowed) for field in wanted.fields)
@@ -193,6 +196,7 @@ def _fit_of_mappings(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
 
 
 def _fit_of_field(wanted: Field, given: Field | None, is_narrowed: bool) -> Fit:
+    """Compare a wanted field of a record with the given one; None: the given record does not have it."""
     if given is None or (wanted.required and not given.required):
         what = "is" if given is None else "may be"
         return Fit("unfit", f"{wanted.name}: it {what} missing") if wanted.required else _FITS
@@ -223,6 +227,7 @@ def _type_of(value: LiteralValue) -> Type:
 
 
 def _choices(of: Type) -> Iterator[Type]:
+    """Yield the types that a union or literal is made of; any other type itself."""
     if of.kind == "union":
         for part in of.args:
             yield from _choices(part)

@@ -139,7 +139,7 @@ class _Freezer:
             self._spend(len(value))
             return value
         if kind in _FIXED:
-            return self._fixed(value)
+            return self._check_scalar(value)
         if (items := items_of(value)) is not None:
             return self._freeze_items(items)
         if issubclass(kind, Mapping):
@@ -151,7 +151,8 @@ class _Freezer:
             plain = self._json_of(value)
         return self.freeze(plain)
 
-    def _fixed(self, value: Any) -> Any:
+    def _check_scalar(self, value: Any) -> Any:
+        """Check an int, float, bool or None, and return it."""
         self._spend(4)
         if type(value) is int and not -_LONG < value < _LONG and value.bit_length() > _MAX_INT_BITS:
             raise self._not_json(f"an int of {value.bit_length()} bits")

@@ -63,6 +63,7 @@ class Writer:
         return self._object(of.fields)
 
     def _object(self, fields: tuple[Field, ...], *, is_closed: bool = False, has_null: bool = False) -> JsonSchema:
+        """Return the schema of an object; `is_closed` forbids further fields, `has_null` allows null."""
         schema: JsonSchema = {"type": ["object", "null"] if has_null else "object"}
         if fields:
             schema["properties"] = {field.name: self.value(field.type) for field in fields}

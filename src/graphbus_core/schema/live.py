@@ -118,6 +118,7 @@ class _TypeReader:
         self.left = _MOST_RECORDS
 
     def type_of(self, annotation: object, depth: int = 0) -> Type:
+        """Return the type of an annotation that is nested to this depth."""
         if depth > self._deepest or not self.left:
             return UNKNOWN
         if isinstance(annotation, Mapping):
@@ -132,6 +133,7 @@ class _TypeReader:
         return self._plain(annotation, depth) if origin is None else self._generic(origin, get_args(annotation), depth)
 
     def _plain(self, annotation: object, depth: int) -> Type:
+        """Read an annotation without type arguments."""
         if isinstance(annotation, EnumMeta):
             return _enum_type(annotation)
         if isinstance(annotation, type) or annotation is Any:  # `Any` is a class only since Python 3.11
@@ -147,6 +149,7 @@ class _TypeReader:
         return UNKNOWN if type_alias_of(meant) is not None else self.type_of(meant, depth)
 
     def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:
+        """Read an annotation with type arguments, such as `list[int]`, `Literal["a"]` or `int | None`."""
         if origin is Literal:
             values: Any = tuple(map(builtin_of, args))  # members of a StrEnum are text
             return Type("literal", values=values) if {*map(type, values)} <= _OF_LITERALS else UNKNOWN
@@ -321,6 +324,7 @@ def unwrap_function(function: Any) -> Any:
 
 
 def _with_default(function: Any) -> frozenset[str]:
+    """Return the names of the parameters that have a default."""
     code = getattr(function, "__code__", None)
     if code is None:
         return frozenset()

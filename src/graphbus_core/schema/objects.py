@@ -269,6 +269,7 @@ def _explain(kind: Any, value: Json, error: Exception) -> tuple[ValueProblem, ..
 
 
 def _pydantic_problems(error: Exception) -> tuple[ValueProblem, ...]:
+    """Return the problems that an error of pydantic lists; empty for any other error."""
     errors, _ = attempt(lambda: error.errors(include_url=False))  # type: ignore[attr-defined]
     return tuple(
         ValueProblem(

@@ -119,6 +119,7 @@ def misfit_error(code: str, problems: tuple[ValueProblem, ...], **data: str) -> 
 def _problems_of_fields(
     schema: Schema, value: object, path: str, *, refuses_others: bool = False
 ) -> Iterator[ValueProblem]:
+    """Yield the problems of the fields of an object; with `refuses_others`, of further fields, too."""
     fields = fields_of(value)
     if fields is None:
         yield ValueProblem(path or "the value", clip_text(f"an object with {schema}"), format_value(value))
@@ -133,6 +134,7 @@ def _problems_of_fields(
 
 
 def _problems_of_field(field: Field, fields: dict[Any, Any], path: str, others: list[str]) -> Iterator[ValueProblem]:
+    """Yield the problems of one field; `others` are further names, to suggest one for a missing field."""
     where = _join(path, _named(field.name))
     if field.name in fields:
         yield from _problems_of_type(field.type, fields[field.name], where)
@@ -207,6 +209,7 @@ def _in_dict(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
 
 
 def _in_union(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+    """Yield a problem unless one of the choices fits."""
     if not any(not _has_problems(choice, value) for choice in wanted.args):
         choices = [choice for choice in wanted.args if choice != NULL]
         if len(choices) != 1 or value is None:

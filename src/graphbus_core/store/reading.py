@@ -114,6 +114,7 @@ def read_version(folder: StrPath) -> int:
 
 
 def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
+    """Return the bytes of the manifest, its format number and its path; raise for a format that is too new."""
     path = os.path.join(folder, MANIFEST)
     try:
         data = _read_limited(path)
@@ -138,6 +139,7 @@ class _Versioned(msgspec.Struct):
 
 
 def _read_part(folder: StrPath, manifest: Manifest, name: str) -> bytes:
+    """Return the bytes of an artifact whose digest is as the manifest says."""
     path = os.path.join(folder, name)
     data = read_file(path)
     if sha256_hex(data) != manifest.artifacts.get(name):
@@ -160,6 +162,7 @@ def read_file(path: str) -> bytes:
 
 
 def _read_limited(path: str) -> bytes:
+    """Return the content of a file of at most `MOST_ARTIFACT_BYTES`."""
     with _open(path) as file:
         size_bytes, limit = os.fstat(file.fileno()).st_size, MOST_ARTIFACT_BYTES
         if size_bytes > limit:
@@ -279,6 +282,7 @@ class ImportFinder:
         return found
 
     def _find(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """Do what `locate` does, without its memory: search the packages first, as Python does."""
         parent, _, last = name.rpartition(".")
         homes = self.locate(parent)[1] if parent else self._homes
         portions: list[str] = []
@@ -296,6 +300,7 @@ class ImportFinder:
         return "", tuple(portions)
 
     def _first(self, folder: str, stem: str) -> str:
+        """Return the path of the module `stem` in a folder with the first suffix that exists; `""` for none."""
         listing = self._listing(folder)
         for suffix in _SUFFIXES:
             entry = listing.get(stem + suffix)
@@ -304,6 +309,7 @@ class ImportFinder:
         return ""
 
     def _listing(self, folder: str) -> dict[str, os.DirEntry[str]]:
+        """Return name -> entry of a folder; empty for one that cannot be read."""
         found = self._listings.get(folder)
         if found is None:
             try:
@@ -369,6 +375,7 @@ class ImportFinder:
 
 
 def _is_hashed(path: str) -> bool:
+    """True for a compiled file that Python validates by a hash, or not at all."""
     try:
         with _open(path) as file:
             head = file.read(_HEAD) or b""

@@ -98,9 +98,8 @@ def run_graph(
             dead letter, as with `graphbus run`.
         middleware: Wraps every handler and call, outermost first.
         state: The file of the agents' state; empty: the state lives in memory, until the graph stops.
-        factory: Creates the agents, `make(cls: type[T]) -> T`. None: classes are called without arguments, or for a graph that
-        was
-            built, as its project says.
+        factory: Creates the agents, `make(cls: type[T]) -> T`. None: classes are called without arguments; a graph that was built
+            uses the factory of its project.
 
     Returns:
         The running graph.

@@ -188,6 +188,7 @@ def _contract(real: type[GraphBusNode], method: str, script: Script) -> Declared
 
 
 def _check_publications(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
+    """Raise GBE167 for a payload of `say` that does not fit a topic that the real class publishes."""
     topics = TopicContracts(members.topics_of(real), None, "strict")
     for said in (part for script in scripts for step in _steps(script) for part in _parts(step)):
         check = topics.admit(name_of(said.topic)) if isinstance(said, Say) else None
@@ -218,6 +219,8 @@ def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event:
 
 
 def _handler(method: str, declarations: list[DeclaredSubscription]) -> Callable[..., Json]:
+    """Make a handler that plays the script for its topics."""
+
     def on_event(self: ScriptedNode, event: Event) -> Json:
         """Take the next step of the script."""
         return self.play_event(method, event)
@@ -227,6 +230,8 @@ def _handler(method: str, declarations: list[DeclaredSubscription]) -> Callable[
 
 
 def _method(method: str, contract: DeclaredSchema) -> Callable[..., Any]:
+    """Make a callable method that plays its script."""
+
     def play(self: ScriptedNode, **arguments: Any) -> Any:
         """Take the next step of the script."""
         return self.play_call(method, arguments)

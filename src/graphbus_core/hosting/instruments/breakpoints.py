@@ -80,6 +80,7 @@ class _Debugger(pdb.Pdb):
         return self.trace_dispatch(frame, event, None)
 
     def _is_handler(self, frame: FrameType) -> bool:
+        """True for the frame of the method with the name of the breakpoint, on an object of its class."""
         code = frame.f_code
         agent, _, method = self._handling.name.rpartition(".")
         if code.co_name != method or not code.co_argcount:
@@ -138,6 +139,7 @@ class _Debugger(pdb.Pdb):
 
 
 def _describe_stop(handling: Handling) -> Iterator[str]:
+    """Yield the lines to print when the debugger stops: the handler and its event or arguments."""
     yield f"Stopped before {handling.name}"
     event = handling.event
     if event is None:

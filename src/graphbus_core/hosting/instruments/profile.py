@@ -94,6 +94,7 @@ class _Measured:
         return float(self.max_ns)
 
     def row(self, all_ns: int) -> Row:
+        """Return the row of the profile; `all_ns` is the total time of all handlers."""
         return Row(
             name=self.name,
             kind=self.kind,

@@ -110,11 +110,12 @@ class Tracer:
             has_returned = True
         finally:
             error = None if has_returned else sys.exception()
-            self._note(handling, handling.event, started, perf_counter() - begun, error)
+            self._record(handling, handling.event, started, perf_counter() - begun, error)
 
-    def _note(
+    def _record(
         self, handling: Handling, event: Event, started: float, duration_s: float, error: BaseException | None
     ) -> None:
+        """Make the record of a delivery, and pass it on."""
         outcome: Outcome = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
         delivery = TracedDelivery(
             event_id=event.event_id,
@@ -204,6 +205,7 @@ class TraceFile:
             _log.error("%s The graph runs on without a trace.", refusal.sentence)
 
     def _begin_next_file(self) -> None:
+        """Rename the full file and open a new one, unless another thread or process has done so."""
         with self._turning:
             if self._bytes <= self._most_bytes or self._handle < 0:
                 return
@@ -218,12 +220,13 @@ class TraceFile:
             os.close(before)
 
     def _open(self) -> None:
+        """Open the file, and write its first line if it is new."""
         with Folder.at(self._folder, make=True) as folder:
             handle = folder.open_own(FILE, 0o600)  # readable for the owner only, because of payloads
         try:
             header = os.pread(handle, _HEADER_BYTES, 0)
             if header:
-                _check(header, self._folder / FILE)
+                _check_version(header, self._folder / FILE)
             else:
                 os.write(handle, msgspec.json.encode({"trace_version": VERSION}) + b"\n")
         except RunError:
@@ -237,7 +240,8 @@ class TraceFile:
         return RunError("GBE683", where=place, what="The trace", reason=error.strerror or str(error))
 
 
-def _check(content: bytes, path: Path) -> None:
+def _check_version(content: bytes, path: Path) -> None:
+    """Raise GBE643 unless the first line has the version of this GraphBus."""
     header = content.partition(b"\n")[0]
     version, _ = attempt(lambda: msgspec.json.decode(header, type=dict[str, int])["trace_version"])
     if version != VERSION:
@@ -261,7 +265,7 @@ def read_trace(folder: Path) -> list[TracedDelivery]:
             continue
         except OSError as error:
             raise RunError("GBE684", reason=error.strerror or str(error)) from None
-        _check(content, path)
+        _check_version(content, path)
         found += _deliveries(content)
     return found
 
@@ -333,10 +337,11 @@ def list_roots(deliveries: Sequence[TracedDelivery], limit: int = 0) -> list[Roo
         tree.append(each)
         trees[each.correlation_id] = tree  # the keys are in the order of their last deliveries
     last = list(reversed(trees))
-    return [_root(event_id, trees[event_id]) for event_id in (last[:limit] if limit else last)]
+    return [_summarize(event_id, trees[event_id]) for event_id in (last[:limit] if limit else last)]
 
 
-def _root(event_id: str, tree: Sequence[TracedDelivery]) -> RootSummary:
+def _summarize(event_id: str, tree: Sequence[TracedDelivery]) -> RootSummary:
+    """Return the row for an event from outside, given all deliveries that follow from it."""
     own = next((each for each in tree if each.event_id == event_id), None)
     return RootSummary(
         event_id=event_id,

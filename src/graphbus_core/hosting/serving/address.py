@@ -84,6 +84,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
+    """True for an IP address."""
     import socket
 
     with suppress(OSError, ValueError):
@@ -150,9 +151,9 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
     """
     given = os.environ.get(config.token_env, "") if config.token_env else ""
     if given:
-        return Token(_checked(given.strip(), f"the variable {config.token_env}"))
+        return Token(_check_token(given.strip(), f"the variable {config.token_env}"))
     if config.token_file:
-        return Token(_checked(_read(root / config.token_file, config.token_file), config.token_file))
+        return Token(_check_token(_read_token_file(root / config.token_file, config.token_file), config.token_file))
     made = token_urlsafe(24)
     if sys.stderr.isatty():
         return Token(made, f"token: {made} (set {config.token_env or 'token_env'} to keep one)")
@@ -168,7 +169,8 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
     return Token(made, f"token: in {os.path.relpath(path)}")
 
 
-def _checked(token: str, source: str) -> str:
+def _check_token(token: str, source: str) -> str:
+    """Return a token that is long enough and fits into a header; raise GBE156 for any other."""
     if len(token) < _MIN_TOKEN_LENGTH:
         reason = f"it has {len(token)} characters, and {_MIN_TOKEN_LENGTH} are the least"
         raise UsageError("GBE156", source=source, reason=reason)
@@ -177,7 +179,8 @@ def _checked(token: str, source: str) -> str:
     return token
 
 
-def _read(path: Path, shown: str) -> str:
+def _read_token_file(path: Path, shown: str) -> str:
+    """Return the text of a token file, and log a warning if other users of the machine can access it."""
     try:
         text = path.read_text(encoding="utf-8").strip()
         mode = path.stat().st_mode

@@ -103,6 +103,7 @@ class Servers:
                 sleep(_POLL_S)
 
     def _listen(self, run: ResolvedRun, held: ExitStack) -> tuple[socket.socket, Token]:
+        """Open the socket of the HTTP server, and find its token."""
         require_packages("--serve", ("starlette", "uvicorn"), extra="serve")
         from graphbus_core.hosting.serving.server import open_listener
 
@@ -112,6 +113,7 @@ class Servers:
         return listener, find_token(self._config, self._root, Path(run.state_dir))
 
     def _serve(self, listener: socket.socket, graph: LiveGraph, status: Status) -> Callable[[], int]:
+        """Start the HTTP server, and return a function that counts the open requests."""
         from graphbus_core.hosting.serving.app import Site
         from graphbus_core.hosting.serving.server import HttpServer
 

@@ -86,6 +86,7 @@ def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: 
 
 
 def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
+    """Return the operation for a method."""
     result = {} if method.output_schema is None else _WRITER.result(method.output_schema)
     operation: dict[str, Any] = {
         "operationId": f"call.{agent.name}.{method.name}",
@@ -101,6 +102,7 @@ def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
 
 
 def _publish(topic: Topic, agents: Iterable[AgentDefinition], wait_limit_s: float) -> dict[str, Any]:
+    """Return the operation for a topic."""
     heard = ", ".join(topic.subscribers)
     taken = [] if topic.schema else _taken(topic.name, agents)
     return {

@@ -82,6 +82,7 @@ class Status:
         return 200, {"status": "ready"}
 
     def _stuck_handler(self) -> ProbeResult | None:
+        """Return the answer if a handler has been running for more than `stuck_after_s`."""
         longest = self._meter.longest_running()
         running_s = 0.0 if longest is None else monotonic() - longest.since
         if longest is None or running_s <= self._stuck_after_s:
