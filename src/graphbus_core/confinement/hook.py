@@ -58,7 +58,7 @@ class PowerHook(Struct, frozen=True, kw_only=True):
         """Check every event from now on, until the process ends."""
         checks = self._checks()
         if self.hosts is not None and "*" not in self.hosts:
-            self._follow_names()
+            self._allow_looked_up_addresses()
 
         def check_event(event: str, arguments: tuple[Any, ...]) -> None:
             check = checks.get(event)
@@ -72,106 +72,108 @@ class PowerHook(Struct, frozen=True, kw_only=True):
         changes = ("os.truncate", "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr")
         starts = ("subprocess.Popen", "os.exec", "os.posix_spawn")
         found: dict[str, Callable[..., None]] = {
-            "open": self._open,
-            "sqlite3.connect": self._open_database,
-            **dict.fromkeys(("os.listdir", "os.scandir"), self._read),
-            **dict.fromkeys(changes, self._write),
-            **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), self._make),
-            **dict.fromkeys(("os.rename", "os.link"), self._make_both),
-            "os.symlink": lambda _aim, path, *_rest: self._make(path),
-            "socket.__new__": self._open_socket,
-            **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), self._connect),
-            **dict.fromkeys(("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"), self._look_up),
-            "socket.getnameinfo": lambda address: self._look_up(address[0]),
+            "open": self._check_open,
+            "sqlite3.connect": self._check_database,
+            **dict.fromkeys(("os.listdir", "os.scandir"), self._check_read),
+            **dict.fromkeys(changes, self._check_write),
+            **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), self._check_entry),
+            **dict.fromkeys(("os.rename", "os.link"), self._check_both_entries),
+            "os.symlink": lambda _aim, path, *_rest: self._check_entry(path),
+            "socket.__new__": self._check_new_socket,
+            **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), self._check_connect),
+            **dict.fromkeys(
+                ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"), self._check_look_up
+            ),
+            "socket.getnameinfo": lambda address: self._check_look_up(address[0]),
         }
         if not self.may_start:
             found |= {
-                **dict.fromkeys(starts, self._start),
-                "os.system": lambda command: self._start(os.fsdecode(command).partition(" ")[0]),
-                **dict.fromkeys(("os.fork", "os.forkpty"), lambda: self._start("a copy of itself")),
-                **dict.fromkeys(("os.kill", "os.killpg"), self._signal),
+                **dict.fromkeys(starts, self._refuse_program),
+                "os.system": lambda command: self._refuse_program(os.fsdecode(command).partition(" ")[0]),
+                **dict.fromkeys(("os.fork", "os.forkpty"), lambda: self._refuse_program("a copy of itself")),
+                **dict.fromkeys(("os.kill", "os.killpg"), self._check_signal),
             }
         return found
 
     # --- files ---
 
-    def _open(self, path: Any, mode: str | None, flags: int) -> None:
-        if mode is None and (flags & os.O_PATH or not os.path.isabs(_text(path))):
+    def _check_open(self, path: Any, mode: str | None, flags: int) -> None:
+        if mode is None and (flags & os.O_PATH or not os.path.isabs(_path_text(path))):
             return  # O_PATH reads nothing; a relative path may be below a `dir_fd` that the event omits. The kernel decides.
-        (self._write if flags & _WRITES else self._read)(path)
+        (self._check_write if flags & _WRITES else self._check_read)(path)
 
-    def _open_database(self, path: Any) -> None:
-        text = _text(path)
+    def _check_database(self, path: Any) -> None:
+        text = _path_text(path)
         if text and not text.startswith((":memory:", "file:")) and not is_within(os.path.realpath(text), self.readable):
-            self._write(path)
+            self._check_write(path)
 
-    def _read(self, path: Any = None, *_rest: object) -> None:
-        text = _text(path)
+    def _check_read(self, path: Any = None, *_rest: object) -> None:
+        text = _path_text(path)
         if text and not is_within(os.path.realpath(text), (*self.readable, *self.writable)):
             self.refuse(RefusedAction("read", f"read {text}", os.path.realpath(text)))
 
-    def _write(self, path: Any, *_rest: object) -> None:
-        text = _text(path)
+    def _check_write(self, path: Any, *_rest: object) -> None:
+        text = _path_text(path)
         if text:
-            self._change(text, os.path.realpath(text))
+            self._require_writable(text, os.path.realpath(text))
 
-    def _make(self, path: Any, *numbers: Any) -> None:
+    def _check_entry(self, path: Any, *numbers: Any) -> None:
         """Check a change of an entry in a folder; the entry is not resolved, as it may be a link itself."""
-        text = _text(path)
+        text = _path_text(path)
         if text and (os.path.isabs(text) or numbers[-1:] in ((), (-1,))):
             folder, name = os.path.split(os.path.abspath(text))
-            self._change(text, os.path.join(os.path.realpath(folder), name))
+            self._require_writable(text, os.path.join(os.path.realpath(folder), name))
 
-    def _make_both(self, source: Any, target: Any, *numbers: Any) -> None:
+    def _check_both_entries(self, source: Any, target: Any, *numbers: Any) -> None:
         for path, number in zip((source, target), (*numbers, -1, -1), strict=False):
-            self._make(path, number)
+            self._check_entry(path, number)
 
-    def _change(self, text: str, path: str) -> None:
+    def _require_writable(self, text: str, path: str) -> None:
         if not is_within(path, self.writable):
             self.refuse(RefusedAction("write", f"write {text}", path))
 
     # --- programs ---
 
-    def _start(self, program: Any, *_rest: object) -> None:
-        self.refuse(RefusedAction("processes", f"start {_text(program) or 'a program'}", "true"))
+    def _refuse_program(self, program: Any, *_rest: object) -> None:
+        self.refuse(RefusedAction("processes", f"start {_path_text(program) or 'a program'}", "true"))
 
-    def _signal(self, process: int, number: int) -> None:
+    def _check_signal(self, process: int, number: int) -> None:
         if process != os.getpid():
             self.refuse(RefusedAction("processes", f"send signal {number} to the process {process}", "true"))
 
     # --- network ---
 
-    def _open_socket(self, _socket: object, family: int, *_rest: object) -> None:
+    def _check_new_socket(self, _socket: object, family: int, *_rest: object) -> None:
         """Check a new socket. One made from a descriptor that is open already, as by `accept`, is allowed."""
         made_in = sys._getframe(2).f_locals
         if self.hosts is None and made_in.get("fileno") is None:
-            self.refuse(RefusedAction("network", f"open a socket ({_family(family)})", "HOST"))
+            self.refuse(RefusedAction("network", f"open a socket ({_family_name(family)})", "HOST"))
 
-    def _connect(self, opened: Any, address: Any) -> None:
+    def _check_connect(self, opened: Any, address: Any) -> None:
         """Check the target of `connect`, `sendto` or `sendmsg`: a Unix socket counts as a file, other addresses as hosts."""
         if address is None:
             return  # a send on a connected socket
         if opened.family == _UNIX:
-            path = _text(address)
+            path = _path_text(address)
             if self.hosts is None or not path or path.startswith("\0"):
                 self.refuse(RefusedAction("network", f"connect to the socket {path or address!r}", "HOST"))
-            self._write(path)
+            self._check_write(path)
         elif isinstance(address, tuple) and address and isinstance(address[0], str):
             host = address[0]
-            if not self._may_reach(host) and _plain(host) not in self._addresses:
+            if not self._may_reach(host) and _canonical_host(host) not in self._addresses:
                 port = f":{address[1]}" if len(address) > 1 else ""
                 self.refuse(RefusedAction("network", f"connect to {host}{port}", host))
 
-    def _look_up(self, host: Any, *_rest: object) -> None:
-        name = _text(host)
-        if name and not self._may_reach(name) and _plain(name) not in self._addresses:
+    def _check_look_up(self, host: Any, *_rest: object) -> None:
+        name = _path_text(host)
+        if name and not self._may_reach(name) and _canonical_host(name) not in self._addresses:
             self.refuse(RefusedAction("network", f"look up {name}", name))
 
     def _may_reach(self, host: str) -> bool:
         name = host.lower().rstrip(".")
         return any(_matches_host(name, pattern.lower()) for pattern in self.hosts or ())
 
-    def _follow_names(self) -> None:
+    def _allow_looked_up_addresses(self) -> None:
         """Wrap the look-up functions of `socket`, to allow connections to the addresses of a declared name."""
         import socket
 
@@ -179,12 +181,12 @@ class PowerHook(Struct, frozen=True, kw_only=True):
 
         def getaddrinfo(*arguments: Any, **named: Any) -> Any:
             found = look_up(*arguments, **named)
-            self._addresses.update(_plain(cast("str", each[4][0])) for each in found)
+            self._addresses.update(_canonical_host(cast("str", each[4][0])) for each in found)
             return found
 
         def gethostbyname(hostname: str) -> str:
             found = look_up_one(hostname)
-            self._addresses.add(_plain(found))
+            self._addresses.add(_canonical_host(found))
             return found
 
         socket.getaddrinfo = getaddrinfo
@@ -194,10 +196,10 @@ class PowerHook(Struct, frozen=True, kw_only=True):
 def _matches_host(name: str, pattern: str) -> bool:
     if pattern.startswith("*"):
         return name.endswith(pattern[1:])
-    return name == pattern or _plain(name) == _plain(pattern)
+    return name == pattern or _canonical_host(name) == _canonical_host(pattern)
 
 
-def _plain(host: str) -> str:
+def _canonical_host(host: str) -> str:
     """Return an IP address in its canonical spelling, and a name unchanged."""
     from ipaddress import ip_address
 
@@ -208,11 +210,11 @@ def _plain(host: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def _family(number: int) -> str:
+def _family_name(number: int) -> str:
     return {_UNIX: "Unix", 2: "IPv4", 10: "IPv6"}.get(number, f"family {number}")
 
 
-def _text(path: Any) -> str:
+def _path_text(path: Any) -> str:
     """Return a path as text; empty for a file descriptor and for what is no path."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)

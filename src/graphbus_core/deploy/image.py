@@ -198,11 +198,11 @@ def read_hashed(text: str, path: str) -> dict[str, str]:
     found = {}
     for number, line in read_entries(text):
         name = _NAME.match(line)
-        reason = _fault_of_option(line) if line.startswith("-") else _fault(line, name)
+        reason = _fault_of_option(line) if line.startswith("-") else _fault_of_package(line, name)
         if reason:
             raise DeployError("GBE711", where=Place(path, number), path=path, reason=reason)
         if name and not line.startswith("-"):
-            found[_normal(name[1])] = line
+            found[_normalize_name(name[1])] = line
     return found
 
 
@@ -234,18 +234,18 @@ def _fault_of_option(line: str) -> str:
     return f"{re.split('[ =]', line)[0]} could let in another file, what is no wheel, or what has no hash; leave it out"
 
 
-def _fault(line: str, name: re.Match[str] | None) -> str:
+def _fault_of_package(line: str, name: re.Match[str] | None) -> str:
     """Return why an entry for a package is refused; empty if it is allowed. `name` is the match of `_NAME`."""
     if name is None:
         return "it does not begin with the name of a package"
     if not _HASH.search(line):
         return f"{name[1]} has no `--hash=sha256:`"
-    if _normal(name[1]) in ("graphbus", "graphbus-core", "graphbus-runtime"):
+    if _normalize_name(name[1]) in ("graphbus", "graphbus-core", "graphbus-runtime"):
         return f"the runtime of GraphBus comes from its own wheel; leave {name[1]} out"
     if name[2] == "@" and not re.split(r"[?#\s]", line[name.end() :].strip())[0].endswith(".whl"):
         return f"{name[1]} comes from an address that is no wheel, and to install it would run code of others"
     return ""
 
 
-def _normal(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -216,7 +216,7 @@ def _uncertain_cuts(agent: AgentDefinition, other: AgentDefinition) -> Iterator[
     """Yield a description of each possible edge between two agents: computed topics that may match, and computed calls."""
     for said in agent.publications:
         for heard in other.subscriptions:
-            if not said.topic and _may_meet(said.prefix, heard.topic):
+            if not said.topic and _may_match(said.prefix, heard.topic):
                 yield f"{agent.name} -> {other.name} (a computed topic, {said.prefix or '/'}…)"
             elif said.topic and not heard.topic:
                 yield f"{agent.name} -> {other.name} (hears a computed topic, perhaps {said.topic})"
@@ -224,7 +224,8 @@ def _uncertain_cuts(agent: AgentDefinition, other: AgentDefinition) -> Iterator[
         yield f"{agent.name} -> {other.name} (a computed call)"
 
 
-def _may_meet(prefix: str, heard: str) -> bool:
+def _may_match(prefix: str, heard: str) -> bool:
+    """True if some topic that begins with `prefix` matches the subscription `heard`; an empty one stands for a computed topic."""
     certain = heard.partition("*")[0]
     return not heard or certain.startswith(prefix) or (len(certain) < len(heard) and prefix.startswith(certain))
 
@@ -344,6 +345,7 @@ def _named_egress(text: str) -> str:
 
 
 def _egress(*cidrs: str, namespace: str = "", port: int = 0, note: str = "") -> str:
+    """Return an egress rule as YAML lines; port 0 allows all ports, and `note` is a comment."""
     blocks = (f"- ipBlock:\n    cidr: {format_scalar(each)}" for each in cidrs if each)
     peers = (*([_namespace_selector(namespace)] if namespace else []), *blocks)
     return fill_template("egress.yaml", peers=peers, port=port, note=note)

@@ -225,28 +225,28 @@ class DeadLetterFile:
             topic: Only letters of this topic; empty: of all topics.
             limit: Only so many of the newest; 0: all.
         """
-        rows = self._ask(f"{_SELECT} WHERE ? IN ('', topic) ORDER BY id DESC LIMIT ?", topic, limit or -1)
+        rows = self._query(f"{_SELECT} WHERE ? IN ('', topic) ORDER BY id DESC LIMIT ?", topic, limit or -1)
         return [_letter_of(row) for row in reversed(rows)]
 
     def numbers(self, *, topic: str = "") -> list[int]:
         """Return the numbers of all letters, or of those of a topic, oldest first."""
-        return [number for (number,) in self._ask("SELECT id FROM letters WHERE ? IN ('', topic) ORDER BY id", topic)]
+        return [number for (number,) in self._query("SELECT id FROM letters WHERE ? IN ('', topic) ORDER BY id", topic)]
 
     @property
     def dropped(self) -> int:
         """How many letters were dropped because the file was full."""
-        return int(self._ask("SELECT number FROM dropped")[0][0])
+        return int(self._query("SELECT number FROM dropped")[0][0])
 
     def find(self, number: int) -> StoredLetter | None:
         """Return the letter with this number, or None."""
-        return next(map(_letter_of, self._ask(f"{_SELECT} WHERE id = ?", number)), None)
+        return next(map(_letter_of, self._query(f"{_SELECT} WHERE id = ?", number)), None)
 
     def find_by_event(self, letter: DeadLetter) -> StoredLetter | None:
         """Return the newest stored letter of the same event and subscription, or None."""
         query = f"{_SELECT} WHERE event_id = ? AND subscription = ? ORDER BY id DESC LIMIT 1"
-        return next(map(_letter_of, self._ask(query, letter.event.event_id, letter.subscription)), None)
+        return next(map(_letter_of, self._query(query, letter.event.event_id, letter.subscription)), None)
 
-    def _ask(self, query: str, *values: object) -> list[Sequence[Any]]:
+    def _query(self, query: str, *values: object) -> list[Sequence[Any]]:
         with self._database.connection() as connection:
             found: list[Sequence[Any]] = connection.execute(query, values).fetchall()
             return found
@@ -324,7 +324,7 @@ class DeadLetterKeeper:
             RunError: GBE643, GBE645. A file that another process holds at the moment is opened later.
         """
         try:
-            self._opened()
+            self._open_file()
         except RunError as error:
             if error.code != "GBE644":
                 raise
@@ -368,11 +368,11 @@ class DeadLetterKeeper:
                     return
             _, error = attempt(lambda: self._note(letter, died))
             if error is not None:
-                _log.error("the result of a replay was not written to %s: %s", self._path, _sentence(error))
+                _log.error("the result of a replay was not written to %s: %s", self._path, _error_text(error))
 
     def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
         """Write the result of a replay to the file."""
-        file = self._opened()
+        file = self._open_file()
         kept = file.find_by_event(letter)
         if kept is None:
             file.add(died)
@@ -393,20 +393,20 @@ class DeadLetterKeeper:
 
     def _write(self) -> None:
         """Write the pending letters; after an error, pause before the next attempt."""
-        _, error = attempt(lambda: self._opened().add(self._pending))
+        _, error = attempt(lambda: self._open_file().add(self._pending))
         if error is None:
             self._pending.clear()
             return
         self._not_before = monotonic() + _PAUSE_S
-        _log.error("%s not saved to %s yet: %s", _count(self._pending), self._path, _sentence(error))
+        _log.error("%s not saved to %s yet: %s", _count(self._pending), self._path, _error_text(error))
 
-    def _opened(self) -> DeadLetterFile:
+    def _open_file(self) -> DeadLetterFile:
         if self._file is None:
             self._file = DeadLetterFile(self._path, timeout_s=_PATIENCE_S)
         return self._file
 
 
-def _sentence(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return error.sentence if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
 
 

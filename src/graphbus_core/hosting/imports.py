@@ -104,7 +104,7 @@ class NodeModules:
         for folder in self._paths:
             for path in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
                 if os.path.isfile(os.path.join(folder, path)):
-                    found = self._import(module, self._shown(os.path.join(folder, path)))
+                    found = self._import(module, self._relative_path(os.path.join(folder, path)))
                     if isinstance(found, GraphBusError):
                         raise found
                     return found
@@ -138,8 +138,8 @@ class NodeModules:
     def place_of(self, error: BaseException | None) -> Place | None:
         """Return the innermost line of the project in the traceback of an error; None when there is none."""
         if isinstance(error, SyntaxError) and error.filename:
-            return Place(self._shown(error.filename), error.lineno or 0)
-        places = [Place(self._shown(path), line) for path, line in _frames(error) if self._contains(path)]
+            return Place(self._relative_path(error.filename), error.lineno or 0)
+        places = [Place(self._relative_path(path), line) for path, line in _frames(error) if self._contains(path)]
         return places[-1] if places else None
 
     def _import(self, name: str, path: str) -> ModuleType | GraphBusError:
@@ -170,7 +170,7 @@ class NodeModules:
             return False
         return _is_within(os.path.realpath(path), self.root)
 
-    def _shown(self, path: str) -> str:
+    def _relative_path(self, path: str) -> str:
         resolved = os.path.realpath(path)
         return os.path.relpath(resolved, self.root) if _is_within(resolved, self.root) else path
 
@@ -225,7 +225,7 @@ def load_factory(name: str, modules: NodeModules) -> Factory:
             factory. After an error nothing of the project stays imported.
     """
     try:
-        factory: Factory = _callable_of(_named(name, modules, "factory"), name, modules, "factory")
+        factory: Factory = _require_callable(_resolve_setting(name, modules, "factory"), name, modules, "factory")
         if getattr(getattr(factory, "__code__", None), "co_flags", 0) & _COROUTINE:
             raise _refuse("factory", name, modules, "an `async def` function returns an awaitable and no agent")
     except RunError:
@@ -254,16 +254,16 @@ def make_node(kind: type[GraphBusNode], factory: Factory | None) -> GraphBusNode
 
 def _load_one(name: str, modules: NodeModules) -> Middleware:
     """Import one middleware; create the object if the name is a class."""
-    found = _named(name, modules, "middleware")
+    found = _resolve_setting(name, modules, "middleware")
     if isinstance(found, type):
         found, error = attempt(found)
         if error is not None:
             raise _refuse("middleware", name, modules, describe_exception(error), modules.place_of(error)) from error
-    middleware: Middleware = _callable_of(found, name, modules, "middleware")
+    middleware: Middleware = _require_callable(found, name, modules, "middleware")
     return middleware
 
 
-def _named(name: str, modules: NodeModules, setting: str) -> Any:
+def _resolve_setting(name: str, modules: NodeModules, setting: str) -> Any:
     """Return the object that a setting of `[tool.graphbus.runtime]` names as `package.module:name`."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
@@ -279,7 +279,7 @@ def _named(name: str, modules: NodeModules, setting: str) -> Any:
     return found
 
 
-def _callable_of(found: Any, name: str, modules: NodeModules, setting: str) -> Any:
+def _require_callable(found: Any, name: str, modules: NodeModules, setting: str) -> Any:
     if not callable(found):
         raise _refuse(setting, name, modules, f"{type(found).__name__!r} cannot be called")
     return found

@@ -58,15 +58,15 @@ class Histogram:
         with self._lock:
             copies = {key: list(series) for key, series in sorted(self._series.items())}
         if copies:
-            yield from _head(self.name, "histogram", self.meaning)
+            yield from _header_lines(self.name, "histogram", self.meaning)
         for key, series in copies.items():
             labels = dict(key)
             count = 0.0
             for bound, number in zip([*map(str, BUCKETS_S), "+Inf"], series, strict=False):
                 count += number
-                yield _sample(f"{self.name}_bucket", {**labels, "le": bound}, count)
-            yield _sample(f"{self.name}_sum", labels, series[-1])
-            yield _sample(f"{self.name}_count", labels, count)
+                yield _sample_line(f"{self.name}_bucket", {**labels, "le": bound}, count)
+            yield _sample_line(f"{self.name}_sum", labels, series[-1])
+            yield _sample_line(f"{self.name}_count", labels, count)
 
 
 class RunningHandler(NamedTuple):
@@ -124,7 +124,9 @@ class HandlerMetrics:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of all metrics of this object."""
-        yield from _family("graphbus_running_handlers", "gauge", "Handlers and methods at work.", [({}, self.running)])
+        yield from _family_lines(
+            "graphbus_running_handlers", "gauge", "Handlers and methods at work.", [({}, self.running)]
+        )
         for histogram in (self._process, self._call, self._http):
             yield from histogram.lines()
         answers = [
@@ -133,7 +135,7 @@ class HandlerMetrics:
                 self._answered.copy().items()
             )  # a copy, because the server may add to it meanwhile
         ]
-        yield from _family("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
+        yield from _family_lines("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
 
 
 def render_metrics(statistics: Statistics, meter: HandlerMetrics) -> bytes:
@@ -163,7 +165,7 @@ def _bus_lines(statistics: Statistics) -> Iterator[str]:
         ("graphbus_queued_messages", "gauge", "Events that wait.", [({}, statistics.queued)]),
     )
     for name, kind, meaning, samples in families:
-        yield from _family(name, kind, meaning, samples)
+        yield from _family_lines(name, kind, meaning, samples)
 
 
 def _process_lines() -> Iterator[str]:
@@ -175,7 +177,7 @@ def _process_lines() -> Iterator[str]:
         ("process_open_fds", "gauge", "Open files and connections.", _open_files()),
     )
     for name, kind, meaning, value in figures:
-        yield from _family(name, kind, meaning, [] if value is None else [({}, value)])
+        yield from _family_lines(name, kind, meaning, [] if value is None else [({}, value)])
 
 
 def resident_bytes() -> float | None:
@@ -194,17 +196,17 @@ def _open_files() -> float | None:
         return None
 
 
-def _family(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
+def _family_lines(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
     """Return the lines of a metric with its HELP and TYPE; none when there are no samples."""
-    found = [_sample(name, labels, value) for labels, value in samples]
-    return iter([*_head(name, kind, meaning), *found] if found else [])
+    found = [_sample_line(name, labels, value) for labels, value in samples]
+    return iter([*_header_lines(name, kind, meaning), *found] if found else [])
 
 
-def _head(name: str, kind: str, meaning: str) -> tuple[str, str]:
+def _header_lines(name: str, kind: str, meaning: str) -> tuple[str, str]:
     return f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"
 
 
-def _sample(name: str, labels: Labels, value: float) -> str:
+def _sample_line(name: str, labels: Labels, value: float) -> str:
     shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
     number = str(int(value)) if float(value).is_integer() and abs(value) < sys.maxsize else repr(float(value))
     return f"{name}{{{shown}}} {number}" if shown else f"{name} {number}"

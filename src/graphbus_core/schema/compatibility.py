@@ -99,7 +99,7 @@ def _worst(fits: Iterable[Fit]) -> Fit:
     return max(fits, key=_severity, default=_FITS)
 
 
-def _misfit(wanted: Type, given: Type) -> Fit:
+def _unfit(wanted: Type, given: Type) -> Fit:
     return Fit("unfit", f"{wanted} is wanted, {given} is given")
 
 
@@ -126,8 +126,8 @@ def _takes(wanted: Type, value: LiteralValue) -> bool:
 def _fit_into_union(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
     """Compare with a wanted union: one choice that fits all given values is enough."""
     fits = [fit_of(choice, given, is_narrowed=is_narrowed) for choice in wanted.args]
-    best = min(fits, key=_severity, default=_misfit(wanted, given))
-    if best.verdict == "fits" or (given == BOOL and _takes_both_truths(wanted)):
+    best = min(fits, key=_severity, default=_unfit(wanted, given))
+    if best.verdict == "fits" or (given == BOOL and _takes_both_booleans(wanted)):
         return _FITS
     return best._replace(reason=f"{wanted} is wanted, {given} is given")
 
@@ -148,18 +148,18 @@ def _fit_into_one(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
     }:  # named texts, such as dates, fit plain text; whether plain text is a date depends on the value
         return _FITS if not wanted.name else _undecided(wanted, given)
     fits = wanted.kind == given.kind or (wanted.kind, given.kind) == ("float", "int")
-    return _FITS if fits else _misfit(wanted, given)
+    return _FITS if fits else _unfit(wanted, given)
 
 
 def _fit_into_literal(wanted: Type, given: Type) -> Fit:
     """Compare with a wanted literal: depends on the value if the given type has values of the same type, else unfit."""
-    if given == BOOL and _takes_both_truths(wanted):
+    if given == BOOL and _takes_both_booleans(wanted):
         return _FITS
     may_be = any(fit_of(_type_of(value), given).verdict != "unfit" for value in wanted.values)
-    return _undecided(wanted, given) if may_be else _misfit(wanted, given)
+    return _undecided(wanted, given) if may_be else _unfit(wanted, given)
 
 
-def _takes_both_truths(wanted: Type) -> bool:
+def _takes_both_booleans(wanted: Type) -> bool:
     return _takes(wanted, True) and _takes(wanted, False)
 
 

@@ -136,7 +136,7 @@ class _Freezer:
     def freeze(self, value: Any) -> Any:
         kind = type(value)
         if kind is str:
-            self._spend(len(value))
+            self._count_size(len(value))
             return value
         if kind in _FIXED:
             return self._check_scalar(value)
@@ -153,7 +153,7 @@ class _Freezer:
 
     def _check_scalar(self, value: Any) -> Any:
         """Check an int, float, bool or None, and return it."""
-        self._spend(4)
+        self._count_size(4)
         if type(value) is int and not -_LONG < value < _LONG and value.bit_length() > _MAX_INT_BITS:
             raise self._not_json(f"an int of {value.bit_length()} bits")
         if type(value) is float and not isfinite(value):
@@ -161,16 +161,16 @@ class _Freezer:
         return value
 
     def _freeze_mapping(self, value: dict[Any, Any]) -> FrozenDict:
-        self._enter()
+        self._enter_container()
         frozen = {}
         for given, item in value.items():
             key = given if type(given) is str or self._is_kept else enum_value_of(given)
             if type(key) is not str:
                 raise self._not_json(f"a dict with the key {format_value(given)}")
-            self._spend(len(key) + 2)
+            self._count_size(len(key) + 2)
             kind = type(item)
             if kind is str:
-                self._spend(len(item))
+                self._count_size(len(item))
                 frozen[key] = item
             else:
                 self._path.append(key)
@@ -179,7 +179,7 @@ class _Freezer:
         return FrozenDict(frozen)
 
     def _freeze_items(self, value: Iterable[Any]) -> FrozenList:
-        self._enter()
+        self._enter_container()
         frozen = []
         for index, item in enumerate(value):
             self._path.append(index)
@@ -197,12 +197,12 @@ class _Freezer:
             raise self._not_json(f"a {kind.__name__} that is not JSON: {clip_text(type(error).__name__)}")
         return plain
 
-    def _enter(self) -> None:
-        self._spend(2)
+    def _enter_container(self) -> None:
+        self._count_size(2)
         if len(self._path) > _MAX_DEPTH:
             raise self._not_json(f"nested more than {_MAX_DEPTH} deep, or in itself")
 
-    def _spend(self, size: int) -> None:
+    def _count_size(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             raise RunError("GBE613", limit=self._limit)

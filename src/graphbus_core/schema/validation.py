@@ -80,7 +80,9 @@ def problems_of(schema: Schema, value: object, *, is_closed: bool = False) -> tu
         value: Any object.
         is_closed: Report fields that the schema does not list, unless it is open.
     """
-    return _first(_problems_of_fields(schema, value, "", refuses_others=is_closed and not schema.is_open), schema)
+    return _first_problems(
+        _problems_of_fields(schema, value, "", refuses_others=is_closed and not schema.is_open), schema
+    )
 
 
 def problems_in(wanted: Type, value: object) -> tuple[ValueProblem, ...]:
@@ -88,11 +90,12 @@ def problems_in(wanted: Type, value: object) -> tuple[ValueProblem, ...]:
     if wanted.kind == "record":
         return problems_of(Schema(wanted.fields), value)
     return tuple(
-        each._replace(path=each.path or "the value") for each in _first(_problems_of_type(wanted, value, ""), wanted)
+        each._replace(path=each.path or "the value")
+        for each in _first_problems(_problems_of_type(wanted, value, ""), wanted)
     )
 
 
-def _first(found: Iterator[ValueProblem], wanted: object) -> tuple[ValueProblem, ...]:
+def _first_problems(found: Iterator[ValueProblem], wanted: object) -> tuple[ValueProblem, ...]:
     """Return the first problems of a walk, or a single one if code of the value raises."""
     problems, error = attempt(lambda: tuple(islice(found, MAX_PROBLEMS + 1)))
     if problems is None:  # such as a key whose `__eq__` raises
@@ -124,28 +127,28 @@ def _problems_of_fields(
     if fields is None:
         yield ValueProblem(path or "the value", clip_text(f"an object with {schema}"), format_value(value))
         return
-    others = [_named(name) for name in fields if name not in schema.names] if len(fields) <= _MAX_NAMES else []
+    others = [_key_text(name) for name in fields if name not in schema.names] if len(fields) <= _MAX_NAMES else []
     for field in schema.fields:
         yield from _problems_of_field(field, fields, path, others)
     if refuses_others:
         for name in fields:
             if name not in schema.names:
-                yield _unknown_name(_named(name), schema, fields, path)
+                yield _unknown_name(_key_text(name), schema, fields, path)
 
 
 def _problems_of_field(field: Field, fields: dict[Any, Any], path: str, others: list[str]) -> Iterator[ValueProblem]:
     """Yield the problems of one field; `others` are further names, to suggest one for a missing field."""
-    where = _join(path, _named(field.name))
+    where = _join(path, _key_text(field.name))
     if field.name in fields:
         yield from _problems_of_type(field.type, fields[field.name], where)
     elif field.required:
-        near = did_you_mean(_named(field.name), others).replace("Did you mean", "Is it")
+        near = did_you_mean(_key_text(field.name), others).replace("Did you mean", "Is it")
         yield ValueProblem(where, clip_text(str(field.type)), "nothing", near)
 
 
 def _unknown_name(name: str, schema: Schema, fields: dict[Any, Any], path: str) -> ValueProblem:
     missing = [field.name for field in schema.fields if field.name not in fields] or schema.names
-    near = did_you_mean(name, islice(map(_named, missing), _MAX_NAMES))
+    near = did_you_mean(name, islice(map(_key_text, missing), _MAX_NAMES))
     listed = clip_text(", ".join(field.name for field in schema.fields))
     return ValueProblem(_join(path, name), f"one of {listed}" if listed else "no argument", "an unknown name", near)
 
@@ -154,7 +157,7 @@ def _problems_of_type(wanted: Type, value: object, path: str) -> Iterator[ValueP
     """Yield the problems of a value: of its parts if it is the right container, otherwise one for all of it."""
     inside = _INSIDE.get(wanted.kind)
     if wanted.kind == "str" and wanted.name:
-        inside = _in_text
+        inside = _problems_in_text
     if inside is not None:
         yield from inside(wanted, value, path)
     elif not _IS[wanted.kind](value):
@@ -178,7 +181,7 @@ _IS: dict[str, Callable[[object], bool]] = {
 }
 
 
-def _in_items(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+def _problems_in_items(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     items = members_of(value) if wanted.kind == "set" else items_of(value)
     if items is None:
         yield _misfit(wanted, value, path)
@@ -187,7 +190,7 @@ def _in_items(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
             yield from _problems_of_type(wanted.args[0], item, f"{path}[{at}]")
 
 
-def _in_tuple(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+def _problems_in_tuple(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     items = items_of(value)
     if items is None or (wanted.args and len(items) != len(wanted.args)):
         yield _misfit(wanted, value, path)
@@ -196,7 +199,7 @@ def _in_tuple(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
             yield from _problems_of_type(part, item, f"{path}[{at}]")
 
 
-def _in_dict(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+def _problems_in_dict(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     entries = mapping_of(value)
     if entries is None:
         yield _misfit(wanted, value, path)
@@ -205,10 +208,10 @@ def _in_dict(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
             if _has_problems(wanted.args[0], key):
                 yield _misfit(wanted, value, path)
                 return
-            yield from _problems_of_type(wanted.args[1], item, _join(path, _named(key)))
+            yield from _problems_of_type(wanted.args[1], item, _join(path, _key_text(key)))
 
 
-def _in_union(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+def _problems_in_union(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     """Yield a problem unless one of the choices fits."""
     if not any(not _has_problems(choice, value) for choice in wanted.args):
         choices = [choice for choice in wanted.args if choice != NULL]
@@ -219,19 +222,19 @@ def _in_union(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
             yield problem._replace(expected=clip_text(str(wanted))) if problem.path == path else problem
 
 
-def _in_literal(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+def _problems_in_literal(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     plain = enum_value_of(value) if wanted.name else builtin_of(value)
     if not any(type(plain) is type(each) and plain == each for each in wanted.values):
-        near = did_you_mean(_named(plain), map(str, wanted.values[:_MAX_NAMES])) if type(plain) is str else ""
+        near = did_you_mean(_key_text(plain), map(str, wanted.values[:_MAX_NAMES])) if type(plain) is str else ""
         yield _misfit(wanted, value, path)._replace(suggestion=near)
 
 
-def _in_text(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+def _problems_in_text(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     if not is_text_of(wanted.name)(value):
         yield _misfit(wanted, value, path)
 
 
-def _in_record(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
+def _problems_in_record(wanted: Type, value: object, path: str) -> Iterator[ValueProblem]:
     if fields_of(value) is None:
         yield _misfit(wanted, value, path)
     else:
@@ -244,13 +247,13 @@ def _has_problems(wanted: Type, value: object) -> bool:
 
 
 _INSIDE: dict[str, Callable[[Type, object, str], Iterator[ValueProblem]]] = {
-    "list": _in_items,
-    "set": _in_items,
-    "tuple": _in_tuple,
-    "dict": _in_dict,
-    "union": _in_union,
-    "literal": _in_literal,
-    "record": _in_record,
+    "list": _problems_in_items,
+    "set": _problems_in_items,
+    "tuple": _problems_in_tuple,
+    "dict": _problems_in_dict,
+    "union": _problems_in_union,
+    "literal": _problems_in_literal,
+    "record": _problems_in_record,
 }
 
 
@@ -261,7 +264,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _named(name: object) -> str:
+def _key_text(name: object) -> str:
     """Return a key of a mapping for messages."""
     return clip_text(name, 60) if type(name) is str else format_value(name)
 
@@ -447,19 +450,19 @@ def _mapping(wanted: Type) -> Any:
     """Return a dict annotation; None for keys of other than simple types: for text keys msgspec calls no `dec_hook`."""
     if wanted.args and (wanted.args[0].kind not in _SCALARS or wanted.args[0].name):
         return None
-    return dict[_parts(wanted) or (Any, Any)]  # type: ignore[misc]
+    return dict[_part_annotations(wanted) or (Any, Any)]  # type: ignore[misc]
 
 
-def _parts(wanted: Type) -> tuple[Any, ...]:
+def _part_annotations(wanted: Type) -> tuple[Any, ...]:
     return tuple(map(_annotation_of, wanted.args))
 
 
 _ANNOTATIONS: dict[str, Callable[[Type], Any]] = {
     "literal": _literal,
     "record": lambda wanted: _struct_for(wanted.fields),
-    "list": lambda wanted: list[_parts(wanted) or Any],  # type: ignore[misc]
-    "set": lambda wanted: list[_parts(wanted) or Any],  # type: ignore[misc]
-    "tuple": lambda wanted: tuple[_parts(wanted) or (Any, ...)],  # type: ignore[misc]
+    "list": lambda wanted: list[_part_annotations(wanted) or Any],  # type: ignore[misc]
+    "set": lambda wanted: list[_part_annotations(wanted) or Any],  # type: ignore[misc]
+    "tuple": lambda wanted: tuple[_part_annotations(wanted) or (Any, ...)],  # type: ignore[misc]
     "dict": _mapping,
 }
 
@@ -484,11 +487,11 @@ def _fits_of(wanted: Type) -> Fits:
     if wanted.kind == "str":
         return is_text_of(wanted.name)
     choices = wanted.args if wanted.kind == "union" else ()  # no test for any other type: the walk decides
-    checks = [check_for(Schema((Field("it", choice),)), _none) for choice in choices]
+    checks = [check_for(Schema((Field("it", choice),)), _reject) for choice in choices]
     return lambda value: any(check({"it": value}) for check in checks)
 
 
-def _none(_value: object) -> None:
+def _reject(_value: object) -> None:
     return None
 
 

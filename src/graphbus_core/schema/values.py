@@ -101,7 +101,7 @@ def _attributes_of(value: object) -> dict[str, Any] | None:
     """Return JSON name -> value of the fields of a dataclass, msgspec, pydantic or annotated object; None for anything else."""
     kind = type(value)
     if hasattr(kind, "model_fields"):
-        return attempt(lambda: _of_model(kind.model_fields, object.__getattribute__(value, "__dict__")))[0]
+        return attempt(lambda: _model_fields(kind.model_fields, object.__getattribute__(value, "__dict__")))[0]
     names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
     if names is not None:
         shown_as = getattr(kind, "__struct_encode_fields__", names)  # a Struct may rename its fields
@@ -112,7 +112,7 @@ def _attributes_of(value: object) -> dict[str, Any] | None:
     return attempt(lambda: {**object.__getattribute__(value, "__dict__")})[0]
 
 
-def _of_model(fields: Mapping[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _model_fields(fields: Mapping[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return {alias_of(name, field): own[name] for name, field in fields.items() if name in own}
 
 

@@ -91,7 +91,7 @@ class Folder:
     def folder(self, relative: str, *, make: bool = False) -> Folder:
         """Open a folder below this one; with `make`, create the parts that do not exist."""
         try:
-            return Folder(self.open(relative, os.O_RDONLY | os.O_DIRECTORY), self._shown(relative))
+            return Folder(self.open(relative, os.O_RDONLY | os.O_DIRECTORY), self._full_path(relative))
         except FileNotFoundError:
             if not make:
                 raise
@@ -99,7 +99,7 @@ class Folder:
         with self.folder(above or ".", make=True) as parent:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent._handle)
-            made = Folder(parent.open(name, os.O_RDONLY | os.O_DIRECTORY), self._shown(relative))
+            made = Folder(parent.open(name, os.O_RDONLY | os.O_DIRECTORY), self._full_path(relative))
             for each in (parent, made):  # the parent too: a clone may contain `.graphbus` with only the lock in it
                 if os.path.basename(each.path) == _HOME:
                     each.ignore()
@@ -117,7 +117,7 @@ class Folder:
     def open(self, relative: str, flags: int, mode: int = 0o666) -> int:
         """Open a file or folder below this one with the flags of `os.open`, and return its descriptor."""
         if ".." in relative.split("/") or relative.startswith("/"):
-            raise OSError(EINVAL, "it leads out of its folder", self._shown(relative))
+            raise OSError(EINVAL, "it leads out of its folder", self._full_path(relative))
         *above, name = relative.split("/")
         here = os.dup(self._handle)
         try:
@@ -128,7 +128,7 @@ class Folder:
             return _open_part(name, flags | os.O_NOFOLLOW, mode, here)
         except OSError as error:
             why = "it is a link, or lies behind one" if error.errno == ELOOP else error.strerror
-            raise OSError(error.errno, why, self._shown(relative)) from None
+            raise OSError(error.errno, why, self._full_path(relative)) from None
         finally:
             os.close(here)
 
@@ -139,12 +139,12 @@ class Folder:
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             return handle
         os.close(handle)
-        raise _not_ours(self._shown(name))
+        raise _not_ours(self._full_path(name))
 
     def read(self, relative: str, most_bytes: int = _MOST_BYTES) -> bytes:
         """Return the content of a regular file of at most `most_bytes`. O_NONBLOCK keeps a pipe from blocking the open."""
         handle = self.open(relative, os.O_RDONLY | os.O_NONBLOCK)
-        return read_handle(handle, most_bytes, self._shown(relative))
+        return read_handle(handle, most_bytes, self._full_path(relative))
 
     def write(self, name: str, data: bytes, mode: int = 0o666, *, is_flushed: bool = True) -> None:
         """Remove what has this name and write a new file. Not atomic; see `write_atomic`.
@@ -177,9 +177,9 @@ class Folder:
         """Replace a file by a rename, so that it has either the old or the new content after a crash; its mode is kept."""
         known = self.status(name)
         if known and stat.S_ISDIR(known.st_mode):
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), self._shown(name))
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), self._full_path(name))
         if known and not (stat.S_ISREG(known.st_mode) or stat.S_ISLNK(known.st_mode)):
-            raise OSError(EINVAL, "what is there is no plain file", self._shown(name))
+            raise OSError(EINVAL, "what is there is no plain file", self._full_path(name))
         temporary = f".{name}.{os.getpid()}.tmp"
         try:
             self.write(temporary, data, is_flushed=is_flushed)
@@ -252,7 +252,7 @@ class Folder:
         """Call fsync on the folder, so that new names in it survive a crash of the machine."""
         os.fsync(self._handle)
 
-    def _shown(self, relative: str) -> str:
+    def _full_path(self, relative: str) -> str:
         return os.path.normpath(f"{self.path}/{relative}")
 
 

@@ -278,10 +278,10 @@ class ImportFinder:
         """Return the path of the file for a dotted name (`""`: none), and the folders that contain its submodules."""
         found = self._located.get(name)
         if found is None:
-            found = self._located[name] = self._find(name)
+            found = self._located[name] = self._locate_uncached(name)
         return found
 
-    def _find(self, name: str) -> tuple[str, tuple[str, ...]]:
+    def _locate_uncached(self, name: str) -> tuple[str, tuple[str, ...]]:
         """Do what `locate` does, without its memory: search the packages first, as Python does."""
         parent, _, last = name.rpartition(".")
         homes = self.locate(parent)[1] if parent else self._homes
@@ -289,17 +289,17 @@ class ImportFinder:
         for home in homes:
             inner = f"{home}{last}/"
             is_folder = last in self._listing(home) and bool(self._listing(inner))
-            path = self._first(inner, "__init__") if is_folder else ""
+            path = self._find_module_file(inner, "__init__") if is_folder else ""
             if path:
                 return path, (inner,)
-            path = self._first(home, last)
+            path = self._find_module_file(home, last)
             if path:
                 return path, ()
             if is_folder:
                 portions.append(inner)
         return "", tuple(portions)
 
-    def _first(self, folder: str, stem: str) -> str:
+    def _find_module_file(self, folder: str, stem: str) -> str:
         """Return the path of the module `stem` in a folder with the first suffix that exists; `""` for none."""
         listing = self._listing(folder)
         for suffix in _SUFFIXES:
@@ -345,11 +345,11 @@ class ImportFinder:
         for part in parts:
             entry = self._listing(folder).get(part)
             if entry is not None and entry.is_symlink():
-                return self._real(path)
+                return self._resolve_link(path)
             folder += f"{part}/"
         return None
 
-    def _real(self, path: str) -> str:
+    def _resolve_link(self, path: str) -> str:
         root = os.path.realpath(self._root)
         real = os.path.realpath(os.path.join(self._root, path))
         return os.path.relpath(real, root) if real.startswith(os.path.join(root, "")) else ""

@@ -104,7 +104,7 @@ class Recorded:
 
     def deliveries(self, handler: str = "", /) -> list[Delivered]:
         """Return the deliveries to a handler `Agent.method`, or to all handlers of `Agent`; to all handlers by default."""
-        return [each for each in self._recorder.deliveries if _is_of(each.handler, handler)]
+        return [each for each in self._recorder.deliveries if _matches_name(each.handler, handler)]
 
     def failures(self, handler: str = "", /) -> list[Delivered]:
         """Return the deliveries that failed, even if a retry succeeded."""
@@ -112,7 +112,7 @@ class Recorded:
 
     def calls(self, method: str, /) -> list[dict[str, Any]]:
         """Return the arguments of each call of `Agent.method`, or of all methods of `Agent`."""
-        return [dict(arguments) for name, arguments in self._recorder.calls if _is_of(name, method)]
+        return [dict(arguments) for name, arguments in self._recorder.calls if _matches_name(name, method)]
 
     def assert_published(self, topic: str | Topic[Any], /, **fields: object) -> Event:
         """Assert that an event with these payload fields was published on the topic, and return the first such event.
@@ -179,7 +179,7 @@ class Recorded:
         for each in calls:
             if not _differences(each, arguments):
                 return each
-        every = [(name, each) for name, each in self._recorder.calls if not calls or _is_of(name, method)]
+        every = [(name, each) for name, each in self._recorder.calls if not calls or _matches_name(name, method)]
         hint = "" if calls else did_you_mean(method, _names(name for name, _ in every))
         head = f"nobody called {method}{_expectation(arguments)}.{hint} Calls were:"
         raise self._failure(head, (_call(name, each) for name, each in every), arguments if calls else {})
@@ -194,7 +194,8 @@ class Recorded:
         letters = self._recorded_bus.dead_letters()
         if letters:
             things = [
-                (f"{_line(each.event)} to {each.subscription or 'nobody'}: {each.error}", None) for each in letters
+                (f"{_event_line(each.event)} to {each.subscription or 'nobody'}: {each.error}", None)
+                for each in letters
             ]
             raise self._failure("there are dead letters:", things)
 
@@ -285,14 +286,14 @@ def _arguments(fields: Mapping[str, object]) -> str:
 
 
 def _event(event: Event) -> _Thing:
-    return _line(event), event.payload
+    return _event_line(event), event.payload
 
 
 def _call(name: str, arguments: Mapping[str, object]) -> _Thing:
     return f"{name}({_arguments(arguments)})", dict(arguments)
 
 
-def _line(event: Event) -> str:
+def _event_line(event: Event) -> str:
     return event.topic if event.payload is None else f"{event.topic} {msgspec.json.encode(event.payload).decode()}"
 
 
@@ -301,5 +302,5 @@ def _names(handlers: Iterable[str]) -> set[str]:
     return {name for handler in handlers for name in (handler, handler.partition(".")[0])}
 
 
-def _is_of(name: str, wanted: str) -> bool:
+def _matches_name(name: str, wanted: str) -> bool:
     return not wanted or name == wanted or name.partition(".")[0] == wanted

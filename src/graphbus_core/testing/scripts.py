@@ -156,7 +156,7 @@ def _subscriptions(
         if real is not None and not fitting:
             hint = did_you_mean(topic, [each for each, _, _ in heard])
             raise UsageError("GBE168", name=name, what=f"does not hear {topic}", suggestion=hint)
-        method, real_policy = fitting[0] if fitting else (_plain_name(topic), ONCE)
+        method, real_policy = fitting[0] if fitting else (_handler_name(topic), ONCE)
         policy = DeliveryPolicy(
             retries=real_policy.retries, backoff_s=real_policy.backoff_s, retry_on=real_policy.retry_on
         )
@@ -252,5 +252,5 @@ def _is_exception(part: object) -> TypeGuard[BaseException | type[BaseException]
     return isinstance(part, BaseException) or (isinstance(part, type) and issubclass(part, BaseException))
 
 
-def _plain_name(topic: str) -> str:
+def _handler_name(topic: str) -> str:
     return "on" + topic.replace("**", "any").replace("*", "any").replace("/", "_").replace("-", "_").lower()

@@ -130,7 +130,7 @@ class Tracer:
             started=started,
             duration_s=duration_s,
             outcome=outcome,
-            error="" if error is None else _describe(error),
+            error="" if error is None else _error_line(error),
             payload=_as_json(event.payload) if self._with_payloads else "",
         )
         self._take(delivery)
@@ -138,7 +138,7 @@ class Tracer:
             self.show(delivery)
 
 
-def _describe(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     if isinstance(error, RunError):
         return f"{error.sentence} [{error.code}]"
     first = str(error).partition("\n")[0].encode("utf-8", "replace").decode()

@@ -374,11 +374,11 @@ async def _wait_for(receipt: Receipt, wait_s: float) -> None:
     """Wait until an event and all that follow from it are handled, or the time is up; without blocking a thread."""
     loop, is_done = get_running_loop(), Event()
 
-    def tell() -> None:
+    def notify() -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
             loop.call_soon_threadsafe(is_done.set)
 
-    receipt.then(tell)
+    receipt.then(notify)
     with suppress(TimeoutError):
         async with timeout(wait_s):
             await is_done.wait()

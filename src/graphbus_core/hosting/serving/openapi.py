@@ -77,8 +77,11 @@ def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: 
             "schemas": {"Problem": _PROBLEM, "Accepted": _ACCEPTED},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {
-                "Problem": {"description": "The request was refused.", "content": {MEDIA_TYPE: _ref("Problem")}},
-                **{_name_of(status): _refusal(status) for status in _REFUSALS},
+                "Problem": {
+                    "description": "The request was refused.",
+                    "content": {MEDIA_TYPE: _schema_reference("Problem")},
+                },
+                **{_response_name(status): _refusal(status) for status in _REFUSALS},
             },
         },
         "security": [{"token": []}],
@@ -93,7 +96,7 @@ def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
         "tags": [agent.name],
         "requestBody": _body([method.input_schema], _WRITER.arguments),
         "responses": {
-            "200": {"description": "The result of the method.", "content": _json(result)},
+            "200": {"description": "The result of the method.", "content": _json_content(result)},
             **_refusals(),
         },
     }
@@ -104,7 +107,7 @@ def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
 def _publish(topic: Topic, agents: Iterable[AgentDefinition], wait_limit_s: float) -> dict[str, Any]:
     """Return the operation for a topic."""
     heard = ", ".join(topic.subscribers)
-    taken = [] if topic.schema else _taken(topic.name, agents)
+    taken = [] if topic.schema else _declared_payloads(topic.name, agents)
     return {
         "operationId": f"publish{topic.name.replace('/', '.')}",
         "tags": ["topics"],
@@ -113,14 +116,20 @@ def _publish(topic: Topic, agents: Iterable[AgentDefinition], wait_limit_s: floa
         "parameters": [_wait(wait_limit_s)],
         "requestBody": _body(taken or [topic.schema], _WRITER.payload),
         "responses": {
-            "202": {"description": "The event is on its way.", "content": {"application/json": _ref("Accepted")}},
-            "200": {"description": "With `wait`: it is handled.", "content": {"application/json": _ref("Accepted")}},
+            "202": {
+                "description": "The event is on its way.",
+                "content": {"application/json": _schema_reference("Accepted")},
+            },
+            "200": {
+                "description": "With `wait`: it is handled.",
+                "content": {"application/json": _schema_reference("Accepted")},
+            },
             **_refusals(),
         },
     }
 
 
-def _taken(topic: str, agents: Iterable[AgentDefinition]) -> list[Schema]:
+def _declared_payloads(topic: str, agents: Iterable[AgentDefinition]) -> list[Schema]:
     """Return the payload schemas that the handlers of a topic declare, each once."""
     found = [
         each.declared for agent in agents for each in agent.subscriptions if each.topic and matches(each.topic, topic)
@@ -138,17 +147,17 @@ def _wait(limit_s: float) -> dict[str, Any]:
 
 
 def _refusals() -> dict[str, Any]:
-    named = {str(status): {"$ref": f"#/components/responses/{_name_of(status)}"} for status in _REFUSALS}
+    named = {str(status): {"$ref": f"#/components/responses/{_response_name(status)}"} for status in _REFUSALS}
     return {**named, "default": {"$ref": "#/components/responses/Problem"}}
 
 
 def _refusal(status: int) -> dict[str, Any]:
     headers = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}} if status == 503 else {}
-    answer = {"description": f"{TITLES[status]}.", "content": {MEDIA_TYPE: _ref("Problem")}}
+    answer = {"description": f"{TITLES[status]}.", "content": {MEDIA_TYPE: _schema_reference("Problem")}}
     return {**answer, "headers": headers} if headers else answer
 
 
-def _name_of(status: int) -> str:
+def _response_name(status: int) -> str:
     return TITLES[status].replace(" ", "")
 
 
@@ -176,12 +185,12 @@ def _body(schemas: Sequence[Schema | None], write: Callable[[Schema], JsonSchema
         {"allOf": written} if len(written) > 1 else {key: value for each in written for key, value in each.items()}
     )
     is_required = any(field.required for schema in known for field in schema.fields)
-    return {"required": is_required, "content": _json(fitting)}
+    return {"required": is_required, "content": _json_content(fitting)}
 
 
-def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _json_content(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _ref(name: str) -> dict[str, Any]:
+def _schema_reference(name: str) -> dict[str, Any]:
     return {"schema": {"$ref": f"#/components/schemas/{name}"}}
