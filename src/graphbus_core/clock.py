@@ -1,4 +1,4 @@
-"""Clock: what time it is, and what shall happen later. Tests put another one in its place."""
+"""The clock of a bus: the time, and timers that call a function later. Tests replace it with `testing.FakeClock`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from graphbus_core.log import Log
 _log = Log("graphbus.clock")
 
 _PATIENCE_S = 1.0
-"""How long `close` waits for work that is under way."""
+"""How long `close` waits for a timer function that is running."""
 _LONGEST_WAIT_S = 3600.0
 _FEW = 64
-"""So many cancelled timers may lie around before it is looked whether they are the most."""
+"""The heap is rebuilt without cancelled timers when there are more of them than this, and more than half are cancelled."""
 
 
 class Timer(Protocol):
-    """Something that shall happen later."""
+    """A function call that is scheduled."""
 
     def cancel(self) -> None:
-        """Let it not happen; doing so twice, or too late, does nothing."""
+        """Cancel the call. Has no effect when it was cancelled before or has begun."""
 
 
 class Clock(Protocol):
-    """Where a bus has its time from."""
+    """The source of time that a bus uses."""
 
     def time(self) -> float:
         """Seconds since the epoch."""
@@ -38,21 +38,21 @@ class Clock(Protocol):
         """Seconds that never go back."""
 
     def after(self, delay_s: float, work: Callable[[], None]) -> Timer:
-        """Call `work` on some thread when the time has come."""
+        """Call `work` once, after `delay_s` seconds, on a thread that the clock chooses."""
 
     def close(self) -> None:
-        """Let nothing happen any more."""
+        """Cancel all timers."""
 
 
 class SystemClock:
-    """The time of the machine. One thread, started when first needed, calls what is due, in the order of the times.
+    """The time of the machine. One daemon thread, started with the first timer, runs timers one at a time in due order.
 
-    Work that takes long makes the rest late, and work that raises is logged. Safe from any thread.
+    A slow timer function delays the later ones; an exception of one is logged. All methods may be called from any thread.
     """
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._timers: list[tuple[float, int, _Timer]] = []  # a heap; the number keeps equal times in order
+        self._timers: list[tuple[float, int, _SystemTimer]] = []  # a heap of (due, number, timer); numbers break ties
         self._numbers = count()
         self._cancelled = 0
         self._thread: Thread | None = None
@@ -67,8 +67,8 @@ class SystemClock:
         return time.monotonic()
 
     def after(self, delay_s: float, work: Callable[[], None]) -> Timer:
-        """Call `work` on the thread of this clock when the time has come; never, once the clock is closed."""
-        timer = _Timer(self, work)
+        """Call `work` once, after `delay_s` seconds, on the thread of this clock; never after `close`."""
+        timer = _SystemTimer(self, work)
         with self._changed:
             if self._is_closed:
                 timer.work = None
@@ -81,7 +81,7 @@ class SystemClock:
         return timer
 
     def close(self) -> None:
-        """Let nothing happen any more; waits a moment for what is under way. Twice is once."""
+        """Cancel all timers, and wait up to a second for one that is running. A second call does nothing."""
         with self._changed:
             self._is_closed = True
             self._timers.clear()
@@ -90,8 +90,8 @@ class SystemClock:
         if thread is not None and thread is not current_thread():
             thread.join(_PATIENCE_S)
 
-    def forget(self, timer: _Timer) -> None:
-        """Let a timer not happen, and let go of its work."""
+    def forget(self, timer: _SystemTimer) -> None:
+        """Cancel a timer and release its function; the heap is cleaned when most of its entries are cancelled."""
         with self._changed:
             if timer.work is None:
                 return
@@ -107,19 +107,20 @@ class SystemClock:
         self._thread.start()
 
     def _run(self) -> None:
+        """Run timers until the clock is closed."""
         is_over = False
         try:
             while (work := self._wait_for_work()) is not None:
-                _do(work)
+                _run_and_log(work)
             is_over = True
         finally:
-            if not is_over:  # something that nobody may catch has ended this thread; the others' time still comes
+            if not is_over:  # a BaseException has ended this thread; another one runs the remaining timers
                 with self._changed:
                     if not self._is_closed:
                         self._start()
 
     def _wait_for_work(self) -> Callable[[], None] | None:
-        """Wait until something is due and take it out; None when the clock is closed."""
+        """Wait until a timer is due, remove it and return its function; None when the clock is closed."""
         with self._changed:
             while not self._is_closed:
                 if not self._timers:
@@ -138,8 +139,8 @@ class SystemClock:
             return None
 
 
-class _Timer:
-    """Work that waits in a `SystemClock`; None when it is done or cancelled."""
+class _SystemTimer:
+    """A timer of a `SystemClock`; `work` is None when it has run or was cancelled."""
 
     __slots__ = ("_clock", "work")
 
@@ -148,18 +149,19 @@ class _Timer:
         self.work: Callable[[], None] | None = work
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the call."""
         self._clock.forget(self)
 
 
-def _do(work: Callable[[], None]) -> None:
+def _run_and_log(work: Callable[[], None]) -> None:
+    """Call a timer function; log its exception, because no caller above this thread could handle it."""
     try:
         _, error = attempt(work)
     except (
         KeyboardInterrupt,
         SystemExit,
-    ) as leaving:  # of a handler: there is nobody above this thread to whom it could go
-        _log.error("%s ended what a timer had begun, and nothing else", type(leaving).__name__)
+    ) as leaving:  # a handler raised it; no caller above this thread could catch it
+        _log.error("a timer function raised %s; the clock goes on", type(leaving).__name__)
         return
     if error is not None:
-        _log.error("what a timer has called failed", exc_info=error)
+        _log.error("a timer function failed", exc_info=error)

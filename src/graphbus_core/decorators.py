@@ -1,4 +1,7 @@
-"""Decorators that write down what a class offers, hears, says and needs. Each returns the same function or class."""
+"""Decorators that declare the contracts of an agent: its methods, subscriptions, publications and dependencies.
+
+Each one stores a declaration on the function or class and returns that function or class unchanged.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,10 @@ _Rest = ParamSpec("_Rest")
 
 
 class DeclaredSchema(msgspec.Struct, frozen=True):
-    """What `@schema_method` was given: field name -> type, as written.
+    """The arguments of `@schema_method`: mappings of field name -> type, as written.
 
     Attributes:
-        method: The method, whose annotations are the contract where neither is given, and whose defaults count in any case.
+        method: The decorated method. Its annotations are the contract when both schemas are None; its defaults always count.
     """
 
     input_schema: Mapping[str, Any] | None
@@ -58,15 +61,15 @@ class DeclaredSchema(msgspec.Struct, frozen=True):
 
 
 class DeclaredSubscription(msgspec.Struct, frozen=True):
-    """What `@subscribe` was given, for one of its topics."""
+    """One topic of `@subscribe`, with the options of the decorator."""
 
     topic: str
     policy: DeliveryPolicy
-    payload: Any = None  # of a Topic
+    payload: Any = None  # the payload type of a `Topic`; None for a topic given by name
 
 
 class DeclaredTopic(msgspec.Struct, frozen=True):
-    """What `@publishes` was given; the schema is a mapping of field name -> type, or a typed class."""
+    """The arguments of `@publishes`; `schema` is a mapping of field name -> type, or a typed class."""
 
     topic: str
     schema: Any
@@ -83,13 +86,16 @@ def schema_method(
 
 
 def schema_method(input_schema: Any = None, output_schema: Any = None) -> Any:
-    """Declare the contract of a method: it can be called from outside, with arguments and results checked.
+    """Make a method callable for other agents and from outside, with checked arguments and results.
 
-    `@schema_method` alone takes both from the annotations of the method. A parameter with a default may be left out.
+    Plain `@schema_method` takes both schemas from the annotations of the method. A parameter with a default is optional.
 
     Args:
-        input_schema: Argument name -> type; None beside an `output_schema`: not declared, and so not checked.
-        output_schema: Field of the returned dict -> type; None likewise.
+        input_schema: Argument name -> type. None while `output_schema` is given: arguments are not checked.
+        output_schema: Field of the returned dict -> type. None while `input_schema` is given: results are not checked.
+
+    Returns:
+        The method itself, or a decorator that returns it.
     """
     if callable(input_schema) and output_schema is None and not isinstance(input_schema, type):
         return schema_method()(input_schema)
@@ -102,9 +108,10 @@ def schema_method(input_schema: Any = None, output_schema: Any = None) -> Any:
 
 
 class _Handles(Generic[_A]):
-    """What type checkers know of `@subscribe(TOPIC)`: the rows of the table in docs/writing-agents.md that such a payload fits.
+    """The type of `@subscribe(TOPIC)`: one overload for each handler signature that accepts the payload of the topic.
 
-    A handler that takes fields by their names is only told from one that takes a payload of another type.
+    The signatures are the table in docs/runtime.md. The fields of a payload are not known here, so a handler that takes several
+    fields by name is accepted whatever their names and types.
     """
 
     if TYPE_CHECKING:
@@ -167,25 +174,28 @@ def subscribe(
     timeout: float | None = None,
     concurrency: int = 1,
 ) -> Any:
-    """Call the method for every event of the topic, or of any of several: `@subscribe(CREATED, "/Order/Paid")`.
+    """Call the method for every event of one or more topics: `@subscribe(CREATED, "/Order/Paid")`.
 
     Args:
-        topic: `/Order/Created`, or a pattern: `*` stands for one segment, `**` at the end for one or more. Of a `Topic` type
-            checkers know what the method is called with.
+        topic: A name such as `/Order/Created`, a `Topic`, or a pattern: `*` stands for one segment, `**` at the end for one or
+            more. For a `Topic`, type checkers verify the signature of the method.
         more: Further topics.
-        retries: How often an event is delivered again after a failure.
-        backoff: Seconds before the first further attempt; each later one waits twice as long.
-        retry_on: Which exceptions are worth a further attempt; what does not fit a schema never is.
-        timeout: Seconds that an `async def` handler may take.
-        concurrency: How many events an `async def` handler may have in hand at once.
+        retries: How many further attempts an event gets after a failure.
+        backoff: Seconds before the first retry; the delay doubles with each retry.
+        retry_on: Exceptions that cause a retry. A payload that does not fit its schema is never retried.
+        timeout: Seconds that one attempt of an `async def` handler may take; None: no limit.
+        concurrency: How many events an `async def` handler processes at the same time.
+
+    Returns:
+        A decorator that returns the method unchanged.
 
     Raises:
-        RunError: GBE664 for what is no topic, such as a list of topics, or the method itself: `@subscribe` without a topic.
+        RunError: GBE664 for an argument that is no topic, such as a list of topics, or the method when the call is missing.
     """
     topics = (topic, *more)
     for each in topics:
         if not isinstance(each, str | Topic):
-            raise RunError("GBE664", got=format_value(each), example=_instead(each))
+            raise RunError("GBE664", got=format_value(each), example=_corrected(each))
     policy = ONCE
     if (retries, backoff, retry_on, timeout, concurrency) != (0, 0.1, Exception, None, 1):
         kinds = retry_on if isinstance(retry_on, tuple) else (retry_on,)
@@ -204,19 +214,23 @@ def subscribe(
     return declare
 
 
-def _instead(topic: object) -> str:
-    """What to write instead of something that is no topic."""
+def _corrected(topic: object) -> str:
+    """Return the decorator call to suggest for an argument that is no topic."""
     if isinstance(topic, list | tuple | set | frozenset) and topic:
         return f"@subscribe({', '.join(repr(str(each)) for each in topic)})"
     return '@subscribe("/Order/Created")'
 
 
 def publishes(topic: str | Topic[Any], schema: Any = None) -> Callable[[Decorated], Decorated]:
-    """Declare that the method or class publishes on the topic, and what its payloads look like.
+    """Declare that a method or class publishes on a topic, and the schema of the payloads.
 
     Args:
-        topic: The topic, without wildcards.
-        schema: Field name -> type, or a TypedDict, dataclass, msgspec or pydantic class. A `Topic` brings its own.
+        topic: A topic without wildcards.
+        schema: Field name -> type, or a TypedDict, dataclass, msgspec or pydantic class. By default that of the `Topic`; None
+            for a topic given by name: any payload.
+
+    Returns:
+        A decorator that returns the method or class unchanged.
     """
     if schema is None and isinstance(topic, Topic):
         schema = topic.payload
@@ -230,7 +244,14 @@ def publishes(topic: str | Topic[Any], schema: Any = None) -> Callable[[Decorate
 
 
 def depends_on(*agents: str | type) -> Callable[[Node], Node]:
-    """Declare that the class calls or builds on other agents, given as classes or by their names."""
+    """Declare which agents the class calls; the graph starts them first.
+
+    Args:
+        agents: Classes or class names. The dependencies of a graph must have no cycle.
+
+    Returns:
+        A decorator that returns the class unchanged.
+    """
 
     def declare(node: Node) -> Node:
         names = tuple(agent if isinstance(agent, str) else agent.__name__ for agent in agents)

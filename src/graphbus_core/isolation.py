@@ -1,6 +1,12 @@
-"""Calls the code of users: an Exception is an outcome and does not spread; everything else, e.g. KeyboardInterrupt, is raised.
+"""Calls code of users so that an Exception becomes a value; all else, such as KeyboardInterrupt, is raised.
 
-What it has started as processes can be found by a mark, and ended.
+Theory of operation. All broad `except` clauses of the runtime stand here, one function for each shape of call: one function
+(`attempt`), a sequence (`run_each`, `run_round`), a check before a call (`make_fast_check`, `make_fast_call`), and coroutines
+(`begin_coroutine`, `begin_work`, `resume_work`, `drive_to_end`). The shapes differ because most of them run once per event, where
+each frame and closure costs measurable time. Coroutines also catch BaseException, and hand it to the thread that waits for them:
+raised inside a task, KeyboardInterrupt would end the event loop while other coroutines still run.
+
+`kill_marked_processes` ends processes that user code has started and left behind.
 """
 
 from __future__ import annotations
@@ -19,13 +25,13 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 explain_exception: Callable[[Exception], Exception] = lambda error: error  # noqa: E731 - the one place to exchange it
-"""Changes an exception before it is shown; a confined process adds which power was missing."""
+"""Turns an exception into the one that messages show. A confined process replaces this function, to name the missing power."""
 
 
 def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callable[[Exception], object]) -> None:
-    """Call each of `calls`; the Exception of one goes to `failed` and does not keep the next from being called."""
+    """Call each of `calls` with the argument; pass an Exception to `failed` and continue with the next call."""
     while True:
-        try:  # around the loop: inside of it, it would cost each call a step
+        try:  # around the loop, not inside: entering it for each call costs time
             for call in calls:
                 call(argument)
             return
@@ -34,36 +40,36 @@ def run_each(calls: Iterator[Callable[[T], object]], argument: T, failed: Callab
 
 
 def attempt(work: Callable[[], R]) -> tuple[R | None, Exception | None]:
-    """Call `work` and give its result and None, or None and the Exception that it raised."""
-    results: list[R] = []
-    errors: list[Exception] = []
-    run_each(iter([lambda _nothing: results.append(work())]), None, errors.append)
-    return (results[0], None) if results else (None, errors[0])
+    """Call `work`; return (its result, None), or (None, the Exception that it raised)."""
+    try:
+        return work(), None
+    except Exception as error:  # noqa: BLE001 - as above
+        return None, error
 
 
 def make_fast_check(
     accept: Callable[[Any, T], object], argument: T, kinds: Container[type], otherwise: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
-    """Make a function that gives back what `accept` takes without an Exception, and else what `otherwise` makes of it.
+    """Make a function that returns a value unchanged if `accept` raises nothing for it, else `otherwise(value)`.
 
     Args:
-        accept: Looks at a value, and raises if it is not right.
-        argument: Its second argument; to bind it with `partial` would double the time of a short check.
-        kinds: The classes whose objects it is called with.
-        otherwise: Gets all other values, and those that were refused.
+        accept: Called with a value and `argument`; raises for a value that is not valid.
+        argument: Passed to `accept`; binding it with `partial` would double the time of a short check.
+        kinds: The exact classes of values that `accept` can judge.
+        otherwise: Called with values of other classes, and with those for which `accept` raised.
     """
 
-    def gate(value: Any) -> Any:
+    def check(value: Any) -> Any:
         if type(value) in kinds:
             try:
                 accept(value, argument)
-            except Exception:  # noqa: BLE001, S110 - what a value raises when it is looked at is a refusal
+            except Exception:  # noqa: BLE001, S110 - the value itself may raise anything; that counts as not valid
                 pass
             else:
                 return value
         return otherwise(value)
 
-    return gate
+    return check
 
 
 def make_fast_call(
@@ -76,15 +82,16 @@ def make_fast_call(
     otherwise: Callable[[Any], Any],
     release: Callable[[Any], Any],
 ) -> Callable[[dict[str, Any]], Any]:
-    """Make a function of a dict that does what `make_fast_check` does before and after a call, in one frame instead of three.
+    """Make a function that checks a dict of arguments, calls `call` and checks its result, in one frame instead of three.
 
     Args:
-        accept: Raises for a dict that is not right; its second argument is `wanted` before the call and `promised` after it.
-        take: Gives the arguments of the call out of the dict.
-        call: What it raises is raised.
-        promised: None: every result is for `release`.
-        otherwise: Gets a dict that was refused, and `call` is not called.
-        release: Gets a result that was refused or is no dict.
+        accept: Raises for a dict that is not valid; called with (arguments, `wanted`) and then with (result, `promised`).
+        wanted: Describes the arguments, for `accept`.
+        take: Returns the positional arguments of `call`, given the dict.
+        call: The function; its exceptions are raised.
+        promised: Describes the result, for `accept`; None passes every result to `release`.
+        otherwise: Called instead of `call` with arguments that are not valid; its result is returned.
+        release: Called with a result that is not valid or no dict; its result is returned.
     """
 
     def run(arguments: dict[str, Any]) -> Any:
@@ -108,7 +115,7 @@ def make_fast_call(
 
 
 class Underway(Protocol):
-    """Work that may have to be awaited, and its result or error."""
+    """Holds a coroutine that runs step by step, and then its result or error. `bus.loop` implements it."""
 
     coroutine: Any
     result: Any
@@ -119,7 +126,7 @@ _UnderwayT = TypeVar("_UnderwayT", bound=Underway)
 
 
 class _Ended:
-    """What a step gives in the place of what it waits for, when there is no further step."""
+    """The class of `ENDED`, which a step returns when the coroutine has ended and waits for nothing more."""
 
 
 ENDED = _Ended()
@@ -128,10 +135,16 @@ ENDED = _Ended()
 def begin_coroutine(
     work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[T], Any], argument: T
 ) -> Any:
-    """Take the first step of an `async def`, after `enter`: `ENDED`, or what it waits for. Whatever it raised is noted.
+    """Run an `async def` function up to its first `await`, without a task.
 
-    Unlike with `run_each`, that is anything: a task that raised KeyboardInterrupt would end the loop while others are at work.
-    What it returns is not kept if it ends with this step.
+    Args:
+        work: Receives the coroutine, and any exception, BaseException included, as `error`. The result is not stored.
+        enter: Called with `work` first.
+        call: The `async def` function.
+        argument: Its argument.
+
+    Returns:
+        The object that the coroutine waits for, or `ENDED`.
     """
     try:
         enter(work)
@@ -139,15 +152,15 @@ def begin_coroutine(
         if type(coroutine) is not CoroutineType:
             coroutine = _await(coroutine)
         work.coroutine = coroutine
-        for awaited in coroutine.__await__():  # costs half of `send`, which raises StopIteration
+        for awaited in coroutine.__await__():  # takes half the time of `send`, which ends with StopIteration
             return awaited
-    except BaseException as error:  # noqa: BLE001 - it is handed to the thread that has to do with it
+    except BaseException as error:  # noqa: BLE001 - passed on through `work.error`
         work.error = error
     return ENDED
 
 
 def begin_work(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Callable[[], Any]) -> Any:
-    """Do what `begin_coroutine` does with what may be `async def` or not, and keep what it returns."""
+    """Do what `begin_coroutine` does for a function that may be async or not, and store its result in `work.result`."""
     try:
         enter(work)
         coroutine = call()
@@ -162,7 +175,7 @@ def begin_work(work: _UnderwayT, enter: Callable[[_UnderwayT], object], call: Ca
 
 
 def resume_work(work: Underway, value: Any, error: BaseException | None) -> Any:
-    """Take the next step of work that has begun: with the value that it has waited for, or with this error."""
+    """Resume a coroutine with the value that it waited for, or with an error; return what `begin_coroutine` returns."""
     try:
         return work.coroutine.send(value) if error is None else work.coroutine.throw(error)
     except StopIteration as end:
@@ -174,11 +187,14 @@ def resume_work(work: Underway, value: Any, error: BaseException | None) -> Any:
 
 @coroutine
 def drive_to_end(awaited: Any, resume: Callable[[Any, BaseException | None], Any]) -> Generator[Any, Any, None]:
-    """Wait for what work waits for, `resume` it, and so on until it has ended; a cancellation goes to the work."""
+    """Await `awaited`, pass its value or error to `resume`, await what that returns, and so on until it returns `ENDED`.
+
+    `begin_coroutine` or `begin_work` has returned `awaited`. A cancellation of this coroutine is passed on as an error.
+    """
     while awaited is not ENDED:
         try:
             value, error = (yield awaited), None
-        except BaseException as raised:  # noqa: BLE001 - the work decides about it
+        except BaseException as raised:  # noqa: BLE001 - raised again inside of the coroutine by `resume`
             value, error = None, raised
         awaited = resume(value, error)
 
@@ -188,20 +204,25 @@ async def _await(work: Awaitable[Any]) -> Any:
 
 
 class CallRound(Protocol):
-    """A round of calls; `at` says whom the last one belongs to, and `rest` gives those that come after it."""
+    """The handlers of one event that a thread calls in order. `bus.core.Round` implements it.
+
+    Attributes:
+        at: The first half of the pair whose call is running or ran last.
+        pairs: (owner, function of the event), in order.
+    """
 
     at: Any
     pairs: list[tuple[Any, Callable[[Any], object]]]
 
     def rest(self) -> list[tuple[Any, Callable[[Any], object]]]:
-        """What is left."""
+        """Return the pairs after the one that `at` names."""
 
 
 _RoundT = TypeVar("_RoundT", bound=CallRound)
 
 
 def run_round(round_: _RoundT, argument: object, failed: Callable[[_RoundT, Exception], object]) -> None:
-    """Do what `run_each` does with a round."""
+    """Call every function of the round with the argument; pass an Exception to `failed` and continue with the next one."""
     pairs = round_.pairs
     while True:
         try:
@@ -214,7 +235,7 @@ def run_round(round_: _RoundT, argument: object, failed: Callable[[_RoundT, Exce
 
 
 def attempt_anything(work: Callable[[], object]) -> BaseException | None:
-    """Call `work` at the bottom of a thread, where nobody above could hear of it, and give what it raised, if anything."""
+    """Call `work` as the outermost function of a thread, and return the exception of any kind that it raised, or None."""
     try:
         work()
     except BaseException as error:  # noqa: BLE001 - as above
@@ -223,7 +244,7 @@ def attempt_anything(work: Callable[[], object]) -> BaseException | None:
 
 
 class Job:
-    """Work that another thread does and this one waits for."""
+    """A function that one thread passes to another one, and its result. One `perform` or `give_up` ends it."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work: Callable[[], Any] | None = work
@@ -233,7 +254,7 @@ class Job:
         self.is_over = False
 
     def perform(self) -> None:
-        """Do the work, once."""
+        """Call the function on the current thread, unless that was done or given up before."""
         work, self._work = self._work, None
         try:
             if work is not None:
@@ -243,18 +264,18 @@ class Job:
             self.is_over = True
 
     def give_up(self) -> None:
-        """Nobody waits any more, or nobody will do it: what has not begun is not done."""
+        """Cancel the job if it has not begun."""
         if self._work is not None:
             self._work = None
             self.is_over = True
 
     @property
     def is_refused(self) -> bool:
-        """It was interrupted, or nobody will do it."""
+        """True when the job was given up, or a BaseException interrupted it."""
         return self.is_over and not self._is_done
 
     def result(self) -> Any:
-        """Give the result, or raise the Exception that the work has raised, or GBE618 when it was interrupted."""
+        """Return the result, or raise the Exception of the function; RunError GBE618 for a job that was refused."""
         if not self._is_done:
             raise RunError("GBE618")
         if self._error is not None:
@@ -263,13 +284,13 @@ class Job:
 
 
 def kill_marked_processes(variable: str, value: str) -> None:
-    """Kill the processes that bear a mark in their environment, and those that they start meanwhile.
+    """Kill all processes whose environment has `variable=value`, and those that they start in the meantime.
 
-    Who has left the group and the session of its parent is found by it; who has given up its environment is not, nor is anybody
-    where there is no /proc.
+    This also finds processes that have left the process group and session of their parent. It does not find processes with a new
+    environment, and none at all on systems without /proc.
     """
-    for _ in range(50):
-        left = _marked(f"{variable}={value}".encode())
+    for _ in range(50):  # a process may fork between the search and the kill
+        left = _pids_with(f"{variable}={value}".encode())
         if not left:
             break
         for pid in left:
@@ -278,14 +299,13 @@ def kill_marked_processes(variable: str, value: str) -> None:
         time.sleep(0.01)
 
 
-def _marked(mark: bytes) -> list[int]:
+def _pids_with(mark: bytes) -> list[int]:
+    """Return the processes whose environment contains the entry `mark`."""
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
-            with (
-                suppress(OSError),
-                open(f"/proc/{name}/environ", "rb") as environ,
-            ):  # it may be somebody else's, or gone
+            # It may have ended, or belong to another user.
+            with suppress(OSError), open(f"/proc/{name}/environ", "rb") as environ:
                 if mark in environ.read().split(b"\0"):
                     found.append(int(name))
     return found

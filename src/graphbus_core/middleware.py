@@ -1,4 +1,4 @@
-"""Middleware: what goes around every handler and every call, e.g. to measure, to log, or to refuse.
+"""Middleware: functions that wrap every handler and every call, for example to measure, to log or to refuse them.
 
     def timed(handling: Handling) -> Iterator[None]:      # a function with one `yield`
         started = perf_counter()
@@ -7,8 +7,8 @@
         finally:
             record(handling.name, perf_counter() - started)
 
-An exception before the `yield` refuses the event or call; one that the handler raises comes out of the `yield`, and who
-catches it and returns has handled it. A bus without middleware pays nothing: what is wrapped is decided at `subscribe`.
+An exception before the `yield` refuses the event or call. An exception of the handler is raised at the `yield`; middleware that
+catches it and returns has handled it. A bus without middleware pays nothing, because handlers are wrapped when they subscribe.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Kind = Literal["event", "call"]
 
 
 class Handling(msgspec.Struct, frozen=True, gc=False):
-    """What is about to run.
+    """The handler or method call that a middleware wraps.
 
     Attributes:
-        kind: A handler gets an `event`, or a method a `call`.
-        agent: The agent that it belongs to; empty for a handler that belongs to none.
+        kind: `"event"` for a handler, `"call"` for a method.
+        agent: The agent that the handler or method belongs to; empty for a handler without an agent.
         name: `Agent.method`.
         event: The event, for a handler.
         arguments: The arguments, for a method.
-        attempt: 1 for the first time that this event goes to this handler.
-        caller: The context variables of who calls, for a method: it may run on another thread than the one that calls it.
+        attempt: 1 for the first delivery of this event to this handler; it grows with each retry.
+        caller: For a method, the context variables of its caller, because the method may run on another thread.
     """
 
     kind: Kind
@@ -50,27 +50,27 @@ class Handling(msgspec.Struct, frozen=True, gc=False):
 
 
 Middleware = Callable[[Handling], Iterator[None]]
-"""A generator function with exactly one `yield`, or a callable object that gives such a generator.
+"""A generator function with exactly one `yield`, or a callable object that returns such a generator.
 
-An object may have a method `on_root(event)` as well: it is called with every event that no handler has caused and that waits for
-its delivery by another thread or a later turn, on the thread of its publisher, before it waits.
+An object may also have a method `on_root(event)`. The bus calls it on the publisher's thread for every event that comes from
+outside of all handlers and is delivered later or by another thread, before the event is queued.
 """
 
 
 def run_with_middleware(middleware: Sequence[Middleware], handling: Handling, work: Callable[[], Any]) -> Any:
-    """Do the work inside of all the middleware, outermost first; async work gives an awaitable that does.
+    """Call `work` inside of all middleware, outermost first, and return its result.
 
-    The middleware of async work stays open until the work is awaited to its end. An exception that one catches at its `yield`
-    without raising goes no further outwards, and the result is None then; what is no `Exception`, like KeyboardInterrupt or the
-    cancellation of a task, goes on up whatever the middleware does.
+    When the result is an awaitable, this returns an awaitable, and the middleware stays open until that has ended. The result is
+    None when a middleware catches the exception at its `yield`. KeyboardInterrupt, the cancellation of a task and everything
+    else that is no `Exception` is always raised.
 
     Raises:
         Exception: What the work or one of the middleware raises.
-        RunError: GBE660 middleware that makes no generator, GBE661 that does not yield, GBE662 that yields twice.
+        RunError: GBE660 for middleware that returns no generator, GBE661 when it does not yield, GBE662 when it yields twice.
     """
     if not middleware:
         return work()
-    around = _Around(middleware[0], handling)
+    around = _OpenMiddleware(middleware[0], handling)
     result: Any = None
     with around:
         result = run_with_middleware(middleware[1:], handling, work)
@@ -78,7 +78,8 @@ def run_with_middleware(middleware: Sequence[Middleware], handling: Handling, wo
     return _finish(around, result) if around.is_left_open else result
 
 
-async def _finish(around: _Around, result: Awaitable[Any]) -> Any:
+async def _finish(around: _OpenMiddleware, result: Awaitable[Any]) -> Any:
+    """Await the result with the middleware entered again, so that it sees the exception and the end of async work."""
     around.is_left_open = False
     with around:
         return await result
@@ -93,7 +94,7 @@ def wrap_handler(
     is_async: bool,
     attempt: int = 1,
 ) -> Callable[[Event], object]:
-    """Give what to call in the place of a handler that takes an event; an async one stays async."""
+    """Return a function of one event that runs the handler `call` inside of the middleware; it is async if `is_async`."""
 
     def call_inside(event: Event) -> Any:
         return run_with_middleware(
@@ -102,19 +103,25 @@ def wrap_handler(
 
     async def await_inside(event: Event) -> Any:
         result = call_inside(event)
-        return await result if isinstance(result, Awaitable) else result  # refused, and the refusal handled
+        return (
+            await result if isinstance(result, Awaitable) else result
+        )  # no awaitable: a middleware refused and caught it
 
     return await_inside if is_async else call_inside
 
 
 def describe_middleware(middleware: Middleware) -> str:
-    """Name a middleware for people: `module.name`, as far as it has one."""
+    """Return the name of a middleware for messages, `module.name`; for an object that of its class."""
     named = middleware if hasattr(middleware, "__qualname__") else type(middleware)
     return f"{named.__module__}.{named.__qualname__}"
 
 
-class _Around:
-    """One middleware around one piece of work. It begins when it is entered first; entered again it goes on."""
+class _OpenMiddleware:
+    """Context manager for one middleware around one piece of work: its generator runs to the `yield`, and on at the end.
+
+    For async work it is entered twice: around the call that returns the awaitable (then `is_left_open` keeps the exit from
+    resuming the generator), and around awaiting it.
+    """
 
     __slots__ = ("_generator", "_handling", "_middleware", "is_left_open")
 
@@ -128,10 +135,12 @@ class _Around:
         if self._generator is not None:
             return
         generator = self._middleware(self._handling)
-        if type(generator) is not GeneratorType and not isinstance(generator, Generator):  # the latter takes its time
+        if type(generator) is not GeneratorType and not isinstance(
+            generator, Generator
+        ):  # the ABC check is slow, so the usual case is tested first
             raise RunError("GBE660", middleware=describe_middleware(self._middleware), found=type(generator).__name__)
         self._generator = generator
-        for _ in generator:  # unlike `next` it raises no StopIteration, which would look like one of the work
+        for _ in generator:  # not `next`: its StopIteration could not be told from one that the work raises
             return
         raise RunError("GBE661", middleware=describe_middleware(self._middleware))
 
@@ -146,12 +155,12 @@ class _Around:
         return self._throw(generator, error, trace)
 
     def _throw(self, generator: Generator[None, None, None], error: BaseException, trace: TracebackType | None) -> bool:
-        """Let the error come out of the `yield`; True when it was handled there."""
+        """Raise the error at the `yield`; True when the middleware has handled it."""
         _, raised = attempt(lambda: generator.throw(error))
         if raised is None:
             raise self._yields_again(generator)
         if raised is error or (isinstance(error, StopIteration) and raised.__cause__ is error):
-            error.__traceback__ = trace  # without the way through the middleware
+            error.__traceback__ = trace  # drop the frames of the middleware, which only passed it on
             return False
         if not isinstance(error, Exception):
             return False

@@ -1,4 +1,4 @@
-"""GraphBusNode: the class that every agent is made from. At run time it is a plain object that hears and says events."""
+"""GraphBusNode, the base class of every agent. At run time an agent is a plain object that receives and publishes events."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _Given = ParamSpec("_Given")
 
 
 class Connection(Protocol):
-    """What ties a node to the graph that it runs in."""
+    """The part of a running graph that a node uses; `LiveGraph` implements it."""
 
     def publish(self, topic: Any, payload: Json = None, *, src: str = "") -> object:
         """Send an event."""
 
     def request(self, topic: Any, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = "") -> Any:
-        """Send an event to the one who answers it, and give the answer."""
+        """Send an event to the one handler that answers it, and return the answer."""
 
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
         """Call a method of another agent on behalf of `caller`."""
 
     def state_of(self, agent: str) -> AgentState:
-        """Give what an agent keeps."""
+        """Return the state of an agent."""
 
 
 class _StateOfNode:
-    """`self.state`, looked up when it is used. An agent that sets an attribute of this name has that instead."""
+    """Descriptor for `self.state`: asks the graph at each use. An agent may replace it with an attribute of its own."""
 
     @overload
     def __get__(self, node: None, kind: type[GraphBusNode]) -> _StateOfNode: ...
@@ -49,14 +49,14 @@ class _StateOfNode:
 
 
 class GraphBusNode:
-    """An agent. It is made without arguments; what it needs to start it sets up in `on_start`.
+    """Base class of agents. A graph creates each agent without arguments; set resources up in `on_start`.
 
     Attributes:
         SYSTEM_PROMPT: The agent's role and strategy in negotiations; not used at run time.
-        IS_ARBITER: True for the agent that decides when the others disagree.
-        SUBSCRIBE: Topics and patterns whose events go to `handle_event(topic, payload)`, besides `@subscribe`.
-        state: What the agent keeps from one event to the next, and from one run to the next: `self.state["count"] = 1`. Values
-            are JSON; what is read is a copy. For use from `on_start` to `on_stop`; see `model.state.AgentState`.
+        IS_ARBITER: True for an agent that decides when the others disagree.
+        SUBSCRIBE: Topics and patterns whose events go to `handle_event(topic, payload)`, in addition to `@subscribe`.
+        state: A mapping that outlives an event and, with a state file, a run: `self.state["count"] = 1`. Values are JSON, and
+            reading returns a copy. Available from `on_start` to `on_stop`; see `model.state.AgentState`.
     """
 
     SYSTEM_PROMPT: ClassVar[str] = ""
@@ -73,14 +73,14 @@ class GraphBusNode:
     def publish(self, topic: str, payload: Json = None) -> None: ...
 
     def publish(self, topic: Any, payload: Json = None) -> None:  # type: ignore[misc]  # as the first overload is called
-        """Send an event. Inside a handler it is delivered after the handler has returned.
+        """Publish an event. From inside a handler, delivery begins after that handler has returned.
 
         Args:
-            topic: The topic, without wildcards: a `Topic`, of which type checkers know the payload, or its name.
-            payload: A JSON-shaped value; inside a handler it is copied, so that it may be changed afterwards.
+            topic: A topic without wildcards: its name, or a `Topic`, whose payload type checkers verify.
+            payload: A JSON-shaped value. It is copied, so the caller may change its own object afterwards.
 
         Raises:
-            RunError: GBE610-614 for a topic or payload that is refused, GBE616 for a node that is in no graph.
+            RunError: GBE610-614 for an invalid topic or payload, GBE616 for a node that runs in no graph.
         """
         self._connected("publish").publish(topic, payload, src=type(self).__name__)
 
@@ -91,27 +91,35 @@ class GraphBusNode:
     def request(self, topic: str, payload: Json = None, timeout_s: float | None = 30.0) -> Any: ...
 
     def request(self, topic: Any, payload: Json = None, timeout_s: float | None = 30.0) -> Any:  # type: ignore[misc]  # as above
-        """Send an event to the one handler that hears it, and give what that returns.
+        """Publish an event that exactly one handler answers, and return the answer.
 
-        In an `async def` method: `await self.request(...)`. An exception of the handler is raised here.
+        In an `async def` method, await it: `await self.request(...)`. An exception of the handler is raised here.
 
         Args:
-            topic: A topic to which exactly one handler subscribes.
+            topic: A topic that exactly one handler with a result subscribes to by its name. Handlers of patterns only listen.
             payload: A JSON-shaped value.
-            timeout_s: How long to wait; None: for ever. A plain handler that has begun is waited for in any case.
+            timeout_s: Seconds to wait; None waits without a limit. A `def` handler that has begun always runs to its end.
+
+        Returns:
+            What the handler returned.
 
         Raises:
-            RunError: GBE610-614 for a topic or payload that is refused, GBE616 for a node that is in no graph, GBE631 when nobody
+            RunError: GBE610-614 for an invalid topic or payload, GBE616 for a node that runs in no graph, GBE631 when no handler
                 answers, GBE632 when several would, GBE628 in a plain `def` of an agent that has `async def` methods.
-            RequestTimeoutError: GBE635 no answer in time.
-            DeadlockError: GBE633 when who would answer waits for this agent.
+            RequestTimeoutError: GBE635 when no answer arrives in time.
+            DeadlockError: GBE633 when the answering agent waits for this one.
         """
         return self._connected("request").request(topic, payload, timeout_s, src=type(self).__name__)
 
     def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
-        """Call a `@schema_method` of an agent that this one depends on, and give its result.
+        """Call a `@schema_method` of an agent that this one declares with `@depends_on`, and return its result.
 
-        In an `async def` method: `await self.call(...)`.
+        In an `async def` method, await it: `await self.call(...)`.
+
+        Args:
+            agent: The class name of the other agent.
+            method: The name of its method.
+            arguments: The arguments of the method, by name.
 
         Raises:
             RunError: GBE620-624 for an unknown agent, method or argument, a wrong result, or a missing `@depends_on`.
@@ -120,42 +128,49 @@ class GraphBusNode:
         return self._connected("call").call_from(type(self).__name__, agent, method, arguments)
 
     def agent(self, kind: type[_Agent], /) -> _Agent:
-        """Give what stands for an agent that this one depends on: its `@schema_method`s, called over the bus.
+        """Return a proxy for an agent that this one depends on; its `@schema_method`s are called over the bus.
 
-        `self.agent(Pricing).quote(sku="mug")` does what `self.call("Pricing", "quote", sku="mug")` does, and type checkers
-        know the arguments and the result. In an `async def` method it is awaited likewise.
+        `self.agent(Pricing).quote(sku="mug")` does the same as `self.call("Pricing", "quote", sku="mug")`, and type checkers
+        verify the arguments and the result. In an `async def` method, await the call.
 
         Args:
-            kind: The class of the agent.
+            kind: The class of the other agent.
 
         Raises:
-            RunError: GBE665 for what is no class, GBE621 for anything of it but a `@schema_method`; and what `call` raises.
+            RunError: GBE665 when `kind` is no class, GBE621 for an attribute that is no `@schema_method`, and what `call` raises.
         """
         if not isinstance(kind, type):
             raise RunError("GBE665", got=format_value(kind))
         return cast("_Agent", _Remote(self, kind))
 
     def log(self, message: object, *arguments: object, level: int = INFO) -> None:
-        """Write a line to the log of this agent, `graphbus.agent.<name>`."""
+        """Log a `%`-style message to the logger of this agent, `graphbus.agent.<class name>`.
+
+        Args:
+            message: The format string.
+            arguments: The values for its placeholders.
+            level: A level of `logging`; INFO by default.
+        """
         Log(f"graphbus.agent.{type(self).__name__}").log(level, message, *arguments, stacklevel=2)
 
     def on_start(self) -> Awaitable[None] | None:
-        """Called once, when all agents are connected and before the first event. It may be an `async def`."""
+        """Run once, after all agents are connected and before the first event. May be an `async def`."""
 
     def on_stop(self) -> Awaitable[None] | None:
-        """Called once, when no event waits any more, in the reverse order of the starts. It may be an `async def`.
+        """Run once, when no event waits any more; agents stop in the reverse order of their start. May be an `async def`.
 
-        What it publishes is delivered when all agents have stopped, also to those that have.
+        Events that it publishes are delivered after the last `on_stop`, also to agents that have already stopped.
         """
 
     def _connected(self, what: str) -> Connection:
+        """Return the connection; `what` completes the message of GBE616, such as "publish"."""
         if self._connection is None:
             raise RunError("GBE616", name=type(self).__name__, what=what)
         return self._connection
 
 
 class _Remote:
-    """The methods of another agent, each called over the bus."""
+    """Proxy for another agent: an attribute is a function that calls the method of this name over the bus."""
 
     __slots__ = ("_caller", "_kind")
 
@@ -178,11 +193,13 @@ class _Remote:
 
 
 def _by_name(agent: str, function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """All arguments by the names of their parameters: what goes over the bus has names."""
+    """Return all arguments by parameter name, because calls over the bus carry no positional arguments."""
     code = unwrap_function(function).__code__
     names = code.co_varnames[1 : code.co_argcount]
     twice = [each for each in names[: len(given)] if each in named]
     if twice or len(given) > len(names):
-        reason = f"{twice[0]} is given twice" if twice else f"it takes {len(names)} by position, not {len(given)}"
+        reason = (
+            f"{twice[0]} is given twice" if twice else f"it takes {len(names)} positional arguments, not {len(given)}"
+        )
         raise RunError("GBE622", agent=agent, method=function.__name__, reason=reason)
     return {**dict(zip(names, given, strict=False)), **named}

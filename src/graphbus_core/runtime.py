@@ -2,7 +2,7 @@
 
     config -> artifacts (verified) -> modules -> bus and agents -> entry point -> shutdown
 
-Nothing here can ask a model, negotiate or change code: the modules that do so are not within reach.
+Nothing here can ask a model, negotiate or change code: these modules cannot be imported from here (import-linter checks it).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graphbus_core import collector
 if __name__ == "__main__":  # while everything below is imported
     collector.pause()
     for _number in (signal.SIGTERM, signal.SIGINT):
-        # Nothing has begun; and process 1 of a container would not hear them.
+        # Nothing has begun, so the process may just end. Without a handler, process 1 of a container ignores these signals.
         signal.signal(_number, lambda *_: sys.exit(0))
 
 import msgspec
@@ -56,19 +56,19 @@ if TYPE_CHECKING:
 PIPELINE = Pipeline("RUNTIME")
 
 Companion = Callable[[LiveGraph], AbstractContextManager[object]]
-"""Something that stands beside a running graph: entered when the graph is ready, left before it stops."""
+"""Makes a context manager, such as an HTTP server, that is entered when the graph is ready and left before it stops."""
 
 _log = Log("graphbus.runtime")
 
 
 class RunHooks(NamedTuple):
-    """What the caller does with a graph that is ready, beside or in the place of the entry point.
+    """Functions of the caller that the stage EXECUTE_ENTRYPOINT runs, in this order.
 
     Attributes:
-        on_ready: Called when all agents are started.
-        companions: Entered after that, in this order; left in the reverse order when the work has ended.
-        before: Done with the running graph before the entry point.
-        work: Done with it in the place of the entry point.
+        on_ready: Called when all agents have started.
+        companions: Context managers that are open during all that follows; left in the reverse order.
+        before: Called with the running graph before the entry point.
+        work: Called with the running graph instead of the entry point; its result is the result of the run.
     """
 
     on_ready: Callable[[LiveGraph, BuildArtifacts], None] | None = None
@@ -78,14 +78,20 @@ class RunHooks(NamedTuple):
 
 
 class EntrypointResult(msgspec.Struct, frozen=True):
-    """What the entry point gave, or the exception that it raised."""
+    """What the entry point returned, or the exception that it raised."""
 
     value: Any = None
     error: Exception | None = None
 
 
 class RuntimeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a run."""
+    """The result of a run.
+
+    Attributes:
+        value: What the entry point, or `work` in its place, returned.
+        statistics: Counts of events and deliveries.
+        dead_letters: Events that a handler could not handle, oldest first, as many as the bus keeps.
+    """
 
     value: Any
     statistics: Statistics
@@ -94,13 +100,13 @@ class RuntimeResult(msgspec.Struct, frozen=True, kw_only=True):
 
 @PIPELINE.stage("LOAD_RUNTIME_CONFIG")
 def load_runtime_config(request: RuntimeConfig) -> ResolvedRun:
-    """Find the artifacts and the settings of their project."""
+    """Find the artifact folder and merge the request with the settings of its project."""
     return settings.resolve_run(request)
 
 
 @PIPELINE.stage("LOAD_BUILD_ARTIFACTS")
 def load_build_artifacts(config: ResolvedRun) -> BuildArtifacts:
-    """Read what a running graph needs, and prove that all artifacts are whole and describe what would be imported.
+    """Read the artifacts, verify their digests, and check that the source files are still those that were built.
 
     Raises:
         ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
@@ -114,7 +120,7 @@ def load_build_artifacts(config: ResolvedRun) -> BuildArtifacts:
 
 @PIPELINE.stage("IMPORT_MODULES")
 def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModules:
-    """Import the module of every agent, the middleware and the factory, from inside the project only.
+    """Import the modules of the agents that are to run, the middleware and the factory; only from inside the project.
 
     Raises:
         RunError: GBE601, GBE602, GBE604, GBE652, GBE653, GBE655, GBE663, GBE695; SeveralErrors for more than one.
@@ -139,11 +145,11 @@ def import_modules(artifacts: BuildArtifacts, config: ResolvedRun) -> NodeModule
 
 @PIPELINE.stage("INIT_SIMPLE_BUS")
 def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> LiveGraph:
-    """Make the agents in the order of activation, connect them to the bus and start them.
+    """Create the agents in the order of activation, connect them to the bus and start them.
 
     Raises:
-        RunError: GBE603, GBE605, GBE611, GBE656, GBE657; SeveralErrors for more than one. GBE643, GBE645 when dead letters or
-            states are to be kept where they cannot be. Then nothing of the graph stays alive.
+        RunError: GBE603, GBE605, GBE611, GBE656, GBE657; SeveralErrors for more than one. GBE643, GBE645 when the file for dead
+            letters or states cannot be used. After an error the graph is stopped.
     """
     topics, members = compose_from_build(artifacts, modules, config)
     middleware = (*_tracing(config), *config.instruments, *modules.middleware)
@@ -169,7 +175,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
         undo.callback(graph.stop)
         check_files(graph, config)
         undo.pop_all()
-    # From then on others deliver: agents that publish without an end do not keep it from being ready.
+    # A served graph delivers on a thread of its own from here on, so that agents that never stop publishing cannot delay it.
     if config.is_serving:
         graph.start(lambda: bus.start_dispatcher(interrupt_main_thread))
     else:
@@ -178,7 +184,7 @@ def init_simple_bus(artifacts: BuildArtifacts, modules: NodeModules, config: Res
 
 
 def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
-    """Give the instrument that makes spans, if the project wants them."""
+    """Return the middleware that makes OpenTelemetry spans, if `tracing` is set."""
     if not config.settings.tracing:
         return ()
     from graphbus_core.hosting.imports import require_packages
@@ -191,30 +197,36 @@ def _tracing(config: ResolvedRun) -> tuple[Instrument, ...]:
 
 @PIPELINE.stage("EXECUTE_ENTRYPOINT")
 def execute_entrypoint(
-    config: ResolvedRun, artifacts: BuildArtifacts, modules: NodeModules, graph: LiveGraph, duties: RunHooks
+    config: ResolvedRun, artifacts: BuildArtifacts, modules: NodeModules, graph: LiveGraph, hooks: RunHooks
 ) -> EntrypointResult:
-    """Call the entry point with the graph, or with nothing if it takes nothing; an exception of it is kept for later.
+    """Call the entry point and the functions in `hooks`. An exception of the entry point is part of the result.
 
     Raises:
         RunError: GBE606 when there is no such function.
     """
     with ExitStack() as standing:
-        if duties.on_ready:
-            duties.on_ready(graph, artifacts)
-        for companion in duties.companions:
+        if hooks.on_ready:
+            hooks.on_ready(graph, artifacts)
+        for companion in hooks.companions:
             standing.enter_context(companion(graph))
-        if duties.before:
-            duties.before(graph)
+        if hooks.before:
+            hooks.before(graph)
         result = (
-            EntrypointResult(duties.work(graph)) if duties.work else call_entrypoint(config.entrypoint, modules, graph)
+            EntrypointResult(hooks.work(graph)) if hooks.work else call_entrypoint(config.entrypoint, modules, graph)
         )
         if not config.is_serving and result.error is None:
-            graph.settle()  # a run with an end waits for the further attempts of what failed
+            graph.settle()  # retries included: a run that ends must not drop them
     return result
 
 
 def call_entrypoint(entrypoint: str, modules: NodeModules, graph: LiveGraph) -> EntrypointResult:
-    """Call a function of the project by its name, `"package.module:function"`; empty: none is called."""
+    """Call the function `"package.module:function"` with the graph if it takes a parameter; an empty name calls nothing.
+
+    An exception that is no GraphBusError becomes RunError GBE607 in the result.
+
+    Raises:
+        RunError: GBE606 when there is no such function.
+    """
     if not entrypoint:
         return EntrypointResult()
     function = _find_function(entrypoint, modules)
@@ -231,10 +243,10 @@ def call_entrypoint(entrypoint: str, modules: NodeModules, graph: LiveGraph) -> 
 
 @PIPELINE.stage("SHUTDOWN")
 def shut_down(graph: LiveGraph, entrypoint: EntrypointResult) -> RuntimeResult:
-    """Deliver what waits, stop the agents in reverse order, and say what came of it all.
+    """Deliver the events that wait, stop the agents in reverse order, and return the result of the run.
 
     Raises:
-        Exception: What the entry point raised, when the graph is stopped.
+        Exception: What the entry point raised, after the graph has stopped.
     """
     graph.stop()
     if entrypoint.error is not None:
@@ -245,6 +257,7 @@ def shut_down(graph: LiveGraph, entrypoint: EntrypointResult) -> RuntimeResult:
 
 
 def _find_function(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
+    """Return the function that an entry point names; raise GBE606 if there is none."""
     module_name, colon, name = entrypoint.partition(":")
     if not colon or not module_name or not name:
         raise RunError("GBE606", name=entrypoint, reason="the module or the function is missing")
@@ -260,7 +273,7 @@ def _find_function(entrypoint: str, modules: NodeModules) -> Callable[..., Any]:
 
 
 def _run_to_end(value: Any) -> Any:
-    """The result of a plain function as it is; an `async def` entry point gets an event loop of its own."""
+    """Return a plain result unchanged; run the coroutine of an `async def` entry point on a new event loop."""
     if not isinstance(value, Coroutine):
         return value
     from asyncio import run
@@ -279,18 +292,18 @@ def run_runtime_pipeline(
     work: Callable[[LiveGraph], Any] | None = None,
     companions: Sequence[Companion] = (),
 ) -> RuntimeResult:
-    """Run all stages.
+    """Run a built graph from its artifacts to its shutdown, and return the result of the run.
 
     Args:
-        request: What to run.
-        on_ready: See `RunHooks`.
-        companions: See `RunHooks`.
-        before: See `RunHooks`.
-        work: See `RunHooks`.
+        request: Which artifacts to run, and how.
+        on_ready: Called when all agents have started.
+        before: Called with the running graph before the entry point.
+        work: Called with the running graph instead of the entry point.
+        companions: Make context managers that are open from `on_ready` until the work has ended.
 
     Raises:
-        GraphBusError: What a stage refuses, and RunError GBE607 for an exception of the entry point; the graph is stopped first.
-        BaseException: KeyboardInterrupt, SystemExit or CancelledError of a handler that another thread has delivered to.
+        GraphBusError: What a stage refuses; RunError GBE607 for an exception of the entry point. The graph is stopped first.
+        BaseException: KeyboardInterrupt, SystemExit or CancelledError that a handler has raised on another thread.
     """
     PIPELINE.check(RuntimeConfig, RunHooks)
     products = Products(request, RunHooks(on_ready, companions, before, work))
@@ -308,7 +321,12 @@ def run_runtime_pipeline(
 def run_graph(
     artifacts: str | Path = ".graphbus", *, allow_drift: bool = False, validation: Validation | None = None
 ) -> LiveGraph:
-    """Start a built graph and give it; use it in a `with` statement.
+    """Start a built graph and return it: `with run_graph() as graph: ...`.
+
+    Args:
+        artifacts: The artifact folder.
+        allow_drift: Start although source files differ from those that were built.
+        validation: What happens to arguments, results and payloads that do not fit; None: as the project's settings say.
 
     Raises:
         GraphBusError: What the first four stages refuse.
@@ -323,7 +341,14 @@ def ready_lines(
     only: Collection[str] = (),
     confinement: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """What a person sees when a graph is ready. Source: seed 000."""
+    """Return the lines that the terminal shows when a graph is ready. Source: seed 000.
+
+    Args:
+        artifacts: What was built.
+        left_out: Names of agents that do not run here.
+        only: The names given with `--only`.
+        confinement: Lines about the limits of this process.
+    """
     built = artifacts.agents.agents
     agents = [agent for agent in built if agent.name not in left_out]
     heard = sum(len(agent.subscriptions) for agent in agents)
@@ -336,7 +361,7 @@ def ready_lines(
 
 
 def raise_for_dead_letters(result: RuntimeResult) -> None:
-    """Raise RunError GBE630 when events could not be handled: a run with an end must not look as if all were well."""
+    """Raise RunError GBE630 when there are dead letters, so that a run that ends with lost events has an exit status."""
     if result.dead_letters:
         first = result.dead_letters[0]
         count = result.statistics.dead_letters
@@ -351,7 +376,7 @@ def raise_for_dead_letters(result: RuntimeResult) -> None:
 
 
 def let_handlers_finish(patience: SignalHandler, graph: LiveGraph) -> None:
-    """Let a signal wait for a handler that runs on the main thread, as long as the grace lasts, which begins with the signal."""
+    """Make a signal wait while the main thread runs a handler, for at most the grace, which begins with the signal."""
     main_thread = threading.main_thread().ident
     patience.is_busy = lambda: graph.bus.is_drained_by(main_thread)
     patience.begin_grace = graph.begin_grace
@@ -361,10 +386,13 @@ def let_handlers_finish(patience: SignalHandler, graph: LiveGraph) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a graph with little more than the seed shows; `graphbus run` says and does more.
+    """Run a graph from the command line; `graphbus run` has more options and reports more.
+
+    Args:
+        arguments: The words of the command line; None: those of this process.
 
     Returns:
-        The exit status: 0, also after SIGTERM and Ctrl-C, or that of the family of the error.
+        The exit status: 0, also after SIGTERM and Ctrl-C, or the status of the error.
     """
     try:
         given = parse_arguments(sys.argv[1:] if arguments is None else arguments)
@@ -397,7 +425,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _servers(given: Arguments, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[Companion, ...]]:
-    """Give the instruments and companions of the servers that were asked for; the stack closes their sockets."""
+    """Return the instruments and companions of `--health` and `--serve`; `stack` closes their sockets."""
     if not given.health and not given.serve:
         return (), ()
     from graphbus_core.hosting.serving.address import parse_address

@@ -1,8 +1,12 @@
-"""Which calls to the kernel a process may make: a program for seccomp, as bytes, made of rules.
+"""Compiles rules about system calls into a seccomp filter: a BPF program that the kernel runs before each call.
 
-    steps = program(os.uname().machine, [Rule("execve", EPERM), Rule("clone", EPERM, Lacks(0, CLONE_THREAD))])
+    steps = compile_filter(os.uname().machine, [CallRule("execve"), CallRule("clone", when=NoBitSet(0, CLONE_THREAD))])
 
-The calls of another processor and of x32 are not there (ENOSYS): their numbers would mean something else.
+Theory of operation. A filter is a list of 8-byte instructions over the number, architecture and arguments of a call, with one
+accumulator and forward jumps. It first checks the architecture: calls of another one, and those of the x32 interface, end with
+ENOSYS, because their numbers mean other calls. Then comes a block for each rule: compare the number, jump over the block if it is
+another call, else test the condition and return the error. The last instruction allows the call. Arguments are compared by their
+low 32 bits, which suffices for flags. A filter cannot follow pointers.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from errno import EPERM
 from typing import NamedTuple
 
 ENOSYS = 38
+# Instructions of classic BPF, from linux/bpf_common.h: load a word, jump if equal, if >=, if any bit is set, and, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_OF, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+# Offsets in `struct seccomp_data`.
 _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
 _X32 = 0x40000000
 _ALL_BITS = 0xFFFFFFFF
@@ -25,24 +31,25 @@ NEW_NAMESPACES = 0x7E020000
 MSG_FASTOPEN = 0x20000000
 
 _Step = tuple[int, int, int, int]
+"""One instruction: its code, how many instructions to skip when a test holds and when it does not, and its constant."""
 
 
 class AnyBitSet(NamedTuple):
-    """One of these bits is set in an argument."""
+    """Condition: at least one of these bits is set in the argument with this index."""
 
     argument: int
     bits: int
 
 
 class NoBitSet(NamedTuple):
-    """None of these bits is set in an argument."""
+    """Condition: none of these bits is set in the argument with this index."""
 
     argument: int
     bits: int
 
 
 class MaskedEqual(NamedTuple):
-    """The bits of an argument that the mask leaves have this value."""
+    """Condition: the argument with this index, after `and` with the mask, has this value."""
 
     argument: int
     value: int
@@ -50,14 +57,14 @@ class MaskedEqual(NamedTuple):
 
 
 class NotIn(NamedTuple):
-    """An argument has none of these values."""
+    """Condition: the argument with this index has none of these values."""
 
     argument: int
     values: tuple[int, ...]
 
 
 class CallRule(NamedTuple):
-    """A call that fails with an error; with a condition, only where that holds."""
+    """A system call that fails with this errno; with a condition, only when that holds."""
 
     call: str
     error: int = EPERM
@@ -97,16 +104,21 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
     "iopl": (172, -1), "ioperm": (173, -1), "modify_ldt": (154, -1),
 }  # fmt: skip
-"""Call -> its number on x86_64, and on the processors that share one table (aarch64, riscv64); -1: it has no such call."""
+"""Call -> its number on x86_64, and on aarch64 and riscv64, which share one table; -1 where the call does not exist."""
 
 
 def has_call_numbers(machine: str) -> bool:
-    """Tell whether the numbers of the calls are known of this kind of processor (`os.uname().machine`)."""
+    """True when the table has the call numbers of this processor, named as in `os.uname().machine`."""
     return machine in _AUDIT
 
 
 def compile_filter(machine: str, rules: Iterable[CallRule]) -> bytes:
-    """Give the program for a kind of processor; empty where the numbers of its calls are not known."""
+    """Return the filter as the bytes that seccomp takes; empty for a processor whose call numbers are not known.
+
+    Args:
+        machine: The processor, as in `os.uname().machine`.
+        rules: What to refuse; calls that no rule names are allowed.
+    """
     if not has_call_numbers(machine):
         return b""
     steps: list[_Step] = [
@@ -127,12 +139,12 @@ def compile_filter(machine: str, rules: Iterable[CallRule]) -> bytes:
 
 
 def _refuse(rule: CallRule) -> Iterator[_Step]:
-    """The steps of a rule when the call is its; after them the number of the call is loaded, as before."""
+    """Yield the instructions of one rule. They end with the call number loaded again, for the comparison of the next rule."""
     refuse: _Step = (_RETURN, 0, 0, _ERRNO | rule.error)
     if rule.when is None:
         yield refuse
         return
-    yield (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * rule.when.argument)  # the low half, where processors are little-endian
+    yield (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * rule.when.argument)  # the low half: all these processors are little-endian
     match rule.when:
         case AnyBitSet(_, bits):
             yield (_ANY_OF, 0, 1, bits)
@@ -142,6 +154,7 @@ def _refuse(rule: CallRule) -> Iterator[_Step]:
             yield (_AND, 0, 0, mask)
             yield (_EQUAL, 0, 1, value)
         case NotIn(_, values):
+            # Each match skips the remaining comparisons and the refusal.
             yield from ((_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values))
     yield refuse
     yield (_LOAD, 0, 0, _NUMBER_AT)

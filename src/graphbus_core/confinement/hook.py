@@ -1,6 +1,8 @@
-"""What Python code is about to do, judged before it does it: the words for a refusal, and the hosts, which no kernel knows.
+"""The audit hook: refuses actions of Python code that go beyond the declared powers, before they happen.
 
-Native code passes by here; for it there are the walls.
+Theory of operation. CPython calls audit hooks before it opens files, starts programs and uses sockets. The hook raises an error
+that names the agent, the line and the missing power, where the kernel (see `walls`) would only answer EPERM; and it checks host
+names, which the kernel does not know. Native code bypasses it and meets the kernel's rules. An audit hook cannot be removed.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class RefusedAction(NamedTuple):
-    """What was refused.
+    """An action that goes beyond the powers.
 
     Attributes:
-        what: In words that follow on "may not".
-        target: What a person would declare to allow it.
+        power: The power that would allow it.
+        what: The action in words that follow on "may not", such as `read /etc/passwd`.
+        target: The entry to declare under the power.
     """
 
     power: Power
@@ -34,14 +37,14 @@ class RefusedAction(NamedTuple):
 
 
 class PowerHook(Struct, frozen=True, kw_only=True):
-    """Refuses what goes beyond the declared powers.
+    """Checks audit events of the interpreter against the declared powers.
 
     Attributes:
-        readable: Files and folders, without links.
-        writable: The same.
-        hosts: Names, `*.name`, addresses or `*`; None where there is no network at all.
+        readable: Files and folders that may be read, as real paths.
+        writable: Files and folders that may be read and written, as real paths.
+        hosts: Names, `*.name`, addresses or `*`; None when no network is declared.
         may_start: Programs may be started.
-        refuse: Raises the refusal.
+        refuse: Called with an action that is not allowed; raises.
     """
 
     readable: tuple[str, ...]
@@ -52,148 +55,152 @@ class PowerHook(Struct, frozen=True, kw_only=True):
     _addresses: set[str] = field(default_factory=set)
 
     def install(self) -> None:
-        """Judge from now on, for good."""
-        judges = self._judges()
+        """Check every event from now on, until the process ends."""
+        checks = self._checks()
         if self.hosts is not None and "*" not in self.hosts:
-            self._follow_names()
+            self._allow_looked_up_addresses()
 
-        def judge(event: str, arguments: tuple[Any, ...]) -> None:
-            found = judges.get(event)
-            if found is not None:
-                found(*arguments)
+        def check_event(event: str, arguments: tuple[Any, ...]) -> None:
+            check = checks.get(event)
+            if check is not None:
+                check(*arguments)
 
-        sys.addaudithook(judge)
+        sys.addaudithook(check_event)
 
-    def _judges(self) -> dict[str, Callable[..., None]]:
+    def _checks(self) -> dict[str, Callable[..., None]]:
+        """Return audit event -> the method that checks it, called with the arguments of the event."""
         changes = ("os.truncate", "os.chmod", "os.chown", "os.utime", "os.setxattr", "os.removexattr")
         starts = ("subprocess.Popen", "os.exec", "os.posix_spawn")
         found: dict[str, Callable[..., None]] = {
-            "open": self._open,
-            "sqlite3.connect": self._open_database,
-            **dict.fromkeys(("os.listdir", "os.scandir"), self._read),
-            **dict.fromkeys(changes, self._write),
-            **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), self._make),
-            **dict.fromkeys(("os.rename", "os.link"), self._make_both),
-            "os.symlink": lambda _aim, path, *_rest: self._make(path),
-            "socket.__new__": self._open_socket,
-            **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), self._connect),
-            **dict.fromkeys(("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"), self._look_up),
-            "socket.getnameinfo": lambda address: self._look_up(address[0]),
+            "open": self._check_open,
+            "sqlite3.connect": self._check_database,
+            **dict.fromkeys(("os.listdir", "os.scandir"), self._check_read),
+            **dict.fromkeys(changes, self._check_write),
+            **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir"), self._check_entry),
+            **dict.fromkeys(("os.rename", "os.link"), self._check_both_entries),
+            "os.symlink": lambda _aim, path, *_rest: self._check_entry(path),
+            "socket.__new__": self._check_new_socket,
+            **dict.fromkeys(("socket.connect", "socket.sendto", "socket.sendmsg"), self._check_connect),
+            **dict.fromkeys(
+                ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"), self._check_look_up
+            ),
+            "socket.getnameinfo": lambda address: self._check_look_up(address[0]),
         }
         if not self.may_start:
             found |= {
-                **dict.fromkeys(starts, self._start),
-                "os.system": lambda command: self._start(os.fsdecode(command).partition(" ")[0]),
-                **dict.fromkeys(("os.fork", "os.forkpty"), lambda: self._start("a copy of itself")),
-                **dict.fromkeys(("os.kill", "os.killpg"), self._signal),
+                **dict.fromkeys(starts, self._refuse_program),
+                "os.system": lambda command: self._refuse_program(os.fsdecode(command).partition(" ")[0]),
+                **dict.fromkeys(("os.fork", "os.forkpty"), lambda: self._refuse_program("a copy of itself")),
+                **dict.fromkeys(("os.kill", "os.killpg"), self._check_signal),
             }
         return found
 
     # --- files ---
 
-    def _open(self, path: Any, mode: str | None, flags: int) -> None:
-        if mode is None and (flags & os.O_PATH or not os.path.isabs(_text(path))):
-            return  # opened for its name alone, or relative to a folder that this event does not tell: the kernel judges
-        (self._write if flags & _WRITES else self._read)(path)
+    def _check_open(self, path: Any, mode: str | None, flags: int) -> None:
+        if mode is None and (flags & os.O_PATH or not os.path.isabs(_path_text(path))):
+            return  # O_PATH reads nothing; a relative path may be below a `dir_fd` that the event omits. The kernel decides.
+        (self._check_write if flags & _WRITES else self._check_read)(path)
 
-    def _open_database(self, path: Any) -> None:
-        text = _text(path)
+    def _check_database(self, path: Any) -> None:
+        text = _path_text(path)
         if text and not text.startswith((":memory:", "file:")) and not is_within(os.path.realpath(text), self.readable):
-            self._write(path)
+            self._check_write(path)
 
-    def _read(self, path: Any = None, *_rest: object) -> None:
-        text = _text(path)
+    def _check_read(self, path: Any = None, *_rest: object) -> None:
+        text = _path_text(path)
         if text and not is_within(os.path.realpath(text), (*self.readable, *self.writable)):
             self.refuse(RefusedAction("read", f"read {text}", os.path.realpath(text)))
 
-    def _write(self, path: Any, *_rest: object) -> None:
-        text = _text(path)
+    def _check_write(self, path: Any, *_rest: object) -> None:
+        text = _path_text(path)
         if text:
-            self._change(text, os.path.realpath(text))
+            self._require_writable(text, os.path.realpath(text))
 
-    def _make(self, path: Any, *numbers: Any) -> None:
-        """A name in a folder, which may be a link itself."""
-        text = _text(path)
+    def _check_entry(self, path: Any, *numbers: Any) -> None:
+        """Check a change of an entry in a folder; the entry is not resolved, as it may be a link itself."""
+        text = _path_text(path)
         if text and (os.path.isabs(text) or numbers[-1:] in ((), (-1,))):
             folder, name = os.path.split(os.path.abspath(text))
-            self._change(text, os.path.join(os.path.realpath(folder), name))
+            self._require_writable(text, os.path.join(os.path.realpath(folder), name))
 
-    def _make_both(self, source: Any, target: Any, *numbers: Any) -> None:
+    def _check_both_entries(self, source: Any, target: Any, *numbers: Any) -> None:
         for path, number in zip((source, target), (*numbers, -1, -1), strict=False):
-            self._make(path, number)
+            self._check_entry(path, number)
 
-    def _change(self, text: str, path: str) -> None:
+    def _require_writable(self, text: str, path: str) -> None:
         if not is_within(path, self.writable):
             self.refuse(RefusedAction("write", f"write {text}", path))
 
     # --- programs ---
 
-    def _start(self, program: Any, *_rest: object) -> None:
-        self.refuse(RefusedAction("processes", f"start {_text(program) or 'a program'}", "true"))
+    def _refuse_program(self, program: Any, *_rest: object) -> None:
+        self.refuse(RefusedAction("processes", f"start {_path_text(program) or 'a program'}", "true"))
 
-    def _signal(self, process: int, number: int) -> None:
+    def _check_signal(self, process: int, number: int) -> None:
         if process != os.getpid():
             self.refuse(RefusedAction("processes", f"send signal {number} to the process {process}", "true"))
 
     # --- network ---
 
-    def _open_socket(self, _socket: object, family: int, *_rest: object) -> None:
-        """A socket that is made of one that is open already is no new one."""
+    def _check_new_socket(self, _socket: object, family: int, *_rest: object) -> None:
+        """Check a new socket. One made from a descriptor that is open already, as by `accept`, is allowed."""
         made_in = sys._getframe(2).f_locals
         if self.hosts is None and made_in.get("fileno") is None:
-            self.refuse(RefusedAction("network", f"open a socket ({_family(family)})", "HOST"))
+            self.refuse(RefusedAction("network", f"open a socket ({_family_name(family)})", "HOST"))
 
-    def _connect(self, opened: Any, address: Any) -> None:
+    def _check_connect(self, opened: Any, address: Any) -> None:
+        """Check the target of `connect`, `sendto` or `sendmsg`: a Unix socket counts as a file, other addresses as hosts."""
         if address is None:
-            return  # to whom it is connected already
+            return  # a send on a connected socket
         if opened.family == _UNIX:
-            path = _text(address)
+            path = _path_text(address)
             if self.hosts is None or not path or path.startswith("\0"):
                 self.refuse(RefusedAction("network", f"connect to the socket {path or address!r}", "HOST"))
-            self._write(path)
+            self._check_write(path)
         elif isinstance(address, tuple) and address and isinstance(address[0], str):
             host = address[0]
-            if not self._may_reach(host) and _plain(host) not in self._addresses:
+            if not self._may_reach(host) and _canonical_host(host) not in self._addresses:
                 port = f":{address[1]}" if len(address) > 1 else ""
                 self.refuse(RefusedAction("network", f"connect to {host}{port}", host))
 
-    def _look_up(self, host: Any, *_rest: object) -> None:
-        name = _text(host)
-        if name and not self._may_reach(name) and _plain(name) not in self._addresses:
+    def _check_look_up(self, host: Any, *_rest: object) -> None:
+        name = _path_text(host)
+        if name and not self._may_reach(name) and _canonical_host(name) not in self._addresses:
             self.refuse(RefusedAction("network", f"look up {name}", name))
 
     def _may_reach(self, host: str) -> bool:
         name = host.lower().rstrip(".")
-        return any(_fits(name, pattern.lower()) for pattern in self.hosts or ())
+        return any(_matches_host(name, pattern.lower()) for pattern in self.hosts or ())
 
-    def _follow_names(self) -> None:
-        """Let the addresses of a declared name be reached: whoever looks a name up connects to an address."""
+    def _allow_looked_up_addresses(self) -> None:
+        """Wrap the look-up functions of `socket`, to allow connections to the addresses of a declared name."""
         import socket
 
         look_up, look_up_one = socket.getaddrinfo, socket.gethostbyname
 
         def getaddrinfo(*arguments: Any, **named: Any) -> Any:
             found = look_up(*arguments, **named)
-            self._addresses.update(_plain(cast("str", each[4][0])) for each in found)
+            self._addresses.update(_canonical_host(cast("str", each[4][0])) for each in found)
             return found
 
         def gethostbyname(hostname: str) -> str:
             found = look_up_one(hostname)
-            self._addresses.add(_plain(found))
+            self._addresses.add(_canonical_host(found))
             return found
 
         socket.getaddrinfo = getaddrinfo
         socket.gethostbyname = gethostbyname
 
 
-def _fits(name: str, pattern: str) -> bool:
+def _matches_host(name: str, pattern: str) -> bool:
     if pattern.startswith("*"):
         return name.endswith(pattern[1:])
-    return name == pattern or _plain(name) == _plain(pattern)
+    return name == pattern or _canonical_host(name) == _canonical_host(pattern)
 
 
-def _plain(host: str) -> str:
-    """An address in its one spelling; a name as it is."""
+def _canonical_host(host: str) -> str:
+    """Return an IP address in its canonical spelling, and a name unchanged."""
     from ipaddress import ip_address
 
     try:
@@ -203,12 +210,12 @@ def _plain(host: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def _family(number: int) -> str:
+def _family_name(number: int) -> str:
     return {_UNIX: "Unix", 2: "IPv4", 10: "IPv6"}.get(number, f"family {number}")
 
 
-def _text(path: Any) -> str:
-    """A path as text; empty for an open file, and for what is no path."""
+def _path_text(path: Any) -> str:
+    """Return a path as text; empty for a file descriptor and for what is no path."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     if isinstance(path, bytes):
@@ -217,7 +224,7 @@ def _text(path: Any) -> str:
 
 
 def is_within(path: str, roots: tuple[str, ...]) -> bool:
-    """Tell whether a path is one of these, or below one."""
+    """True when a path is one of these roots or lies below one."""
     return any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in roots)
 
 
@@ -227,22 +234,22 @@ _KEPT = (
     *("PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR", "TMPDIR", "PYTHON*", "GRAPHBUS_CONFIG"),
     *("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
 )
-"""What Python, its time zone, the terminal and GraphBus read, and no secret is kept in."""
+"""Variables that stay: Python, its time zone, the terminal and GraphBus read them, and they hold no secrets."""
 
 
 def hide_variables(declared: Collection[str], refuse: Callable[[str], object]) -> None:
-    """Take every other variable out of this process.
+    """Remove all environment variables of this process except the declared ones and those that Python needs.
 
     Args:
-        declared: Names, or beginnings of names with `*` at their end.
-        refuse: Called with the name of a variable that was there, whenever somebody asks for it; may raise.
+        declared: Names of variables; a `*` at the end stands for any rest.
+        refuse: Called with the name whenever code asks for a variable that was removed; may raise.
     """
     taken = frozenset(name for name in os.environ if not any(fnmatchcase(name, each) for each in (*_KEPT, *declared)))
     kernel.erase_variables(taken)
     kind = type(os.environ)
 
     class Environment(kind):  # type: ignore[valid-type, misc]
-        """Tells whoever asks for a variable that was taken away."""
+        """`os.environ` that calls `refuse` when a removed variable is read."""
 
         def __getitem__(self, name: str) -> str:
             try:

@@ -1,6 +1,6 @@
-"""Calls of the kernel that Python has no function for: privileges, seccomp, the environment, and Landlock.
+"""System calls that Python has no function for: dropping privileges, seccomp, Landlock, and erasing environment variables.
 
-Landlock says which files a process may touch: for this thread and all that come of it, for good.
+Landlock restricts the files that a thread and its future threads and child processes may use. Like seccomp, it cannot be undone.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _SECCOMP = {"x86_64": 317, "aarch64": 277, "riscv64": 277}
 _CAPABILITIES = {"x86_64": (125, 126), "aarch64": (90, 91), "riscv64": (90, 91)}
 _CAPABILITY_VERSION = 0x20080522
 _OVER_FILES = 0b11011
-"""CHOWN, DAC_OVERRIDE, FOWNER and FSETID."""
+"""The capabilities CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER and CAP_FSETID."""
 _SET_FILTER, _ALL_THREADS = 1, 1
 
 
 def _call(number: int, *arguments: Any) -> int:
-    """Make a call by its number.
+    """Make a system call by its number and return its result.
 
     Raises:
-        OSError: It has failed.
+        OSError: The call failed.
     """
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
     result: int = _libc.syscall(ctypes.c_long(number), *words)
@@ -37,7 +37,10 @@ def _call(number: int, *arguments: Any) -> int:
 
 
 def give_up_privileges() -> None:
-    """Let this process, and no program that it starts, have more of root's rights than those over files, which walls bound."""
+    """Drop all capabilities of root except those over files, for good; programs started later cannot regain any.
+
+    Rights over files may stay because Landlock limits them, and a project may belong to another user than root.
+    """
     _libc.prctl(_NO_NEW_PRIVILEGES, ctypes.c_ulong(1), 0, 0, 0)
     numbers = _CAPABILITIES.get(os.uname().machine)
     if numbers:
@@ -49,7 +52,12 @@ def give_up_privileges() -> None:
 
 
 def install_filter(machine: str, steps: bytes) -> bool:
-    """Let the kernel judge the calls of all threads of this process by a program, for good; False where it cannot."""
+    """Install a seccomp filter on all threads of this process; False when the filter is empty or the kernel refuses it.
+
+    Args:
+        machine: The processor, as in `os.uname().machine`.
+        steps: What `calls.compile_filter` returned.
+    """
     kept = ctypes.create_string_buffer(steps, len(steps))
     wanted = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept)))
     try:
@@ -59,7 +67,7 @@ def install_filter(machine: str, steps: bytes) -> bool:
 
 
 def erase_variables(names: Collection[str]) -> None:
-    """Take variables out of the environment, and write over their text in memory, which `/proc/PID/environ` shows."""
+    """Remove variables from the environment, and overwrite them in memory, where `/proc/PID/environ` still shows them."""
     wanted = {os.fsencode(name) for name in names}
     entries = ctypes.POINTER(ctypes.c_void_p).in_dll(_libc, "environ")
     found: list[tuple[int, int]] = []
@@ -77,12 +85,13 @@ def erase_variables(names: Collection[str]) -> None:
 
 # --- Landlock -------------------------------------------------------------------------------------
 
+# Numbers and flags from linux/landlock.h; the calls have the same numbers on every processor.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_FOLDER, _REMOVE_FOLDER, _REMOVE_FILE = (1 << bit for bit in range(6))
 _MAKE_FOLDER, _MAKE_FILE, _MAKE_SOCKET, _MAKE_PIPE, _MAKE_LINK = 1 << 7, 1 << 8, 1 << 9, 1 << 10, 1 << 12
 _MOVE, _TRUNCATE, _CONTROL_DEVICE = 1 << 13, 1 << 14, 1 << 15
 _ALWAYS = (1 << 13) - 1
-_SINCE = {2: _MOVE, 3: _TRUNCATE, 5: _CONTROL_DEVICE}
+_SINCE = {2: _MOVE, 3: _TRUNCATE, 5: _CONTROL_DEVICE}  # version of Landlock -> the right that it added
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _CONTROL_DEVICE
 _LISTEN, _CONNECT = 1, 2
 _SCOPES = 3
@@ -94,11 +103,11 @@ WRITE = (
     READ | _WRITE_FILE | _TRUNCATE | _MOVE | _REMOVE_FILE | _REMOVE_FOLDER
     | _MAKE_FILE | _MAKE_FOLDER | _MAKE_LINK | _MAKE_PIPE | _MAKE_SOCKET
 )  # fmt: skip
-"""Neither running what was written, nor making devices."""
+"""Includes neither executing files nor making devices."""
 
 
 def landlock_version() -> int:
-    """Give the version of Landlock that this kernel speaks, 0 where it has none or does not let us use it."""
+    """Return the version of Landlock in this kernel; 0 when there is none or it is switched off."""
     try:
         return _call(_CREATE, None, 0, 1)
     except OSError:
@@ -106,20 +115,27 @@ def landlock_version() -> int:
 
 
 def restrict_files(rights: Mapping[str, int], *, may_connect: bool) -> list[int]:
-    """Refuse whatever the rights do not allow: path -> what may be done with it and everything below it.
+    """Restrict this process with Landlock: only the listed paths, and what is below them, can be used.
 
-    Nothing may listen on a TCP port that did not before; signals and abstract sockets do not reach other processes.
+    New TCP ports cannot be listened on, and signals and abstract sockets cannot reach other processes, as far as the version of
+    Landlock knows these limits.
+
+    Args:
+        rights: Path -> rights, such as `READ` or `WRITE`. Paths that do not exist are ignored.
+        may_connect: TCP connections are allowed.
 
     Returns:
-        Open handles of what is in `/proc`: without them the kernel may forget the rules for it.
+        Open descriptors of paths in `/proc`. The caller keeps them open: the kernel drops a rule together with the inode, and
+        `/proc` may drop the inode of a file that nobody has open.
 
     Raises:
-        OSError: It cannot be done.
+        OSError: The kernel refused.
     """
     known = landlock_version()
     handled = _ALWAYS | sum(bit for since, bit in _SINCE.items() if known >= since)
     ports = (_LISTEN if may_connect else _LISTEN | _CONNECT) if known >= PORTS_SINCE else 0
     wanted = (ctypes.c_uint64 * 3)(handled, ports, _SCOPES if known >= SCOPES_SINCE else 0)
+    # An older kernel refuses a longer struct than it knows.
     size = 24 if known >= SCOPES_SINCE else 16 if known >= PORTS_SINCE else 8
     rules = _call(_CREATE, wanted, size, 0)
     handles = {path: _allow(rules, path, right & handled) for path, right in rights.items() if os.path.exists(path)}
@@ -131,6 +147,7 @@ def restrict_files(rights: Mapping[str, int], *, may_connect: bool) -> list[int]
 
 
 def _allow(rules: int, path: str, rights: int) -> int:
+    """Add a rule for one path to the ruleset, and return the open descriptor of the path."""
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     if not os.path.isdir(path):
         rights &= _OF_A_FILE

@@ -1,6 +1,9 @@
-"""The bounds of a process, put up by the kernel for all that it does from then on, in whatever language.
+"""Limits of a process that the kernel enforces from one call of `apply_bounds` on, for code in any language.
 
-files: Landlock        calls, network at all, programs at all: seccomp        which hosts: nobody here, see `hook`
+Theory of operation. Landlock limits the files. A seccomp filter refuses the system calls for network and programs when they are
+not declared, and always those that lead past the limits (`_NEVER`). The kernel knows no host names: if any network is declared it
+allows all, and `hook` checks the hosts for Python code. Both limits hold for all later threads and child processes. What this
+kernel cannot enforce is reported as `EnforcementGaps`.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _ETC_TO_CONNECT = "resolv.conf hosts host.conf gai.conf nsswitch.conf services p
 _ETC_TO_START = "passwd group nsswitch.conf alternatives"
 _DEVICES = {"/dev/null": kernel.WRITE, **dict.fromkeys(("/dev/zero", "/dev/random", "/dev/urandom"), kernel.READ)}
 _OWN = ("/proc/self/statm", "/proc/self/fd")
-"""What metrics are made of: how much memory this process has, and how many files are open."""
+"""Files that the metrics read: the memory of this process and its open files."""
 
 _UNIX, _IPV4, _IPV6, _NETLINK = 1, 2, 10, 16
 _DATAGRAM, _KIND = 2, 0xF
@@ -48,30 +51,31 @@ _NEVER = (
     "init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl syslog "
     "settimeofday clock_settime adjtimex clock_adjtime iopl ioperm modify_ldt"
 )
-"""What no power is for: other processes and their memory, ways past these walls, and the machine itself."""
+"""Always refused: access to other processes and their memory, ways past these limits, and settings of the machine."""
 _START = "fork vfork execve execveat tkill pidfd_open pidfd_send_signal"
 _SIGNAL = "kill tgkill rt_sigqueueinfo rt_tgsigqueueinfo"
 _MARK = (
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes futimesat utimensat "
     "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat"
 )
-"""Changes files without writing into them; Landlock does not judge it."""
+"""Calls that change metadata of files, which Landlock does not limit."""
 
 _TYPE_IN, _PASTE = 0x5412, 0x541C
-"""TIOCSTI and TIOCLINUX: they put letters into a terminal, as if somebody had typed them."""
+"""The requests TIOCSTI and TIOCLINUX of `ioctl`: they insert characters into a terminal as if they had been typed."""
 
 _kept: list[int] = []
+"""Descriptors that must stay open; see `kernel.restrict_files`."""
 
 
 class Bounds(NamedTuple):
     """What a process may do.
 
     Attributes:
-        readable: Files and folders, beside those of the system and of Python.
-        writable: Files and folders that may be read, too.
-        may_write: Some of these are open to agents, and not to GraphBus alone.
-        may_connect: To other machines and processes.
-        may_start: Programs.
+        readable: Files and folders to read, in addition to those of the system and of Python.
+        writable: Files and folders to read and write.
+        may_write: Agents may write to some of these; otherwise only GraphBus writes, and metadata of files cannot be changed.
+        may_connect: Connect to other machines and processes.
+        may_start: Start programs and send signals.
     """
 
     readable: tuple[str, ...]
@@ -82,14 +86,14 @@ class Bounds(NamedTuple):
 
 
 class EnforcementGaps(NamedTuple):
-    """What the kernel here does not enforce, in words, and whether that is all of it."""
+    """What this kernel does not enforce, one phrase for each gap; `is_all` when it enforces nothing."""
 
     gaps: tuple[str, ...]
     is_all: bool
 
 
 def apply_bounds(bounds: Bounds) -> EnforcementGaps:
-    """Bind this process, for good."""
+    """Apply the limits to this process, for good, and return what could not be enforced."""
     if sys.platform != "linux":
         return EnforcementGaps(("everything (this is no Linux)",), is_all=True)
     kernel.give_up_privileges()
@@ -103,7 +107,7 @@ def apply_bounds(bounds: Bounds) -> EnforcementGaps:
 
 
 def list_readable(bounds: Bounds) -> Iterator[str]:
-    """Give every file and folder that may be read."""
+    """Yield every file and folder that may be read, including those of the system and of Python."""
     etc = [_ETC, *([_ETC_TO_CONNECT] if bounds.may_connect else []), *([_ETC_TO_START] if bounds.may_start else [])]
     yield from _SYSTEM
     yield from (f"/etc/{name}" for names in etc for name in names.split())
@@ -113,7 +117,7 @@ def list_readable(bounds: Bounds) -> Iterator[str]:
 
 
 def _rules(bounds: Bounds, pid: int) -> Iterator[CallRule]:
-    """Give the rules for calls."""
+    """Yield the rules of the seccomp filter; `pid` is the one process that may always receive signals."""
     yield from map(CallRule, _NEVER.split())
     yield CallRule(
         "clone3", ENOSYS
@@ -128,7 +132,7 @@ def _rules(bounds: Bounds, pid: int) -> Iterator[CallRule]:
     if bounds.may_connect:
         yield CallRule("socket", when=NotIn(0, (_UNIX, _IPV4, _IPV6, _NETLINK)))
     else:
-        # What listens already goes on; a pair of sockets is for threads. Neither may be sent elsewhere.
+        # Sockets that listen already keep working, and socket pairs connect threads; but no datagram may name another address.
         yield from map(CallRule, ("socket", "connect", "bind"))
         yield CallRule("socketpair", when=MaskedEqual(1, _DATAGRAM, _KIND))
         yield CallRule("sendto", when=AnyBitSet(3, MSG_FASTOPEN))
@@ -139,6 +143,7 @@ def _rules(bounds: Bounds, pid: int) -> Iterator[CallRule]:
 
 
 def _lock_files(bounds: Bounds) -> Iterator[str]:
+    """Apply Landlock, and yield a phrase for each limit that it does not enforce here."""
     known = kernel.landlock_version()
     if not known:
         yield "files (this kernel has no Landlock)"

@@ -1,6 +1,7 @@
-"""What leaves the project: images, manifests and pipelines, as pure functions from facts to `{path: text}`.
+"""Generates the files for deployment: container images, Kubernetes manifests and CI pipelines.
 
     artifacts + options  ->  image | kubernetes | pipelines  ->  Files  ->  the command line writes them
 
-Nothing here writes a file of the project, or starts a program. Each kind of file has a template in `templates/`.
+All functions are pure: they return path -> content, write nothing and start no program. Each kind of file has a template in
+`templates/`.
 """

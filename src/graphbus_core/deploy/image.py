@@ -1,10 +1,10 @@
-"""The image of a graph: what goes into it becomes a Dockerfile and the list of what the engine may see.
+"""The container image of a graph: generates the Dockerfile, the ignore file and the requirements.
 
 The Dockerfile has three stages, of which only results reach the image:
 
     libraries: the environment and its bytecode  ->  project: the agents and their bytecode  ->  the image
 
-Its requirements are ours, as the lock of GraphBus has them, and the project's; each has its hashes.
+The requirements are those of the runtime, pinned by the lock of GraphBus, and those of the project; each must have hashes.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ _HARMLESS = re.compile(
     r"(?:-i|--index-url|--extra-index-url|--no-index|-f|--find-links|--trusted-host|--require-hashes|--prefer-binary|--pre)"
     r"(?:[ =].*)?|--only-binary[ =]:all:"
 )
-"""Options that say where to look, or are stricter than ours. pip also takes shortened ones, so no other is let through."""
+"""Options of pip that only name sources or are stricter than ours. pip accepts abbreviations, so all others are refused."""
 _UNFIT = re.compile(r"[^\w ./@+~,=:#!%&()-]|^(?:--|<<)|^ | $|(?<= )/|/(?= )")
-"""What an ignore file or COPY would read as an option, a text of its own, a pattern, a variable or a quotation."""
+"""Characters and positions that an ignore file or COPY would interpret: options, here-documents, patterns, variables, quotes."""
 
 
 class ImagePlan(NamedTuple):
-    """Everything that the files follow from. Paths are relative to the project, with `/`.
+    """The input of `generate_image`. Paths are relative to the project, with `/`.
 
     Attributes:
         command: The command that writes the same files again.
         base: The image to build on.
-        wheel: The name of the runtime's wheel.
+        wheel: The file name of the runtime's wheel.
         artifacts: The artifact folder.
-        artifact_files: The files in it.
+        artifact_files: The names of the files in it.
         sources: Each source file that a run needs.
         includes: Further files, and folders with a `/` at their end.
-        requirements: The project's own requirements; empty: it has none.
-        third_party: The modules that must be importable.
+        requirements: The project's own requirements file; empty: it has none.
+        third_party: The modules that must be importable in the image.
         labels: OCI labels.
-        is_served: Calls and events are taken over HTTP.
-        writable: Folders that agents may write to, beside the state.
+        is_served: The graph accepts calls and events over HTTP.
+        writable: Folders in the container that agents may write to, in addition to the state folder.
     """
 
     command: str
@@ -73,16 +73,16 @@ class ImagePlan(NamedTuple):
 
 
 def start_arguments(*, is_served: bool) -> tuple[str, ...]:
-    """Return the arguments that the runtime in an image is started with."""
+    """Return the arguments of the runtime in a container: the addresses of its servers."""
     served = ("--serve", f"0.0.0.0:{SERVE_PORT}") if is_served else ()
     return ("--health", f"0.0.0.0:{HEALTH_PORT}", *served)
 
 
 def check_base(image: str, *, may_float: bool) -> str:
-    """Return the image if it has a digest, so that it always is the same one.
+    """Return the base image if it is pinned by a digest, or need not be (`may_float`).
 
     Raises:
-        DeployError: GBE703 for what is no image, GBE712 for one without a digest.
+        DeployError: GBE703 for an invalid reference, GBE712 for one without a digest.
     """
     check_image(image)
     if "@sha256:" not in image and not may_float:
@@ -91,10 +91,15 @@ def check_base(image: str, *, may_float: bool) -> str:
 
 
 def generate_image(plan: ImagePlan, *, requirements: str, wheel: bytes) -> Files:
-    """Return the files, by path below the project; the same plan gives the same bytes.
+    """Return path below the project -> content of all files for the image; equal input gives equal bytes.
+
+    Args:
+        plan: What the image contains.
+        requirements: The content of the requirements file, from `join_requirements`.
+        wheel: The content of the runtime's wheel.
 
     Raises:
-        DeployError: GBE714 for a path that one of the files cannot hold.
+        DeployError: GBE714 for a path that the Dockerfile or the ignore file cannot express.
     """
     for path in (*plan.sources, *plan.includes, plan.requirements, plan.artifacts, plan.command.replace("'", "")):
         if not path.isprintable() or _UNFIT.search(path):
@@ -144,9 +149,9 @@ def _json(value: object) -> str:
 
 
 def render_ignore_file(plan: ImagePlan) -> str:
-    """Return the ignore file: everything stays out of the build but what is named, and so does what nobody thought of.
+    """Return the ignore file. It excludes everything except the named files, so that new files never get into an image.
 
-    Source files are let through folder by folder, as some engines do not look below a folder that only `**` would reach.
+    Each folder of source files has its own line, because some engines skip folders that only `**` would match.
     """
     own = [f"{_FOLDER}/{name}" for name in sorted(("graphbus.toml", "requirements.txt", plan.wheel))]
     return fill_template(
@@ -161,7 +166,7 @@ def render_ignore_file(plan: ImagePlan) -> str:
 
 
 def _pattern(path: str) -> str:
-    """All modules of a folder, so that a new one needs no new ignore file; files at the top of the project one by one."""
+    """Return `FOLDER/*.py` for a module, so that a new module needs no new ignore file; any other path unchanged."""
     folder, slash, _ = path.rpartition("/")
     return f"{folder}/*.py" if slash and path.endswith(".py") else path
 
@@ -170,7 +175,7 @@ def _pattern(path: str) -> str:
 
 
 def read_entries(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each entry of a file with the number of its first line; a backslash continues it, comments are left out."""
+    """Yield (line number, entry) of a requirements file, with continued lines joined and comments removed."""
     number = 1
     for entry in re.split(r"(?<!\\)\n", text.removeprefix("\ufeff") + "\n"):
         line = " ".join(re.sub(r"(^|\s)#.*", "", each).rstrip("\\ \t\r") for each in entry.split("\n")).strip()
@@ -180,34 +185,35 @@ def read_entries(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read_hashed(text: str, path: str) -> dict[str, str]:
-    """Read a file of requirements, every one of which must have its hashes.
+    """Parse a requirements file in which every package must have hashes.
 
     Returns:
         Normalized name of the distribution -> the text of its entry, hashes included.
 
     Raises:
-        DeployError: GBE711 for anything else, with the line.
+        DeployError: GBE711 for an entry without hashes or with an option that is not allowed, with its line.
     """
     found = {}
     for number, line in read_entries(text):
         name = _NAME.match(line)
-        reason = _fault_of_option(line) if line.startswith("-") else _fault(line, name)
+        reason = _fault_of_option(line) if line.startswith("-") else _fault_of_package(line, name)
         if reason:
             raise DeployError("GBE711", where=Place(path, number), path=path, reason=reason)
         if name and not line.startswith("-"):
-            found[_normal(name[1])] = line
+            found[_normalize_name(name[1])] = line
     return found
 
 
 def join_requirements(pins: Iterable[str], wheel: str, sha256: str, theirs: Iterable[str]) -> str:
-    """Return our file of requirements: the wheel of the runtime and what it needs, each package once.
+    """Return the content of the requirements file of the runtime: its wheel and its dependencies, each package once.
 
-    What the project's file pins is left out; pip checks whether it meets what the runtime asks for.
+    Packages that the project pins are left out; pip checks that their versions suit the runtime.
 
     Args:
-        pins: Parts of our lock; what an earlier one holds is not taken from a later one.
-        wheel: Name of the wheel.
-        theirs: Normalized names.
+        pins: Parts of the lock of GraphBus; a package of an earlier part is not repeated from a later one.
+        wheel: The file name of the wheel.
+        sha256: The hash of the wheel.
+        theirs: Normalized names of the packages that the project pins.
     """
     taken = {*theirs}
     lines = ["# Written by `graphbus docker build`: the runtime, and what it needs. From the lock of GraphBus."]
@@ -220,24 +226,24 @@ def join_requirements(pins: Iterable[str], wheel: str, sha256: str, theirs: Iter
 
 
 def _fault_of_option(line: str) -> str:
-    """Say why an option is refused; empty if it may stay."""
+    """Return why an option is refused; empty if it is allowed."""
     if _HARMLESS.fullmatch(line):
         return ""
     return f"{re.split('[ =]', line)[0]} could let in another file, what is no wheel, or what has no hash; leave it out"
 
 
-def _fault(line: str, name: re.Match[str] | None) -> str:
-    """Say why a package is refused; empty if it may stay."""
+def _fault_of_package(line: str, name: re.Match[str] | None) -> str:
+    """Return why an entry for a package is refused; empty if it is allowed. `name` is the match of `_NAME`."""
     if name is None:
         return "it does not begin with the name of a package"
     if not _HASH.search(line):
         return f"{name[1]} has no `--hash=sha256:`"
-    if _normal(name[1]) in ("graphbus", "graphbus-core", "graphbus-runtime"):
+    if _normalize_name(name[1]) in ("graphbus", "graphbus-core", "graphbus-runtime"):
         return f"the runtime of GraphBus comes from its own wheel; leave {name[1]} out"
     if name[2] == "@" and not re.split(r"[?#\s]", line[name.end() :].strip())[0].endswith(".whl"):
         return f"{name[1]} comes from an address that is no wheel, and to install it would run code of others"
     return ""
 
 
-def _normal(name: str) -> str:
+def _normalize_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,6 +1,6 @@
-"""Manifests for Kubernetes: what shall run, with every value checked that a cluster would refuse later, and the files.
+"""Generates Kubernetes manifests for a graph, and checks beforehand the values that a cluster would refuse.
 
-Each object of the API has its template in `templates/`. There is one replica of each pod: two would be two buses.
+Each API object has its template in `templates/`. Each pod has one replica, because two replicas would be two separate buses.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ _CPU = (
 )
 _MARGIN_S = 10
 _LEAVING_S = 5
-"""How long a served pod goes on answering after it was taken out of its service: the news takes time to reach every node."""
+"""How long a served pod still answers after it was removed from its service, because nodes learn of the removal with a delay."""
 
 
 class Pod(NamedTuple):
-    """One pod: all agents of a graph, or one of them.
+    """A pod that runs all agents of a graph, or one of them.
 
     Attributes:
-        name: Of its deployment and service.
-        component: The part of the application that it is.
-        agent: The only agent that runs in it; empty: all.
-        keeps_state: What it writes must outlive it.
+        name: The name of its deployment and service.
+        component: The value of its label `app.kubernetes.io/component`.
+        agent: The only agent that runs in it; empty: all agents.
+        keeps_state: Its state needs a volume that outlives the pod.
     """
 
     name: str
@@ -72,19 +72,19 @@ class Pod(NamedTuple):
 
 
 class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall run, and how.
+    """The input of `generate_manifests`.
 
     Attributes:
-        name: Of the application, a label.
-        artifacts: The artifact folder, relative to the project.
+        name: The name of the application, a DNS label.
         command: The command that writes the same files again.
-        version: Of the application, as people know it.
-        is_served: Calls and events are taken over HTTP.
-        pull_secret: The secret to pull the image with; empty: it needs none.
-        state: Size of the volume for what a pod keeps; empty: nothing is kept.
-        admitted: Namespaces whose pods may reach these pods, beside their own.
-        destinations: `CIDR[:PORT]` or `NAMESPACE[:PORT]` that pods may reach; none: what follows from the powers.
-        powers: What agents may do beyond computing.
+        version: The version of the project.
+        artifacts: The artifact folder, relative to the project.
+        is_served: The graph accepts calls and events over HTTP.
+        pull_secret: The name of the secret to pull the image with; empty: none.
+        state: The size of the volume for the state, such as `1Gi`; empty: no volume.
+        admitted: Further namespaces whose pods may connect to these pods.
+        destinations: `CIDR[:PORT]` or `NAMESPACE[:PORT]` that pods may connect to; none: those that the powers declare.
+        powers: The powers of the agents.
     """
 
     name: str
@@ -106,23 +106,23 @@ class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def grace_s(self) -> int:
-        """How long a pod gets to end: `grace_s` of the runtime, and a margin for `on_stop`, dead letters and the servers."""
+        """Seconds until a stopping pod is killed: `grace_s` of the runtime, and a margin for `on_stop` and the servers."""
         return (_LEAVING_S if self.is_served else 0) + ceil(self.runtime.grace_s) + _MARGIN_S
 
     @property
     def token_secret(self) -> str:
-        """The secret with the token, under the key `token`."""
+        """The name of the secret that holds the token of the HTTP server under the key `token`."""
         return f"{self.name}-token"
 
     @property
     def version_label(self) -> str:
-        """The version as the value of a label: the tag of the image, else the version of the project; may be empty."""
+        """The tag of the image, or else the version of the project, as the value of a label; may be empty."""
         _, tag, _ = split_image(self.image)
         return re.sub(r"[^A-Za-z0-9._-]+", "-", tag or self.version)[:LONGEST_LABEL].strip("-._")
 
 
 def _check_plan(plan: ClusterPlan) -> None:
-    """Refuse what a cluster would refuse, or what would surprise those who run it."""
+    """Raise DeployError for values that a cluster would refuse, and for images whose content may change."""
     for pod in plan.pods:
         check_application_name(pod.name)
     check_pinned_image(plan.image)
@@ -140,10 +140,10 @@ def _check_plan(plan: ClusterPlan) -> None:
 
 
 def check_application_name(name: str) -> str:
-    """Return a name that a service can have as well: it begins with a letter.
+    """Return the name if it is a DNS label that begins with a letter, as the names of services must.
 
     Raises:
-        DeployError: GBE703.
+        DeployError: GBE703 if it is not.
     """
     kind = "application name"
     if not check_label(name, kind)[0].isalpha():
@@ -152,10 +152,10 @@ def check_application_name(name: str) -> str:
 
 
 def check_pinned_image(image: str) -> str:
-    """Return the reference of an image if its content cannot change: it has a tag other than `latest`, or a digest.
+    """Return an image reference if it has a digest or a tag other than `latest`.
 
     Raises:
-        DeployError: GBE703 for what is no reference, GBE720.
+        DeployError: GBE703 for an invalid reference, GBE720 for one without tag and digest, or with `latest`.
     """
     _, tag, digest = split_image(check_image(image))
     if not digest and tag in ("", "latest"):
@@ -164,13 +164,16 @@ def check_pinned_image(image: str) -> str:
 
 
 def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: frozenset[str]) -> tuple[Pod, ...]:
-    """Decide which pods there are.
+    """Return the pods of an application: one for all agents, or one for each.
 
     Args:
+        name: The name of the application.
+        topology: `"single"` or `"per-agent"`.
+        agents: The names of the agents.
         keepers: The agents whose state must outlive their pod.
 
     Raises:
-        DeployError: GBE723 for agents whose names are the same in a cluster, GBE724 for one that has no name there.
+        DeployError: GBE723 for two agents whose names become the same label, GBE724 for a name that cannot become one.
     """
     if topology == "single":
         return (Pod(name=name, component="graph", keeps_state=bool(keepers)),)
@@ -189,10 +192,10 @@ def plan_pods(name: str, topology: Topology, agents: Sequence[str], keepers: fro
 
 
 def refuse_cut_edges(artifacts: Artifacts) -> None:
-    """Make sure that no agent needs another one in its process: a bus ends where its process ends.
+    """Check that the agents can run in separate processes: no edge may connect two, because a bus spans one process only.
 
     Raises:
-        DeployError: GBE722 with every edge that would be cut, and each possible one: what is unknown at build time counts.
+        DeployError: GBE722 with every edge between two agents, and every possible edge from computed topics and calls.
     """
     pairs = permutations(artifacts.agents.agents, 2)
     uncertain = (cut for agent, other in pairs for cut in _uncertain_cuts(agent, other))
@@ -203,6 +206,7 @@ def refuse_cut_edges(artifacts: Artifacts) -> None:
 
 
 def _certain_cuts(artifacts: Artifacts) -> Iterator[str]:
+    """Yield a description of each edge between two agents that the artifacts contain."""
     for edge in artifacts.graph.edges:
         if edge.source != edge.target:
             label = f"call of {edge.label}" if edge.kind == "call" else edge.label or edge.kind
@@ -213,10 +217,10 @@ def _certain_cuts(artifacts: Artifacts) -> Iterator[str]:
 
 
 def _uncertain_cuts(agent: AgentDefinition, other: AgentDefinition) -> Iterator[str]:
-    """A computed topic may be any with its prefix, a computed call may be of any agent."""
+    """Yield a description of each possible edge between two agents: computed topics that may match, and computed calls."""
     for said in agent.publications:
         for heard in other.subscriptions:
-            if not said.topic and _may_meet(said.prefix, heard.topic):
+            if not said.topic and _may_match(said.prefix, heard.topic):
                 yield f"{agent.name} -> {other.name} (a computed topic, {said.prefix or '/'}…)"
             elif said.topic and not heard.topic:
                 yield f"{agent.name} -> {other.name} (hears a computed topic, perhaps {said.topic})"
@@ -224,7 +228,8 @@ def _uncertain_cuts(agent: AgentDefinition, other: AgentDefinition) -> Iterator[
         yield f"{agent.name} -> {other.name} (a computed call)"
 
 
-def _may_meet(prefix: str, heard: str) -> bool:
+def _may_match(prefix: str, heard: str) -> bool:
+    """True if some topic that begins with `prefix` matches the subscription `heard`; an empty one stands for a computed topic."""
     certain = heard.partition("*")[0]
     return not heard or certain.startswith(prefix) or (len(certain) < len(heard) and prefix.startswith(certain))
 
@@ -233,10 +238,10 @@ def _may_meet(prefix: str, heard: str) -> bool:
 
 
 def generate_manifests(plan: ClusterPlan) -> dict[str, str]:
-    """Return the files of a kustomization, path -> text; the same plan gives the same bytes.
+    """Return path -> text of the files of a kustomization; equal plans give equal bytes.
 
     Raises:
-        DeployError: What `_check_plan` raises.
+        DeployError: GBE703, GBE720 for a value that a cluster would refuse.
     """
     _check_plan(plan)
     files = dict(sorted(_objects(plan)))
@@ -260,7 +265,7 @@ def _objects(plan: ClusterPlan) -> Iterator[tuple[str, str]]:
 
 
 def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
-    """What the templates say of the whole application, by the names of their holes."""
+    """Return placeholder -> value for what is the same in all templates."""
     settings = _settings_text(plan)
     named = tuple(map(_named_egress, plan.destinations))
     written = folders_to_write(plan.powers)
@@ -288,6 +293,7 @@ def _shared_values(plan: ClusterPlan) -> dict[str, Any]:
 
 
 def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
+    """Return placeholder -> value for what differs between pods."""
     serve = (f"--serve=0.0.0.0:{SERVE_PORT}",) if plan.is_served else ()
     only = (f"--only={pod.agent}",) if pod.agent else ()
     return {
@@ -300,14 +306,14 @@ def _pod_values(plan: ClusterPlan, pod: Pod) -> dict[str, Any]:
 
 
 def _labels(plan: ClusterPlan, component: str) -> str:
-    """The recommended labels. None is of a person or a moment, so that the same plan gives the same files."""
+    """Return the recommended labels of Kubernetes as YAML lines, without any that change with time or user."""
     return fill_template("labels.yaml", application=plan.name, component=component, version=plan.version_label)
 
 
 def _settings_text(plan: ClusterPlan) -> str:
-    """Return the settings of the place as TOML, for `GRAPHBUS_CONFIG`; they override those of the project.
+    """Return the settings for `GRAPHBUS_CONFIG` as TOML; they override those of the project.
 
-    A served graph answers to the names of its services, as far as they may be shortened, and to those that the project allows.
+    The allowed hosts of a served graph are all names of its services inside of the cluster, and those that the project allows.
     """
     runtime = plan.runtime
     suffixes = ("", f".{plan.namespace}", f".{plan.namespace}.svc", f".{plan.namespace}.svc.cluster.local")
@@ -323,10 +329,10 @@ def _settings_text(plan: ClusterPlan) -> str:
 
 
 def _named_egress(text: str) -> str:
-    """Parse `CIDR[:PORT]` or `NAMESPACE[:PORT]`.
+    """Parse `CIDR[:PORT]` or `NAMESPACE[:PORT]`, and return the egress rule for it as YAML lines.
 
     Raises:
-        DeployError: GBE703.
+        DeployError: GBE703 for anything else.
     """
     kind, example = "destination", "10.0.0.0/8:5432, or database:5432"
     address, slash, rest = text.rpartition("/")
@@ -343,18 +349,19 @@ def _named_egress(text: str) -> str:
 
 
 def _egress(*cidrs: str, namespace: str = "", port: int = 0, note: str = "") -> str:
+    """Return an egress rule as YAML lines; port 0 allows all ports, and `note` is a comment."""
     blocks = (f"- ipBlock:\n    cidr: {format_scalar(each)}" for each in cidrs if each)
     peers = (*([_namespace_selector(namespace)] if namespace else []), *blocks)
     return fill_template("egress.yaml", peers=peers, port=port, note=note)
 
 
 def _namespace_selector(namespace: str) -> str:
-    """Kubernetes itself writes the name of a namespace into this label, and nobody can change it."""
+    """Return a selector for a namespace by the label that Kubernetes itself sets and protects."""
     return f"- namespaceSelector:\n    matchLabels:\n      kubernetes.io/metadata.name: {format_scalar(namespace)}"
 
 
 def _declared_egress(powers: Powers) -> Iterator[str]:
-    """What the declared hosts need: a policy knows addresses and no names."""
+    """Yield the egress rules for the declared hosts. A network policy knows no names, so these allow port 443 anywhere."""
     names, addresses = [], []
     for host in powers.network or ():
         try:

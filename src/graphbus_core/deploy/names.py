@@ -1,4 +1,4 @@
-"""What image, manifests and pipelines agree on: places in a container, names that others accept, versions of Python."""
+"""What image, manifests and pipelines share: paths and ports in a container, checks of names, versions of Python."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from graphbus_core.errors import DeployError
 from graphbus_core.model.powers import Powers
 
 HOME = "/app"
-"""The project in the image; its artifacts are in `/app/.graphbus`. Nobody may write there."""
+"""The project in the image, read-only; its artifacts are in `/app/.graphbus`."""
 STATE = "/var/lib/graphbus"
-"""What a running graph writes: the one folder of a container that is not read-only."""
+"""The state folder of a running graph, the one writable folder of a container."""
 CONFIG = "/etc/graphbus/graphbus.toml"
-"""Settings of the place where it runs, for `GRAPHBUS_CONFIG`."""
+"""The settings of the container, for `GRAPHBUS_CONFIG`."""
 USER_ID = 65532
-"""A user without a name, a home and a shell."""
+"""The user of the container, who has no name, home or shell."""
 HEALTH_PORT = 8080
-"""`/livez /readyz /startupz /metrics`, without a token."""
+"""The port of `/livez`, `/readyz`, `/startupz` and `/metrics`, which need no token."""
 SERVE_PORT = 8765
-"""Calls and events over HTTP, with a token, for graphs that are served."""
+"""The port of a served graph, for calls and events over HTTP with a token."""
 CONFINED_RUNTIME = ("python", "-m", "graphbus_core.runtime", "--confined")
-"""How a container starts: agents have the powers that the project declares, and no others."""
+"""The start command of a container: agents are confined to the powers that the project declares."""
 
 BASES = {
     "3.11": "docker.io/library/python:3.11.17-slim-trixie"
@@ -35,10 +35,10 @@ BASES = {
 }
 """Version of Python -> official image on Debian, by the digest of its index for all platforms; the oldest first.
 
-A tag can be moved and a digest cannot. The version is for people, and for bots that move both together.
+A tag may be moved to another image, a digest cannot. The tag is for readers, and for bots that update both together.
 """
 DEFAULT_PYTHON = "3.11"
-"""The version that GraphBus itself is tested with; jobs of pipelines run it as well."""
+"""The version that GraphBus itself is tested with, and that jobs of pipelines use by default."""
 
 LONGEST_LABEL = 63
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
@@ -60,9 +60,9 @@ _COMPARE = {
 
 
 def folders_to_write(powers: Powers) -> tuple[str, ...]:
-    """Return the folders of a container that agents may write to, beside the state: those declared with a `/` at their end.
+    """Return the folders of a container that agents may write to, in addition to the state folder.
 
-    Other paths are files, or unknown; whoever declares them mounts them.
+    These are the declared paths with a `/` at their end. Other paths are left to mounts of the user.
     """
     declared = (path.removeprefix("./").rstrip("/") for path in powers.write if path.endswith("/"))
     places = (path if path.startswith("/") else f"{HOME}/{path}" for path in declared)
@@ -70,15 +70,15 @@ def folders_to_write(powers: Powers) -> tuple[str, ...]:
 
 
 def invalid_value(value: str, kind: str, reason: str, example: str) -> DeployError:
-    """Make the error GBE703: the value is not of its kind, for this reason; `example` is one that is."""
+    """Make the error GBE703 for a value that is not a valid `kind`, such as "schedule"; `example` is a valid one."""
     return DeployError("GBE703", value=repr(value), kind=kind, reason=reason, example=example)
 
 
 def check_label(value: str, kind: str) -> str:
-    """Return the value if it is a DNS label (RFC 1123), as names of namespaces, services and deployments are.
+    """Return the value if it is a DNS label (RFC 1123), as names of namespaces, services and deployments must be.
 
     Raises:
-        DeployError: GBE703.
+        DeployError: GBE703 if it is not; `kind` names the value in the message.
     """
     if len(value) > LONGEST_LABEL:
         raise invalid_value(value, kind, f"it has more than {LONGEST_LABEL} characters", "shop")
@@ -89,10 +89,10 @@ def check_label(value: str, kind: str) -> str:
 
 
 def check_image(value: str) -> str:
-    """Return the value if it is a reference to an image: `[host/]name[:tag][@sha256:digest]`.
+    """Return the value if it is an image reference: `[host/]name[:tag][@sha256:digest]`.
 
     Raises:
-        DeployError: GBE703.
+        DeployError: GBE703 if it is not.
     """
     if len(value) > _LONGEST_IMAGE or not _IMAGE.fullmatch(value):
         reason = "it must look like [host/]name[:tag][@sha256:digest], with the name in lower case"
@@ -101,7 +101,7 @@ def check_image(value: str) -> str:
 
 
 def split_image(image: str) -> tuple[str, str, str]:
-    """Split a reference into name, tag and digest; a colon before the last slash belongs to a port."""
+    """Split an image reference into (name, tag, digest); a colon before the last slash belongs to a port."""
     name, _, digest = image.partition("@")
     folder, slash, last = name.rpartition("/")
     base, _, tag = last.partition(":")
@@ -109,7 +109,7 @@ def split_image(image: str) -> tuple[str, str, str]:
 
 
 def make_label(text: str) -> str:
-    """Make a label of any text: `OrderProcessor` -> `order-processor`. Empty if no character of it can stay."""
+    """Turn any text into a DNS label: `OrderProcessor` -> `order-processor`. Empty if no character is allowed in one."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")[:LONGEST_LABEL].rstrip("-")
 
@@ -118,11 +118,11 @@ def choose_python(wanted: str, requires_python: str) -> str:
     """Choose the minor version of Python for an image and for jobs.
 
     Args:
-        wanted: The version that was asked for; empty: the default, or the oldest of `BASES` that the project allows.
-        requires_python: `requires-python` of the project; empty: any. A clause that cannot be read asks for nothing.
+        wanted: The requested version; empty: the default, or else the oldest of `BASES` that the project allows.
+        requires_python: `requires-python` of the project; empty: any. Clauses that cannot be read are ignored.
 
     Raises:
-        DeployError: GBE713 there is no image of it, GBE738 the project does not allow it.
+        DeployError: GBE713 when there is no image for the version, GBE738 when the project does not allow it.
     """
     if wanted and wanted not in BASES:
         raise DeployError("GBE713", version=wanted, known=", ".join(BASES))
@@ -135,7 +135,7 @@ def choose_python(wanted: str, requires_python: str) -> str:
 
 
 def _allows(requires_python: str, version: str) -> bool:
-    """Compare minor versions, as PEP 440 says; a clause about a patch, or one of another shape, asks for nothing."""
+    """True if a minor version satisfies all clauses of PEP 440 that name a minor version; other clauses are ignored."""
     minor = int(version.partition(".")[2])
     for sign, bound, patch in _CLAUSE.findall(requires_python.replace(" ", "")):
         is_same = sign == "==" or (sign == "~=" and patch)

@@ -1,12 +1,12 @@
-"""Pipelines: what a forge does with each pull request, with each commit on main, and on a schedule.
+"""Generates CI pipelines for GitHub and GitLab: for pull requests, for commits on main, and for scheduled negotiations.
 
     on a pull request    check  build  frozen  contract  test         no secret, and a token that can only read
     on main              check  build  frozen  test  ->  image  ->  deploy
     on a schedule        negotiate  ->  propose
 
-The files are `templates/github*.yml` and `templates/gitlab.yml`. A value that nobody has checked never gets into a script: names
-and paths are checked when the plan is made, and what is known only on the runner comes in a variable. On GitHub, the file that
-pull requests run has no secret but the registry's token, in a job that only main starts; the negotiation has its own file.
+The templates are `templates/github*.yml` and `templates/gitlab.yml`. Only checked values are inserted into scripts: names and
+paths are checked when the plan is made, and values that exist only on the runner are passed in variables. On GitHub, the workflow
+of pull requests has no secret but the registry's token, in a job for main only; the negotiation has a workflow of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROJECT_FILE = "pyproject.toml"
 
 GITLAB_PIPELINE = ".gitlab-ci.yml"
 GITLAB_MARK = "Written by `graphbus ci"
-"""A file of ours begins with it."""
+"""The first words of a generated pipeline, by which it is recognized."""
 
 _NAMES = {
     "branch": (
@@ -41,20 +41,20 @@ _NAMES = {
     ),
 }
 _PATTERN = re.compile(r"[*?\[\]{}$\\]|^[-#!~\s]|\s$")
-"""What one of the forges reads as a pattern, a variable or a comment where a path is expected."""
+"""What GitHub or GitLab would interpret in a path as a pattern, a variable or a comment."""
 _PLAIN = re.compile(r"(?:(?!\$\{\{)[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff])+")
 _CRON_PART = r"(?:\*|[0-9]{1,2}|[A-Za-z]{3})(?:-(?:[0-9]{1,2}|[A-Za-z]{3}))?(?:/[1-9][0-9]?)?"
 _CRON_FIELD = re.compile(rf"{_CRON_PART}(?:,{_CRON_PART})*")
-"""What a field of a schedule looks like; whether a month or minute exists, the forge says."""
+"""The syntax of a field of a schedule; its values are not checked here."""
 
 
 class NegotiationJob(NamedTuple):
-    """The scheduled job.
+    """The job that negotiates on a schedule.
 
     Attributes:
-        cron: When, in five fields, UTC.
-        model: Who negotiates, as `--model` takes it; empty: as the settings say for each role.
-        keys: The variables with the keys of the models.
+        cron: The schedule as five cron fields, in UTC.
+        model: The value of `--model`; empty: the models of the settings.
+        keys: The names of the variables that hold the API keys of the models.
         max_usd: What one session may cost; 0: no limit.
     """
 
@@ -65,25 +65,25 @@ class NegotiationJob(NamedTuple):
 
 
 class PipelinePlan(NamedTuple):
-    """Everything that a pipeline depends on.
+    """The input of `generate_github` and `generate_gitlab`.
 
     Attributes:
-        command: What writes the same again.
-        paths: Where the agents are, as the commands take them; empty: the working directory.
-        requirements: Files with what the jobs install, GraphBus among it; `pyproject.toml`: its dependencies and its group `dev`.
-        wheel: The path of a wheel of GraphBus below the top of the repository, if it is committed with the pipeline.
-        has_hashes: Every requirement bears its hash.
-        has_git: Some of it is fetched by git.
+        command: The command that writes the same files again.
+        paths: The paths of the agents, for the commands of GraphBus; empty: the working directory.
+        requirements: The files of packages to install, GraphBus included; `pyproject.toml`: its dependencies and group `dev`.
+        wheel: The path of a wheel of GraphBus in the repository, if it is committed with the pipeline; else empty.
+        has_hashes: Every requirement has a hash.
+        has_git: Some requirement is fetched with git.
         installs: Further commands that install something.
-        test: The command of the project's tests.
-        python: Minor version, `"3.12"`.
-        branch: From which images and deployments are made.
-        folder: The project below the top of its repository; `""`: it is the top.
-        name: What tells it from other projects of its repository, also behind the name of the image; `""`: it is the only one.
-        has_image: Build and push an image from `branch`.
-        has_deploy: And deploy it.
-        environment: The forge's environment of the deployment.
-        negotiation: The scheduled job, if there is to be one.
+        test: The command that runs the tests of the project.
+        python: The minor version of Python, such as `"3.12"`.
+        branch: The branch that images and deployments are made from.
+        folder: The path of the project in its repository; `""`: the top.
+        name: Distinguishes the project from others in the repository, and is added to the image's name; `""`: the only one.
+        has_image: Build an image from `branch` and push it.
+        has_deploy: Deploy that image.
+        environment: The name of the forge's environment for deployments.
+        negotiation: The scheduled job; None: there is none.
     """
 
     command: str = "graphbus ci"
@@ -105,7 +105,7 @@ class PipelinePlan(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """How the names of its jobs and files begin, so that several projects of one repository have their own."""
+        """The beginning of the names of jobs and files, unique in the repository."""
         return f"graphbus-{self.name}" if self.name else "graphbus"
 
     @property
@@ -114,14 +114,14 @@ class PipelinePlan(NamedTuple):
         return f".gitlab/{self.prefix}.yml"
 
     def in_repository(self, *names: str) -> tuple[str, ...]:
-        """Return paths of the project as the top of its repository sees them."""
+        """Return paths of the project relative to the top of its repository."""
         return tuple(f"{self.folder}/{name}" if self.folder else name for name in names)
 
 
 def generate_github(plan: PipelinePlan) -> Files:
-    """Return the workflow, and the one of the negotiation if there is to be one."""
+    """Return path -> text of the workflow, and of a second one for the negotiation if the plan has it."""
     values = _values(plan, guarded=":/.github")
-    # A release is made from nothing that another run has kept.
+    # A release must not use files that another run has cached.
     has_cache = "release" not in plan.branch
     begin = {
         "begin": fill_template("github-begin.yml", **values, needs_base=False, has_cache=False),
@@ -136,10 +136,10 @@ def generate_github(plan: PipelinePlan) -> Files:
 
 
 def generate_gitlab(plan: PipelinePlan, *, is_included: bool = False) -> Files:
-    """Return the pipeline, as a file of its own or as one that is included.
+    """Return path -> text of the pipeline, as `.gitlab-ci.yml` or as a file that the user's own pipeline includes.
 
-    What the jobs share is in a hidden job, and the stages are those that GitLab has by itself, so they can stand beside jobs of
-    other origin. Only the file of its own says which pipelines there are.
+    To coexist with other jobs, it uses the predefined stages, and settings that jobs share are in a hidden job. Only
+    `.gitlab-ci.yml` defines for which events pipelines run.
     """
     values = _values(plan, guarded=f":/{GITLAB_PIPELINE} :/.gitlab")
     path = plan.included if is_included else GITLAB_PIPELINE
@@ -147,7 +147,7 @@ def generate_gitlab(plan: PipelinePlan, *, is_included: bool = False) -> Files:
 
 
 def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
-    """What the holes are filled with; `guarded` are the files that a negotiation must not change."""
+    """Return placeholder -> value for the templates; `guarded` are the files that a negotiation must not change."""
     build = _command("graphbus", "build", *plan.paths)
     return {
         **plan._asdict(),
@@ -175,7 +175,7 @@ def _values(plan: PipelinePlan, *, guarded: str) -> dict[str, Any]:
 
 
 def _pip_install(plan: PipelinePlan) -> str:
-    """Return the lines that install what the jobs need; of a project without requirements what its pyproject.toml lists now."""
+    """Return the commands that install the requirements, or else the dependencies in `pyproject.toml`."""
     if plan.requirements == (PROJECT_FILE,):
         words = ("pytest" if "pytest" in plan.test else "", plan.wheel and relpath(plan.wheel, plan.folder or "."))
         return fill_template("pyproject.sh", words="".join(f" {shlex.quote(word)}" for word in words if word)).rstrip()
@@ -184,6 +184,7 @@ def _pip_install(plan: PipelinePlan) -> str:
 
 
 def _negotiation_values(negotiation: NegotiationJob | None, plan: PipelinePlan) -> dict[str, Any]:
+    """Return placeholder -> value for the scheduled job."""
     if negotiation is None:
         return {"has_negotiation": False}
     model = ("--model", negotiation.model) if negotiation.model else ()
@@ -200,20 +201,20 @@ def _negotiation_values(negotiation: NegotiationJob | None, plan: PipelinePlan) 
 
 
 def _command(*words: str) -> str:
-    """Quote words as a line of bash; empty ones are left out."""
+    """Join words into a quoted command for bash; empty words are left out."""
     return shlex.join(word for word in words if word)
 
 
 def format_usd(usd: float) -> str:
-    """Return dollars as an option takes them, to the last digit."""
+    """Return an amount without trailing zeros, for a command-line option."""
     return f"{usd:.6f}".rstrip("0").rstrip(".")
 
 
 def check_ref_name(value: str, kind: Literal["branch", "environment"]) -> str:
-    """Return the value if it is the name of one branch, and no pattern, or of an environment as both forges take it.
+    """Return the value if it is a valid name of a branch, and no pattern, or of an environment on both forges.
 
     Raises:
-        DeployError: GBE703.
+        DeployError: GBE703 if it is not.
     """
     pattern, reason, example = _NAMES[kind]
     if not pattern.fullmatch(value):
@@ -222,10 +223,10 @@ def check_ref_name(value: str, kind: Literal["branch", "environment"]) -> str:
 
 
 def check_script_text(value: str, kind: str) -> str:
-    """Return the value if it can stand in a script: one line, and nothing that a forge would put a value into.
+    """Return the value if it can be inserted into a script: one line, without expressions that a forge would expand.
 
     Raises:
-        DeployError: GBE737.
+        DeployError: GBE737 if it cannot.
     """
     if not _PLAIN.fullmatch(value) or (kind != "command" and _PATTERN.search(value)):
         raise DeployError("GBE737", value=repr(value), kind=kind)
@@ -233,10 +234,10 @@ def check_script_text(value: str, kind: str) -> str:
 
 
 def check_cron(value: str) -> str:
-    """Return the five fields, with one space between them.
+    """Return a cron schedule of five fields with single spaces between them.
 
     Raises:
-        DeployError: GBE703.
+        DeployError: GBE703 for anything else.
     """
     fields = value.split()
     if len(fields) != 5 or not all(map(_CRON_FIELD.fullmatch, fields)):

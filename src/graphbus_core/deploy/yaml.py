@@ -1,4 +1,4 @@
-"""YAML whose text means the same in YAML 1.1 and 1.2."""
+"""Writes YAML that parsers of YAML 1.1 and 1.2 read the same way."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ _PLAIN = re.compile(
     rf"(?:\.?/|--)?[A-Za-z_](?:{_SIGN}|:(?={_SIGN}))*(?: (?:{_INSIDE}|(?<=[A-Za-z0-9]):(?={_SIGN}))+)*"
     r"|[1-9][0-9]*(?:[KMGT]i|[mMGT])"
 )
-"""Begins like a word, a path or an option, and has no sign with a meaning; a colon only inside of a word. A text that begins
-with a digit may be a time or a number of some base, unless it is a quantity."""
+"""Texts that need no quotes: they begin like a word, a path or an option, and contain no special characters; a colon only inside
+of a word. Texts that begin with a digit may be read as numbers or times, so only quantities such as `256Mi` are included."""
 _WORDS = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"])
 
 
 def render_yaml(document: Any) -> str:
-    """Return JSON data as one YAML document, in the order of the data, with a final newline."""
+    """Return JSON data as one YAML document with a final newline; the order of keys is kept."""
     return "".join(f"{line}\n" for line in _lines(document))
 
 
 def _lines(value: Any) -> Iterator[str]:
+    """Yield the lines of a document; nested mappings and lists are indented by two."""
     if not isinstance(value, Mapping | list | tuple) or not value:
         yield format_scalar(value)
     elif isinstance(value, Mapping):
@@ -41,17 +42,17 @@ def _lines(value: Any) -> Iterator[str]:
 
 
 def format_scalar(value: object) -> str:
-    """Return a scalar as YAML 1.1 and 1.2 both read it: plain if no parser can take it for anything else."""
+    """Return a text, number, boolean or None as YAML; a text is quoted unless every parser reads it as that text."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     if isinstance(value, str):
         return quote_text(value)
     if isinstance(value, float) and not isfinite(value):
-        raise ValueError(f"{value} is no finite number")
+        raise ValueError(f"{value} is not a finite number")
     text = dumps(value)
     return text if "." in text else text.replace("e-", ".0e-").replace("e+", ".0e+")  # YAML 1.1 reads 1e-05 as a text
 
 
 def quote_text(text: str) -> str:
-    """Quote as JSON does; what nobody can see is written by its number, as YAML and TOML both understand it."""
+    """Return a text in double quotes, with invisible characters as `\\UXXXXXXXX`, which YAML and TOML both understand."""
     return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in dumps(text, ensure_ascii=False))

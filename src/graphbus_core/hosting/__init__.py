@@ -1,1 +1,1 @@
-"""What surrounds a running graph: its agents, their handlers, their calls and their shutdown."""
+"""Runs a graph: agents are imported, created, connected to the bus, called, observed and stopped."""

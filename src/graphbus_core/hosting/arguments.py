@@ -1,4 +1,4 @@
-"""What `python -m graphbus_core.runtime` understands. argparse alone would cost more time than verifying the artifacts."""
+"""The command line of `python -m graphbus_core.runtime`. It uses getopt, because argparse alone takes long to import."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ _SWITCHES = ("allow-drift", "confined", "help")
 
 
 class Arguments(msgspec.Struct, frozen=True):
-    """What was typed.
+    """The parsed command line.
 
     Attributes:
-        health: Where probes are answered, `[HOST:]PORT`; empty: nowhere.
-        serve: Where calls and events are taken, in the same form.
+        request: What to run.
+        health: The address for probes and metrics, `[HOST:]PORT`; empty: none.
+        serve: The address for calls and events over HTTP, in the same form; empty: none.
     """
 
     request: RuntimeConfig
@@ -41,18 +42,18 @@ class Arguments(msgspec.Struct, frozen=True):
 
 
 def parse_arguments(words: Sequence[str]) -> Arguments | None:
-    """Understand the words; None for `--help`. Of an option that is given twice, the last one counts; of --only, all.
+    """Parse the words after the command; None for `--help`. A repeated option overrides the earlier one; `--only` accumulates.
 
     Raises:
-        UsageError: GBE110 for an option that does not exist, or one without its value.
+        UsageError: GBE110 for an unknown option, an option without its value, or a positional argument.
     """
     try:
         options, rest = getopt(list(words), "h", [*_VALUES, *_SWITCHES])
         for name, value in options:
-            if not value and f"{name[2:]}=" in _VALUES:  # `--serve=$PORT` of a variable that is not set
+            if not value and f"{name[2:]}=" in _VALUES:  # such as `--serve=$PORT` with an unset variable
                 raise GetoptError(f"option {name} requires argument")
         if rest:
-            raise GetoptError(f"there is no argument {rest[0]}")
+            raise GetoptError(f"unexpected argument {rest[0]}")
     except GetoptError as error:
         raise UsageError("GBE110", message=f"{error.msg[:1].upper()}{error.msg[1:]}.", command=COMMAND) from None
     given = {"--artifacts": ".graphbus", **dict(options)}
@@ -65,6 +66,6 @@ def parse_arguments(words: Sequence[str]) -> Arguments | None:
         allow_drift="--allow-drift" in given,
         is_confined="--confined" in given,
         only=tuple(value for name, value in options if name == "--only"),
-        is_serving=bool(serve) or not entrypoint,  # nobody but a thread of its own delivers while it stays up
+        is_serving=bool(serve) or not entrypoint,  # a graph that stays up delivers on its own thread
     )
     return Arguments(request, given.get("--health", ""), serve)

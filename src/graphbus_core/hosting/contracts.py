@@ -1,6 +1,6 @@
-"""The contracts of a running graph: topics and their payloads, methods and their arguments.
+"""Checks of a running graph: payloads against the schemas of topics, arguments and results against those of methods.
 
-A call is compiled when it is made first: one function checks the arguments, runs the method and checks the result.
+The function for a call is compiled at the first call: it checks the arguments, runs the method and checks the result.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _log = Log("graphbus.contracts")
 
 
 class TopicContracts:
-    """The topics of a graph.
+    """Which topics a graph knows, and the schemas of their payloads.
 
     Args:
-        schemas: Topic or pattern -> what its payloads look like; None: anything.
-        prefixes: What topics may begin with that are computed at run time; None: any topic may be published.
-        validation: What happens to a topic or payload that does not fit.
+        schemas: Topic or pattern -> schema of its payloads; None allows any payload.
+        prefixes: Beginnings of topics that agents compute at run time; None allows every topic.
+        validation: Whether an unknown topic or a wrong payload raises, is logged, or is not checked.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TopicContracts:
         self._learned: set[str] = set()
 
     def learn(self, topic: Topic[Any]) -> bool:
-        """Take from a Topic what its payloads look like, unless an agent has declared it; True if that is new."""
+        """Add the schema of a `Topic` object that was used, unless the topic has one; True if it was added."""
         name = topic.name
         if name in self._learned or self._schemas.get(name) is not None:
             return False
@@ -64,10 +64,10 @@ class TopicContracts:
         return True
 
     def admit(self, topic: str) -> PayloadCheck | None:
-        """Give the check of the topic's payloads; the bus asks once per topic.
+        """Return the function that checks and freezes payloads of the topic, None for no check; the bus asks once per topic.
 
         Raises:
-            RunError: GBE619 for a topic that no agent knows.
+            RunError: GBE619 for a topic that no agent knows, if the validation is strict.
         """
         if self._validation == "off":
             return None
@@ -77,22 +77,22 @@ class TopicContracts:
                 raise unknown
             _log.warning("%s", unknown.sentence)
         schema = self._schemas.get(topic)
-        return freeze if schema is None else self._check_of(topic, _as_published(schema))
+        return freeze if schema is None else self._check_for(topic, _as_published(schema))
 
-    def _check_of(self, topic: str, schema: Schema) -> PayloadCheck:
-        """Make the check of one topic's payloads: a usual one is looked at as it is, any other is frozen first."""
+    def _check_for(self, topic: str, schema: Schema) -> PayloadCheck:
+        """Make the check of one topic: plain payloads take a fast path, any other payload is frozen and then checked."""
 
         def report(frozen: Json) -> None:
             _report("GBE614", problems_of(schema, frozen), self._validation, topic=topic)
 
         check = check_for(schema, report)
 
-        def look_closely(payload: Json) -> Json:
+        def freeze_and_check(payload: Json) -> Json:
             frozen = freeze(payload)
             check({} if frozen is None else frozen)
             return frozen
 
-        return payload_check_for(schema, look_closely, limit=MAX_PAYLOAD_BYTES)
+        return payload_check_for(schema, freeze_and_check, limit=MAX_PAYLOAD_BYTES)
 
     def _is_known(self, topic: str) -> bool:
         if self._prefixes is None or any(map(topic.startswith, self._prefixes)):
@@ -101,7 +101,7 @@ class TopicContracts:
 
 
 def _report(code: str, problems: tuple[ValueProblem, ...], validation: Validation, **data: str) -> None:
-    """Raise or log what does not fit a contract, as the validation wants it."""
+    """Raise or log the problems of a value, depending on the validation; nothing if there are none."""
     if not problems or validation == "off":
         return
     wrong = misfit_error(code, problems, **data)
@@ -111,7 +111,7 @@ def _report(code: str, problems: tuple[ValueProblem, ...], validation: Validatio
 
 
 def _as_published(schema: Schema) -> Schema:
-    """Give the schema of a payload, which is JSON: bytes are base64 text there."""
+    """Return the schema with text in place of bytes: a payload is JSON, where bytes are base64 text."""
     return Schema(tuple(map(_field_as_published, schema.fields)), schema.is_open)
 
 
@@ -127,7 +127,7 @@ def _type_as_published(of: Type) -> Type:
 
 
 def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], validation: Validation) -> TopicContracts:
-    """Take the topics from a build: those with an agent or the outside world at one end, and computed ones by their prefix."""
+    """Return the topics of a built graph: those that agents declare, the `external` ones, and prefixes of computed topics."""
     agents = artifacts.agents.agents
     schemas: dict[str, Schema | None] = {
         subscription.topic: None for agent in agents for subscription in agent.subscriptions if subscription.topic
@@ -139,16 +139,16 @@ def topics_of_artifacts(artifacts: BuildArtifacts, external: Iterable[str], vali
 
 
 class CheckedMethod:
-    """One method that can be called; its checks are compiled when it is called first.
+    """The checks of one `@schema_method`, compiled at first use.
 
     Args:
-        agent: The agent that it belongs to.
+        agent: The agent that the method belongs to.
         spec: Its contract.
-        validation: What happens to arguments and results that do not fit.
-        function: The method of the class, whose annotations say what its arguments are made into.
+        validation: Whether arguments and results that do not fit raise, are logged, or are not checked.
+        function: The method of the class; its annotations name the classes that arguments are converted to.
 
     Attributes:
-        promised_schema: What a result looks like; None if it may be anything.
+        promised_schema: The schema of results; None when they are not checked.
     """
 
     def __init__(self, agent: str, spec: MethodSpec, validation: Validation, function: object = None) -> None:
@@ -162,16 +162,16 @@ class CheckedMethod:
 
     @cached_property
     def plain_schema(self) -> Schema | None:
-        """What the arguments look like if they are checked and passed as they are, else None."""
+        """The schema of the arguments if they are only checked, and not converted; else None."""
         return None if self._makers else self._checked_schema
 
     @cached_property
     def accept(self) -> Check:
-        """Give the arguments for the method if the input schema wants them; others raise RunError GBE622, or are logged."""
-        check = _as_it_is if self._checked_schema is None else self._gate_of(self._checked_schema)
-        return (lambda arguments: self._made(check(arguments))) if self._makers else check
+        """A function that checks the dict of arguments, converts them, and returns them; GBE622 is raised or logged."""
+        check = _unchanged if self._checked_schema is None else self._argument_check(self._checked_schema)
+        return (lambda arguments: self._converted(check(arguments))) if self._makers else check
 
-    def _gate_of(self, schema: Schema) -> Check:
+    def _argument_check(self, schema: Schema) -> Check:
         def report(arguments: dict[str, Any]) -> dict[str, Any]:
             self._report("GBE622", problems_of(schema, arguments, is_closed=True))
             return arguments
@@ -180,16 +180,23 @@ class CheckedMethod:
 
     @cached_property
     def _makers(self) -> Mapping[str, Make]:
+        """Parameter -> the function that converts JSON to its annotation; a warning is logged where there is none."""
         makers = makers_for(self._function)
         schema = self._spec.input_schema
         for name, why in makers.unmade.items():
             field = None if schema is None else schema.get(name)
             if field is None or _may_be_object(field.type):
-                _log.warning("%s.%s takes %s as it is given: %s", self._agent, self.name, name, clip_text(why))
+                _log.warning(
+                    "%s.%s gets the argument %s unconverted: %s",
+                    self._agent,
+                    self.name,
+                    name,
+                    clip_text(why),
+                )
         return makers.by_name
 
-    def _made(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Replace what JSON has for typed classes by objects of them."""
+    def _converted(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments with JSON replaced by objects of the annotated classes."""
         made, problems = dict(arguments), list[ValueProblem]()
         for name, make in self._makers.items():
             given = made.get(name)
@@ -199,22 +206,23 @@ class CheckedMethod:
             try:
                 made[name] = make(given)
             except UnfitError as unfit:
-                if is_json:  # else there are objects in it, e.g. of a subclass, which are for the method to judge
+                if is_json:  # otherwise it holds objects, for instance of a subclass, which the method may accept
                     problems += [each.below(name) for each in unfit.problems]
         self._report("GBE622", tuple(problems))
         return made
 
     @cached_property
     def release(self) -> Check:
-        """Give back a result that the output schema promises, or an awaitable of one; others raise RunError GBE623."""
+        """A function that checks a result, or what it awaits to, and returns it; GBE623 is raised or logged."""
         schema = self.promised_schema
-        return _as_it_is if schema is None else check_for(schema, self._release_anyway)
+        return _unchanged if schema is None else check_for(schema, self._release_slowly)
 
-    def _release_anyway(self, result: Any) -> Any:
+    def _release_slowly(self, result: Any) -> Any:
+        """Check what the fast check did not accept: awaitables, None, objects of other classes, and wrong results."""
         promised = self.promised_schema
         if issubclass(type(result), Awaitable):  # it was called in an async handler
             return self._release_later(result)
-        if promised is not None and (promised.fields or result is not None):  # None is as good as no fields
+        if promised is not None and (promised.fields or result is not None):  # None fits a schema without fields
             self._report("GBE623", problems_of(promised, result))
         return result
 
@@ -225,7 +233,7 @@ class CheckedMethod:
         _report(code, problems, self._validation, agent=self._agent, method=self.name)
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -240,14 +248,14 @@ Call = Callable[[Arguments], Any]
 def compile_call(
     bus: MessageBus, agent: str, method: CheckedMethod, bound: Callable[..., Any], *, is_async: bool
 ) -> Call:
-    """Make the function that a call of this method goes through.
+    """Make the function that takes a dict of arguments, calls the method on the bus and returns the checked result.
 
     Args:
-        bus: What the method publishes is delivered here before the call returns.
+        bus: The bus of the graph; what the method publishes is delivered before the call returns.
         agent: The agent that the method belongs to.
-        method: Its contract.
-        bound: The method itself.
-        is_async: Everything of the agent runs on the event loop.
+        method: The checks of the method.
+        bound: The bound method.
+        is_async: The agent has `async def` methods, so all of it runs on the event loop.
     """
 
     def call_plainly(arguments: Arguments) -> Any:
@@ -266,9 +274,9 @@ def compile_call(
 
 
 def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | None:
-    """Give the order in which a method takes all the fields of a schema; None if some may be missing or go by name only.
+    """Return the names of all fields in the order of the method's parameters; None if they cannot all be passed by position.
 
-    To pass them so costs half of passing a dict of them.
+    A call by position takes half the time of a call by name.
     """
     code = getattr(getattr(bound, "__func__", None), "__code__", None)
     if code is None or schema.is_open or not all(field.required for field in schema.fields):
@@ -279,7 +287,7 @@ def _order_of(bound: Callable[..., Any], schema: Schema) -> tuple[str, ...] | No
 
 
 def _run(bus: MessageBus, agent: str, method: CheckedMethod, bound: Callable[..., Any], arguments: Arguments) -> Any:
-    """Call in turn, with the middleware around it."""
+    """Check the arguments, run the method on the bus inside of the middleware, and check the result."""
     accepted = method.accept(arguments)
     caller = copy_context() if bus.middleware else None
 

@@ -1,6 +1,7 @@
-"""SQLite files of a running graph. A file of another program is refused, and never written over.
+"""SQLite files of a running graph: the states of agents and the dead letters. A file of another program is never overwritten.
 
-Every failure of SQLite becomes a refusal that names the file. This module is imported only where such a file is used.
+Every error of SQLite becomes a RunError that names the file. Modules import this one only when they open a file, because sqlite3
+takes a while to import.
 """
 
 from __future__ import annotations
@@ -16,31 +17,31 @@ from graphbus_core.store.folders import make_private
 
 MEMORY = ":memory:"
 _VERSION = 1
-"""Of the tables of our files; raised when they change."""
+"""The version of the tables, stored as `user_version`; raised when they change."""
 _COMPANIONS = ("-journal", "-wal", "-shm")
-"""What SQLite calls the files beside one of its own."""
+"""Suffixes of the files that SQLite creates beside a database."""
 
 _PRIMARY = 0xFF
-"""The part of an error code that names its kind."""
+"""The bits of an extended error code of SQLite that hold its primary code."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
 class Database:
-    """One open file. Safe from any thread: one uses it at a time.
+    """An open SQLite file. May be used from any thread; one thread uses it at a time.
 
-    What was committed survives the end of the process in any way; a power cut may take the last commits back, in their order.
+    Commits survive a crash of the process. A power cut may undo the last commits, latest first.
 
     Args:
-        path: The file, made with its folder when it is not there; or `MEMORY`.
-        what: What it is, as the begin of a sentence: `The state of the agents`.
-        application_id: Tells our files from others, and this kind of ours from other kinds.
-        tables: The statements that make the tables in an empty file.
-        timeout_s: How long to wait for other processes that write to it.
+        path: The file, created with its folder when it is missing; or `MEMORY`.
+        what: Its content, as the beginning of a sentence for messages: `The state of the agents`.
+        application_id: A number in the file that marks it as ours and distinguishes the kinds of our files.
+        tables: The SQL statements that create the tables in an empty file.
+        timeout_s: How long to wait while another process writes to it.
 
     Raises:
-        RunError: GBE643 it is damaged, of another program or of a newer GraphBus, GBE644 another process holds it, GBE645 it
-            cannot be opened or made.
+        RunError: GBE643 when the file is damaged or belongs to another program or a newer GraphBus, GBE644 when another process
+            holds it, GBE645 when it cannot be opened or created.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Database:
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for a moment; outside of `write_transaction` it commits each statement by itself.
+        """Lock the file for this thread and yield its connection in autocommit mode: each statement commits by itself.
 
         Raises:
             RunError: GBE643, GBE644, GBE645.
@@ -74,7 +75,7 @@ class Database:
 
     @contextmanager
     def read_transaction(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for reading a snapshot; writers do not wait for it.
+        """Yield the connection in a transaction that reads one snapshot; it does not block writers of other processes.
 
         Raises:
             RunError: GBE643, GBE644, GBE645.
@@ -89,10 +90,10 @@ class Database:
 
     @contextmanager
     def write_transaction(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection in a transaction, which is committed at the end and taken back after an exception.
+        """Yield the connection in a transaction, which is committed at the end and rolled back after an exception.
 
         Raises:
-            RunError: GBE643, GBE644, GBE645; nothing is changed then.
+            RunError: GBE643, GBE644, GBE645; the file is unchanged then.
         """
         with self.connection() as connection:
             try:
@@ -110,12 +111,14 @@ class Database:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
+        """Turn errors of SQLite in the block into RunErrors that name the file."""
         try:
             yield
         except sqlite3.Error as error:
             raise self._refusal_of(error) from None
 
     def _refusal_of(self, error: sqlite3.Error) -> RunError:
+        """Return the RunError for an error of SQLite."""
         kind = getattr(error, "sqlite_errorcode", 0) & _PRIMARY
         if kind in _BUSY:
             return self._refuse("GBE644")
@@ -134,7 +137,8 @@ class Database:
             raise self._refuse("GBE645", reason=(error.strerror or str(error)).lower()) from None
 
     def _prepare(self, timeout_s: float) -> None:
-        self._connection.execute("BEGIN")  # the three pragmas are read from one snapshot
+        """Verify that the file is ours, create the tables in an empty one, and choose the journal mode."""
+        self._connection.execute("BEGIN")  # so that `_is_ours` reads its pragmas from one snapshot
         try:
             is_ours = self._is_ours()
         finally:
@@ -146,7 +150,7 @@ class Database:
         self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def _is_ours(self) -> bool:
-        """True when the tables are there, False for an empty file."""
+        """True for a file with our tables, False for an empty file; raise GBE643 for any other."""
         application_id, version, tables = (
             self._connection.execute(question).fetchone()[0]
             for question in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
@@ -160,7 +164,7 @@ class Database:
         return True
 
     def _make_tables(self) -> None:
-        """Make the tables, all or none; another process may do the same at this moment."""
+        """Create the tables in one transaction, unless another process has done so in the meantime."""
         with self.write_transaction() as connection:
             if self._is_ours():
                 return
@@ -170,7 +174,10 @@ class Database:
             connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _use_wal(self, timeout_s: float) -> None:
-        """Let readers and a writer not wait for each other. SQLite itself does not wait for the right to change this."""
+        """Set the journal mode WAL, in which readers and a writer do not block each other.
+
+        SQLite's own timeout does not cover this statement, so it is repeated here while the file is busy.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             try:

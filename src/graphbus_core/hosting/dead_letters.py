@@ -1,7 +1,7 @@
-"""Dead letters on disk, the keeper that writes them while a graph runs, and their replays.
+"""Dead letters on disk: the file, the keeper that writes to it while a graph runs, and replays.
 
-The file is `dead_letters.sqlite3` in the state folder. A replay delivers the event of a letter to the
-subscription that failed.
+A dead letter is an event that a handler could not handle after all attempts. The file is `dead_letters.sqlite3` in the state
+folder. A replay delivers the event again, to the subscription that failed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from graphbus_core.model.topics import matches
 from graphbus_core.schema.json import Json
 
 Note = Callable[[DeadLetter, tuple[DeadLetter, ...]], None]
-"""Gets a letter that was replayed, and the dead letters of its event since; none if it was handled."""
+"""Called with a letter that was replayed, and the dead letters that its event has caused since; none when it was handled."""
 
 _MOST_WAITING = 1000
-"""So many letters may wait for further attempts before another one is delivered."""
+"""How many replayed letters may wait for retries at a time; then the next delivery waits for them."""
 
 
 class _Graph(Protocol):
@@ -42,19 +42,16 @@ class _Graph(Protocol):
     bus: MessageBus
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
-        """Wait until it is done, or until nothing is left to do but further attempts; False when it will not be."""
+        """Wait until the event is done, or only retries are left; False when the graph stops first."""
 
 
 class Replayer:
-    """Letters that are being replayed.
-
-    They are delivered one after the other, each with everything that follows from it; only further attempts of one may come
-    after the delivery of the next.
+    """Replays dead letters one after the other, each with all events that follow from it; only retries may overlap.
 
     Args:
-        graph: Where they are delivered.
-        note: Is called with each result, in the order in which the deliveries end. The letter has left the ring of the bus then;
-            what has died again is in the ring, and was not given to the keeper of the bus.
+        graph: The graph that delivers them.
+        note: Called with each result, in the order in which the deliveries end. By then the letter has been removed from the
+            bus; new dead letters of the event are on the bus, but its keeper has not been called with them.
     """
 
     def __init__(self, graph: _Graph, note: Note) -> None:
@@ -63,9 +60,9 @@ class Replayer:
         self._running: list[tuple[DeadLetter, Event, Receipt]] = []
 
     def deliver(self, letter: DeadLetter) -> None:
-        """Deliver the event of a letter again, with its ids.
+        """Deliver the event of a letter again, with the same ids and a new set of attempts.
 
-        It goes to the subscription that failed, with all its attempts anew; or to all when it had never reached any.
+        It goes to the subscription that failed; an event that never reached a handler goes to all its subscriptions.
 
         Raises:
             RunError: GBE649 for a letter whose handler is gone, GBE615 on a closed bus, GBE648 inside a handler.
@@ -78,12 +75,12 @@ class Replayer:
         self.note_finished()
 
     def wait(self) -> None:
-        """Wait for all that has begun, as long as the bus is there to do it."""
+        """Wait until all deliveries that have begun are done or the graph stops, and report them."""
         all(self._graph.wait_for(receipt) for _, _, receipt in list(self._running))
         self.note_finished()
 
     def note_finished(self) -> None:
-        """Note the results since the last time; a letter that was not handled before the bus was closed has none."""
+        """Call `note` for each delivery that is done; none for a letter whose delivery the end of the bus cut short."""
         bus, running, self._running = self._graph.bus, self._running, []
         for letter, event, receipt in running:
             if not receipt.is_done:
@@ -98,10 +95,10 @@ class Replayer:
 
 
 def replay_all(graph: _Graph, letters: Iterable[DeadLetter] | None) -> tuple[DeadLetter, ...]:
-    """Replay letters, those of the ring by default; nothing is delivered if the handler of one of them is gone.
+    """Replay letters, by default those that the bus remembers; deliver nothing if the handler of one of them is gone.
 
     Returns:
-        What has died again.
+        The new dead letters of the events that failed again.
 
     Raises:
         RunError: What `Replays.deliver` raises, and GBE615 when the bus is closed before all are done.
@@ -127,10 +124,10 @@ def replay_all(graph: _Graph, letters: Iterable[DeadLetter] | None) -> tuple[Dea
 
 
 def find_subscription(bus: MessageBus, letter: DeadLetter) -> LiveSubscription | None:
-    """Give the subscription that a letter is for; None when it is for all.
+    """Return the subscription that failed; None when the event never reached one.
 
     Raises:
-        RunError: GBE649 when it is not there any more.
+        RunError: GBE649 when the subscription does not exist any more.
     """
     topic = letter.event.topic
     found = (each for each in bus.subscriptions if each.name == letter.subscription and matches(each.topic, topic))
@@ -147,11 +144,11 @@ MOST_LETTERS = 10_000
 _log = Log("graphbus.dead_letters")
 
 _PATIENCE_S = 0.25
-"""How long a running graph waits for other processes that write to the file."""
+"""How long a delivery waits while another process writes to the file."""
 _PAUSE_S = 1.0
-"""How long it does not try again after that."""
+"""Seconds without another attempt after the file could not be written."""
 _PENDING = 1000
-"""So many letters wait in memory for the disk."""
+"""How many letters that could not be written are held in memory; the oldest are dropped beyond it."""
 
 _IDS = ("topic", "src", "hops", "event_id", "causation_id", "correlation_id")
 _OF_EVENT = {name: name for name in _IDS} | {"event_time": "timestamp"}
@@ -161,7 +158,7 @@ _OF_LETTER = {name: name for name in _FACTS} | {"first_time": "first_timestamp",
 """Column -> the field of a dead letter."""
 _WRITTEN = (*_OF_EVENT, *_OF_LETTER, "trail", "payload")
 _READ = (*_WRITTEN, "id", "replays", "has_payload")
-_TABLES = (  # `is_replaying` is of earlier versions, and nothing reads it
+_TABLES = (  # `is_replaying` was used by earlier versions; it stays because a change of the tables needs a new version
     "CREATE TABLE letters (id INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, src TEXT NOT NULL,"
     " event_time REAL NOT NULL, hops INTEGER NOT NULL, event_id TEXT NOT NULL, causation_id TEXT NOT NULL,"
     " correlation_id TEXT NOT NULL, trail TEXT NOT NULL, subscription TEXT NOT NULL, reason TEXT NOT NULL,"
@@ -185,9 +182,10 @@ class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter in the file.
 
     Attributes:
-        id: Its number; never used twice.
-        replays: How often a replay of it has begun.
-        has_payload: False when the payload was no JSON, and so could not be kept.
+        id: Its number in the file; never reused.
+        letter: The letter itself.
+        replays: How many replays of it have begun.
+        has_payload: False when the payload was not JSON and could not be stored.
     """
 
     id: int
@@ -197,15 +195,15 @@ class StoredLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadLetterFile:
-    """The file, open. Safe from any thread.
+    """The open file of dead letters. May be used from any thread.
 
     Args:
-        path: Where it is; made when it is not there.
-        kept: How many letters it holds; the oldest are dropped and counted.
-        timeout_s: How long to wait for other processes that write to it.
+        path: The file; created when it is missing.
+        kept: How many letters it holds at most; beyond that the oldest are dropped and counted.
+        timeout_s: How long to wait while another process writes to it.
 
     Raises:
-        RunError: GBE643-645 when it cannot be used; from every method, too.
+        RunError: GBE643-645 when the file cannot be used; every method may raise these, too.
     """
 
     def __init__(self, path: str, *, kept: int = MOST_LETTERS, timeout_s: float = 5.0) -> None:
@@ -214,47 +212,47 @@ class DeadLetterFile:
         self._database = Database(path, "The file of dead letters", 0x4742444C, _TABLES, timeout_s=timeout_s)
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
-        """Write letters, all or none, and drop the oldest beyond the limit."""
+        """Add letters in one transaction, and drop the oldest beyond the limit."""
         rows = [_row_of(letter) for letter in letters]
         with self._database.write_transaction() as connection:
             connection.executemany(_INSERT, rows)
             self._drop_the_oldest(connection)
 
     def letters(self, *, topic: str = "", limit: int = 0) -> list[StoredLetter]:
-        """Give the letters, oldest first.
+        """Return the letters, oldest first.
 
         Args:
-            topic: Only of this topic; empty: of all.
-            limit: How many at most, the last ones; 0: all.
+            topic: Only letters of this topic; empty: of all topics.
+            limit: Only so many of the newest; 0: all.
         """
-        rows = self._ask(f"{_SELECT} WHERE ? IN ('', topic) ORDER BY id DESC LIMIT ?", topic, limit or -1)
+        rows = self._query(f"{_SELECT} WHERE ? IN ('', topic) ORDER BY id DESC LIMIT ?", topic, limit or -1)
         return [_letter_of(row) for row in reversed(rows)]
 
     def numbers(self, *, topic: str = "") -> list[int]:
-        """Give the numbers of all letters, or of those of a topic, oldest first."""
-        return [number for (number,) in self._ask("SELECT id FROM letters WHERE ? IN ('', topic) ORDER BY id", topic)]
+        """Return the numbers of all letters, or of those of a topic, oldest first."""
+        return [number for (number,) in self._query("SELECT id FROM letters WHERE ? IN ('', topic) ORDER BY id", topic)]
 
     @property
     def dropped(self) -> int:
-        """How many letters there was no room for."""
-        return int(self._ask("SELECT number FROM dropped")[0][0])
+        """How many letters were dropped because the file was full."""
+        return int(self._query("SELECT number FROM dropped")[0][0])
 
     def find(self, number: int) -> StoredLetter | None:
-        """Give one letter, or None."""
-        return next(map(_letter_of, self._ask(f"{_SELECT} WHERE id = ?", number)), None)
+        """Return the letter with this number, or None."""
+        return next(map(_letter_of, self._query(f"{_SELECT} WHERE id = ?", number)), None)
 
     def find_by_event(self, letter: DeadLetter) -> StoredLetter | None:
-        """Give what is kept of the same event for the same subscription, or None."""
+        """Return the newest stored letter of the same event and subscription, or None."""
         query = f"{_SELECT} WHERE event_id = ? AND subscription = ? ORDER BY id DESC LIMIT 1"
-        return next(map(_letter_of, self._ask(query, letter.event.event_id, letter.subscription)), None)
+        return next(map(_letter_of, self._query(query, letter.event.event_id, letter.subscription)), None)
 
-    def _ask(self, query: str, *values: object) -> list[Sequence[Any]]:
+    def _query(self, query: str, *values: object) -> list[Sequence[Any]]:
         with self._database.connection() as connection:
             found: list[Sequence[Any]] = connection.execute(query, values).fetchall()
             return found
 
     def remove(self, numbers: Iterable[int]) -> int:
-        """Delete letters, and give how many there were."""
+        """Delete the letters with these numbers, and return how many existed."""
         with self._database.write_transaction() as connection:
             before = connection.total_changes
             connection.executemany("DELETE FROM letters WHERE id = ?", [(number,) for number in numbers])
@@ -262,7 +260,7 @@ class DeadLetterFile:
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Hold the lock of the one process that may replay; it is free when the process ends, in whatever way.
+        """Within the block, hold the lock of the one process that may replay; a crash of the process releases it.
 
         Raises:
             RunError: GBE644 when another process holds it.
@@ -272,16 +270,16 @@ class DeadLetterFile:
             yield
 
     def begin_replay(self, number: int) -> None:
-        """Count a replay before the letter is delivered."""
+        """Count a replay; call it before the letter is delivered."""
         with self._database.write_transaction() as connection:
             connection.execute("UPDATE letters SET replays = replays + 1 WHERE id = ?", (number,))
 
     def end_replay(self, kept: StoredLetter, failed: Sequence[DeadLetter]) -> None:
-        """Write the result of a replay, all or nothing: a letter that was handled goes, one that failed again stays.
+        """Write the result of a replay in one transaction: delete a letter that was handled, update one that failed again.
 
         Args:
-            kept: What was replayed.
-            failed: The dead letters of its event since; for a letter with a subscription its own further attempts.
+            kept: The letter that was replayed.
+            failed: The new dead letters of its event. For a letter without a subscription, they replace it.
         """
         with self._database.write_transaction() as connection:
             if not kept.letter.subscription or not failed:
@@ -304,10 +302,10 @@ class DeadLetterFile:
 
 
 class DeadLetterKeeper:
-    """Writes the dead letters of a running graph to their file. Only `open` raises.
+    """Writes the dead letters of a running graph to their file; the bus calls it with each one. Only `open` raises.
 
-    Letters that cannot be written are logged and tried again with later ones and at the end; a delivery waits for the file for a
-    quarter of a second at most.
+    When the file cannot be written, that is logged, and the letters are tried again with later ones and in `close`. A delivery
+    waits for the file for at most a quarter of a second.
     """
 
     def __init__(self, path: str) -> None:
@@ -320,20 +318,20 @@ class DeadLetterKeeper:
         self._gathering = 0
 
     def open(self) -> None:
-        """Open the file before the first letter, so that no graph starts whose letters could not be kept.
+        """Open the file at the start of a graph, so that a file that cannot be used keeps it from starting.
 
         Raises:
-            RunError: GBE643, GBE645. A file that others hold at the moment is opened later.
+            RunError: GBE643, GBE645. A file that another process holds at the moment is opened later.
         """
         try:
-            self._opened()
+            self._open_file()
         except RunError as error:
             if error.code != "GBE644":
                 raise
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Collect letters and write them in few transactions: a bus that is closed may leave a hundred thousand."""
+        """Within the block, collect letters and write them in few transactions; closing a bus may make 100,000 of them."""
         with self._writing:
             self._gathering += 1
         try:
@@ -345,22 +343,22 @@ class DeadLetterKeeper:
                     self._write()
 
     def __call__(self, letter: DeadLetter) -> None:
-        """Keep a letter."""
+        """Write a letter, or hold it in memory until the file can be written."""
         with self._writing:
             if self._is_closed:
-                _log.error("a dead letter of %s came after the end and is not on disk", letter.event.topic)
+                _log.error("a dead letter of %s was not saved: it came after the graph had stopped", letter.event.topic)
                 return
             self._pending.append(letter)
             if len(self._pending) > _PENDING:
                 lost = self._pending.popleft()
-                _log.error("a dead letter of %s is lost to the disk: too many wait for it", lost.event.topic)
+                _log.error("a dead letter of %s was not saved: too many wait to be written", lost.event.topic)
             if monotonic() >= self._not_before and (not self._gathering or len(self._pending) == _PENDING):
                 self._write()
 
     def write_replay_result(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
-        """Write the result of a replay: the letter goes, or has failed again; the dead letters since then are kept.
+        """Write the result of a replay: remove or update the letter, and add the new dead letters in `died`.
 
-        A result that cannot be written is logged; the letter stays on disk then.
+        When it cannot be written, that is logged, and the letter stays in the file.
         """
         with self._writing:
             for index, each in enumerate(self._pending):
@@ -370,10 +368,11 @@ class DeadLetterKeeper:
                     return
             _, error = attempt(lambda: self._note(letter, died))
             if error is not None:
-                _log.error("the result of a replay is not written to %s: %s", self._path, _sentence(error))
+                _log.error("the result of a replay was not written to %s: %s", self._path, _error_text(error))
 
     def _note(self, letter: DeadLetter, died: Sequence[DeadLetter]) -> None:
-        file = self._opened()
+        """Write the result of a replay to the file."""
+        file = self._open_file()
         kept = file.find_by_event(letter)
         if kept is None:
             file.add(died)
@@ -382,31 +381,32 @@ class DeadLetterKeeper:
         file.end_replay(kept, died)
 
     def close(self) -> None:
-        """Try a last time to write what waits, and close the file."""
+        """Make a last attempt to write the letters that wait, and close the file."""
         with self._writing:
             self._is_closed = True
             if self._pending:
                 self._write()
             if self._pending:
-                _log.error("%s lost to the disk; the log above tells what they were", _count(self._pending))
+                _log.error("%s not saved; the log above names them", _count(self._pending))
             if self._file is not None:
                 self._file.close()
 
     def _write(self) -> None:
-        _, error = attempt(lambda: self._opened().add(self._pending))
+        """Write the pending letters; after an error, pause before the next attempt."""
+        _, error = attempt(lambda: self._open_file().add(self._pending))
         if error is None:
             self._pending.clear()
             return
         self._not_before = monotonic() + _PAUSE_S
-        _log.error("%s not written to %s: %s", _count(self._pending), self._path, _sentence(error))
+        _log.error("%s not saved to %s yet: %s", _count(self._pending), self._path, _error_text(error))
 
-    def _opened(self) -> DeadLetterFile:
+    def _open_file(self) -> DeadLetterFile:
         if self._file is None:
             self._file = DeadLetterFile(self._path, timeout_s=_PATIENCE_S)
         return self._file
 
 
-def _sentence(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return error.sentence if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
 
 
@@ -415,6 +415,7 @@ def _count(letters: deque[DeadLetter]) -> str:
 
 
 def _row_of(letter: DeadLetter) -> dict[str, Any]:
+    """Return column -> value for a letter; the payload is None if it cannot be written as JSON."""
     event = letter.event
     payload, error = attempt(lambda: _encode(event.payload))
     row = {column: getattr(event, field) for column, field in _OF_EVENT.items()}
@@ -424,11 +425,12 @@ def _row_of(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _storable(text: str) -> str:
-    """A text as UTF-8 can hold it: half of a character, which Python knows, is escaped."""
+    """Return the text with lone surrogates escaped, which Python strings may hold but UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _letter_of(cells: Sequence[Any]) -> StoredLetter:
+    """Return the letter in a row of `_SELECT`."""
     row = dict(zip(_READ, cells, strict=True))
     payload = row["payload"]
     value, wrong = attempt(lambda: None if payload is None else strict_json.loads(payload, any_text=True))
@@ -444,4 +446,4 @@ def _letter_of(cells: Sequence[Any]) -> StoredLetter:
 
 
 def _encode(value: Json) -> str:
-    return json.dumps(value, separators=(",", ":"))  # it takes every text and number that Python has, as they are
+    return json.dumps(value, separators=(",", ":"))  # unlike msgspec, it accepts lone surrogates and NaN

@@ -1,4 +1,4 @@
-"""LiveGraph: agents that are connected to a bus, started, called and stopped."""
+"""LiveGraph: a running graph of agents on a bus, with its start, calls, state and shutdown."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ _Given = ParamSpec("_Given")
 
 
 class Member(msgspec.Struct, frozen=True):
-    """An agent of a graph before it lives.
+    """The description of an agent, from which a graph creates and connects it.
 
     Attributes:
-        node: The class, or an object of it that is taken as it is.
-        handlers: (topic, method, policy) in the order in which they are served.
-        methods: What can be called.
-        dependencies: The agents that it may call.
-        is_async: It has an `async def` method, and so everything of it runs on the event loop.
-        place: Its class statement.
-        shapes: Method -> what it takes as a handler, as the compiler has found.
+        name: The name of its class.
+        node: The class, or an object that was created before.
+        handlers: (topic, method, policy) in the order in which they are called.
+        methods: Name -> checks of the methods that can be called.
+        dependencies: The names of the agents that it may call.
+        is_async: It has an `async def` method, so all of it runs on the event loop.
+        place: The line of its class statement, if known.
+        shapes: Method -> which parameters it takes as a handler, as the compiler has found out.
     """
 
     name: str
@@ -54,13 +55,13 @@ class Member(msgspec.Struct, frozen=True):
     shapes: Mapping[str, HandlerShape] = MappingProxyType({})
 
     def shape_of(self, topic: str, method: str) -> HandlerShape | None:
-        """Give what a method takes as the handler of a topic, if that does not follow from its signature."""
+        """Return which parameters a method takes as the handler of a topic; None where the signature alone tells it."""
         is_plain = method == "handle_event" and topic in map(name_of, self.node.SUBSCRIBE)
         return "topic_payload" if is_plain else self.shapes.get(method)
 
 
 class GraphOrigin(msgspec.Struct, frozen=True):
-    """What a graph was made from."""
+    """The build, the imported modules and the configuration that a graph was created from."""
 
     artifacts: BuildArtifacts
     modules: NodeModules
@@ -72,14 +73,14 @@ class LiveGraph:
 
     Attributes:
         bus: The message bus that connects the agents.
-        nodes: The agents by name, in the order of activation.
-        grace_s: Seconds that stopping may take for what is under way, shared by everything that waits.
-        place_of: Where the user's code has raised an exception; None where that is not known.
-        factory: What makes its agents of their classes; None: they are made without arguments.
-        origin: What it was made from; None for one that was connected without a build.
-        is_partial: An agent that cannot start is left out, instead of the graph.
-        left_out: Such agents, and why they cannot.
-        confinement: What its process is bound to, in lines for a person; empty: nothing.
+        nodes: Name -> agent, in the order of activation.
+        grace_s: How many seconds a shutdown waits in all for work that is under way.
+        place_of: Returns the line of the project that raised an exception; None when it is not known.
+        factory: Creates the agents from their classes; None: classes are called without arguments.
+        origin: The build that it was created from; None for a graph made by `connect`.
+        is_partial: An agent that cannot start is left out, and the graph starts without it.
+        left_out: Name -> error of the agents that were left out.
+        confinement: Lines for the terminal about the limits of this process; empty: none.
     """
 
     def __init__(
@@ -120,14 +121,21 @@ class LiveGraph:
     def publish(self, topic: str, payload: Json = None, *, src: str = "") -> Receipt | None: ...
 
     def publish(self, topic: Any, payload: Json = None, *, src: str = "") -> Receipt | None:  # type: ignore[misc]  # as in GraphBusNode
-        """Send an event; from outside of the graph it returns when everything that came of it is delivered.
+        """Publish an event, and wait until it and all events that follow from it are delivered.
+
+        A served graph delivers on a thread of its own: there this returns at once.
+
+        Args:
+            topic: A topic without wildcards: its name, or a `Topic`.
+            payload: A JSON-shaped value; it is copied.
+            src: The name to record as the sender of the event.
 
         Returns:
-            In a graph that is served, from outside: at once, the receipt. Else None.
+            The receipt of the event in a served graph, when called from outside of its handlers; else None.
 
         Raises:
             RunError: GBE610-615 and GBE619 for a topic or payload that is refused.
-            BackpressureError: GBE636 too many events wait.
+            BackpressureError: GBE636 when too many events wait.
         """
         return self.bus.publish(topic, payload, src=src)
 
@@ -140,29 +148,38 @@ class LiveGraph:
     def request(  # type: ignore[misc]  # as in GraphBusNode
         self, topic: Any, payload: Json = None, timeout_s: float | None = 30.0, *, src: str = ""
     ) -> Any:
-        """Send an event to the one handler that hears it, and give what that returns; see `MessageBus.request`."""
+        """Publish an event that exactly one handler answers, and return the answer; see `GraphBusNode.request`.
+
+        Raises:
+            RunError: GBE610-614 for an invalid topic or payload, GBE631 when no handler answers, GBE632 when several would.
+            RequestTimeoutError: GBE635 when no answer arrives within `timeout_s`.
+        """
         return self.bus.request(topic, payload, timeout_s, src=src)
 
     def call(self, agent: str, method: str, /, **arguments: Any) -> Any:
-        """Call a `@schema_method` and give its result; what it publishes is delivered before this returns.
+        """Call a `@schema_method` and return its result; events that it publishes are delivered before this returns.
+
+        Args:
+            agent: The class name of the agent.
+            method: The name of its method.
+            arguments: The arguments, by name.
 
         Raises:
-            RunError: GBE620 unknown agent, GBE621 unknown method, GBE622 arguments that do not fit, GBE623 a result that does
-                not fit.
+            RunError: GBE620 for an unknown agent, GBE621 for an unknown method, GBE622 for arguments and GBE623 for a result that
+                do not fit their schemas.
         """
         try:
             call = self._calls[agent][method]
         except KeyError:
             call = None
-        return (call or self._compile_call(agent, method))(
-            arguments
-        )  # outside: it is not raised because of the KeyError
+        # Outside of the `except`, so that errors of the call do not show the KeyError as their context.
+        return (call or self._compile_call(agent, method))(arguments)
 
     def call_from(self, caller: str, agent: str, method: str, arguments: dict[str, Any]) -> Any:
-        """Call on behalf of an agent, which must have declared that it depends on the other.
+        """Call a method on behalf of the agent `caller`; `GraphBusNode.call` uses this.
 
         Raises:
-            RunError: GBE624 for an agent that it does not depend on, and what `call` raises.
+            RunError: GBE624 when `caller` does not depend on the other agent, and what `call` raises.
         """
         known = self._members[caller].dependencies
         if agent in self._members and agent not in known:
@@ -170,6 +187,7 @@ class LiveGraph:
         return self.call(agent, method, **arguments)
 
     def _compile_call(self, agent: str, method: str) -> Call:
+        """Make the function for calls of a method, and remember it for the next call."""
         self._refuse_left_out(agent)
         methods = self._methods_of(agent)
         found = methods.get(method)
@@ -188,7 +206,7 @@ class LiveGraph:
         return self._members[agent].methods
 
     def node(self, name: str) -> GraphBusNode:
-        """Give the object of an agent.
+        """Return the object of an agent, for instance to look at its attributes in a test.
 
         Raises:
             RunError: GBE620 for an unknown agent, GBE680 for one that was left out.
@@ -198,14 +216,17 @@ class LiveGraph:
         return self.nodes[name]
 
     def state_of(self, agent: str) -> AgentState:
-        """Give what an agent keeps: `self.state` of its object."""
+        """Return the state of an agent, as `self.state` does inside of it."""
         return self._states.of(agent)
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Wait until all is quiet, further attempts of failed deliveries included; False when that takes longer.
+        """Wait until no event waits or is being handled, retries included.
 
         Args:
-            timeout_s: How long; None: as long as it takes.
+            timeout_s: How many seconds to wait at most; None: no limit.
+
+        Returns:
+            False when the time was not enough.
 
         Raises:
             RunError: GBE648 inside of a handler.
@@ -213,20 +234,20 @@ class LiveGraph:
         return self.bus.settle(timeout_s)
 
     def replay_dead_letters(self, letters: Iterable[DeadLetter] | None = None) -> tuple[DeadLetter, ...]:
-        """Deliver dead letters once more, with the same ids, each to the subscription that failed; waits for all attempts.
+        """Deliver the events of dead letters again, with the same ids, and wait until all their attempts have ended.
 
-        A letter leaves the ring, and the disk if letters are kept there, when its event was handled. What has died again is a
-        letter in its place. Several threads replay one after the other.
+        Each event goes to the subscription that failed. A letter whose event is handled now is removed from the bus and from the
+        file of dead letters; an event that fails again leaves a new letter instead. Concurrent calls run one after the other.
 
         Args:
-            letters: Those of `bus.dead_letters()` by default.
+            letters: The letters to replay; None: all of `bus.dead_letters()`.
 
         Returns:
-            What has died again.
+            The new dead letters of the events that failed again.
 
         Raises:
-            RunError: GBE648 inside of a handler, GBE649 for a letter whose handler is gone; then nothing is delivered. GBE615
-                when the graph stops; what was not handled until then stays where it is.
+            RunError: GBE648 inside of a handler, GBE649 when the handler of a letter is gone; then nothing is delivered. GBE615
+                when the graph stops; letters that were not handled until then are unchanged.
         """
         from graphbus_core.hosting.dead_letters import replay_all
 
@@ -235,25 +256,26 @@ class LiveGraph:
             return replay_all(self, letters)
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
-        """Wait until a receipt is done; False when the graph has stopped first.
+        """Wait until the event of a receipt is done; False when the graph stops first.
 
         Args:
-            is_rest_enough: Come back as well when nothing is left to do but further attempts.
+            receipt: What `publish` has returned.
+            is_rest_enough: Return also when only retries are left.
         """
         return self.bus.wait_for(receipt, is_rest_enough=is_rest_enough)
 
     # --- life ---
 
     def start(self, then: Callable[[], None] = lambda: None) -> None:
-        """Make all agents, connect them and call their `on_start`; all of them live afterwards, or none.
+        """Create all agents, connect them and call their `on_start`. After an error the graph is stopped.
 
         Args:
-            then: Called when all are started, before anything that they have published is delivered.
+            then: Called when all have started, before any event that they have published is delivered.
 
         Raises:
-            RunError: GBE603, GBE656 or GBE657 an agent that cannot be made, GBE605 an `on_start` that fails, GBE611 an impossible
-                handler.
-            SeveralErrors: More than one of the first or last kind.
+            RunError: GBE603, GBE656 or GBE657 for an agent that cannot be created, GBE605 for a failing `on_start`, GBE611 for a
+                handler with an impossible signature.
+            SeveralErrors: For more than one error other than GBE605.
         """
         problems: list[GraphBusError] = []
         is_started = False
@@ -274,11 +296,11 @@ class LiveGraph:
         raise_all(problems)
 
     def stop(self) -> None:
-        """Refuse new events, deliver what waits within the grace, call `on_stop` in reverse order. Repeated calls do nothing.
+        """Refuse new events, deliver those that wait, and call `on_stop` in reverse order. A second call does nothing.
 
         Raises:
-            RunError: GBE626 when an `on_stop` failed, GBE608 when it could not be called; the others were still called.
-            SeveralErrors: More than one.
+            RunError: GBE626 when an `on_stop` failed, GBE608 when it could not be called; the other agents are stopped anyway.
+            SeveralErrors: For more than one error.
         """
         if self._is_stopped:
             return
@@ -294,9 +316,9 @@ class LiveGraph:
         raise_all(problems)
 
     def begin_grace(self) -> float:
-        """Give the seconds of the grace that are left. The first call begins it; there is one grace for the whole shutdown.
+        """Return how many seconds of the grace are left; the first call starts it.
 
-        A signal, the servers and the bus wait one after the other, and must not take a grace each.
+        The signal handler, the servers and the bus wait one after the other and share one grace.
         """
         if self._grace_ends is None:
             self._grace_ends = monotonic() + self.grace_s
@@ -304,19 +326,20 @@ class LiveGraph:
 
     @property
     def is_stopped(self) -> bool:
-        """The graph has stopped, or is about to."""
+        """True once `stop` was called."""
         return self._is_stopped
 
     def at_end(self, clean_up: Callable[[], None]) -> None:
-        """Have a function called when the graph has stopped."""
+        """Register a function to call after the graph has stopped; the last one registered is called first."""
         self._at_end.append(clean_up)
 
     def _make_nodes(self, problems: list[GraphBusError]) -> None:
+        """Create and subscribe all agents, and add what is wrong with them to `problems`."""
         for member in self._members.values():
             made = member.node
             node, error = attempt(lambda made=made: make_node(made, self.factory) if isinstance(made, type) else made)  # type: ignore[misc]
             if node is None:
-                wrong: list[GraphBusError] = [self._refuse_made(member, error)]
+                wrong: list[GraphBusError] = [self._creation_error(member, error)]
             else:
                 node._connection = self
                 self.nodes[member.name] = node
@@ -324,6 +347,7 @@ class LiveGraph:
             problems += self._leave_out(member.name, wrong)
 
     def _subscribe(self, member: Member, node: GraphBusNode) -> list[GraphBusError]:
+        """Subscribe the handlers of an agent, and return the errors of those that the bus refuses."""
         problems: list[GraphBusError] = []
         if member.is_async:
             self.bus.use_lane(member.name)
@@ -338,17 +362,18 @@ class LiveGraph:
         return problems
 
     def _start_nodes(self) -> list[GraphBusError]:
+        """Call `on_start` of all agents; stop at the first error, unless the graph may run without that agent."""
         for name in list(self.nodes):
             _, error = attempt(lambda name=name: self.bus.run(self.nodes[name].on_start, owner=name))  # type: ignore[misc]
             if error is None:
                 self._started.add(name)
-            wrong: list[GraphBusError] = [] if error is None else [self._refuse("GBE605", self._members[name], error)]
+            wrong: list[GraphBusError] = [] if error is None else [self._error("GBE605", self._members[name], error)]
             if self._leave_out(name, wrong):
                 return wrong
         return []
 
     def _leave_out(self, name: str, problems: list[GraphBusError]) -> list[GraphBusError]:
-        """Go on without an agent that has problems, if the graph may; else give them back."""
+        """Remove an agent with problems from a graph that `is_partial`; return the problems that stop the graph."""
         if not self.is_partial or not problems:
             return problems
         self.left_out[name] = problems[0]
@@ -359,6 +384,7 @@ class LiveGraph:
         return []
 
     def _refuse_left_out(self, agent: str) -> None:
+        """Raise GBE696 for an agent that `--only` excludes, GBE680 for one that could not start."""
         why = self.left_out.get(agent)
         if why is not None and why.code == "GBE696":
             raise RunError("GBE696", agent=agent, asked=why.data["asked"])
@@ -366,25 +392,28 @@ class LiveGraph:
             raise RunError("GBE680", where=why.where, agent=agent, reason=why.sentence.rstrip("."))
 
     def _end_of(self, name: str, problems: list[GraphBusError]) -> Callable[[], None]:
+        """Return the function that stops an agent if it was started, and adds its error to `problems`."""
+
         def end() -> None:
             if name not in self._started:
                 return
             self._started.remove(name)
             _, error = attempt(lambda: self.bus.run(self.nodes[name].on_stop, owner=name))
             if error is not None:
-                is_kept_out = isinstance(error, RunError) and error.code == "GBE618"  # an agent is never entered twice
-                code = "GBE608" if is_kept_out else "GBE626"
-                problems.append(self._refuse(code, self._members[name], error))
+                # GBE618: a handler of the agent still runs, and no agent runs two functions at once.
+                is_busy = isinstance(error, RunError) and error.code == "GBE618"
+                code = "GBE608" if is_busy else "GBE626"
+                problems.append(self._error(code, self._members[name], error))
 
         return end
 
-    def _refuse_made(self, member: Member, error: Exception | None) -> RunError:
+    def _creation_error(self, member: Member, error: Exception | None) -> RunError:
         if not isinstance(error, RunError) or error.code not in ("GBE656", "GBE657"):
-            return self._refuse("GBE603", member, error)
+            return self._error("GBE603", member, error)
         error.where = self.place_of(error.__cause__) or member.place
         return error
 
-    def _refuse(self, code: str, member: Member, error: Exception | None) -> RunError:
+    def _error(self, code: str, member: Member, error: Exception | None) -> RunError:
         where = self.place_of(error) or member.place
         refusal = RunError(code, where=where, name=member.name, reason=describe_exception(error))
         refusal.__cause__ = error
@@ -395,17 +424,18 @@ _HEAD = b"SQLite format 3\0"
 
 
 def state_path(config: ResolvedRun) -> str:
-    """Give the file of the states; empty for a graph that has no folder."""
+    """Return the path of the state file; empty for a graph without a state folder."""
     return f"{config.state_dir}/{STATE_FILE}" if config.state_dir else ""
 
 
 def check_files(graph: LiveGraph, config: ResolvedRun) -> None:
-    """Refuse files that cannot be used, and let a graph that is to keep its dead letters do so.
+    """Check the files of a graph before it starts, and connect the keeper of dead letters to its bus.
 
-    Of the states only the first bytes are read, because SQLite takes a while to import; it is asked about those that are wrong.
+    Of the state file only the first bytes are read, because SQLite is slow to import; it reports on a file that looks wrong.
 
     Raises:
-        RunError: GBE643 damaged, of another program or of a newer GraphBus; GBE645 it cannot be opened or made.
+        RunError: GBE643 for a file that is damaged or belongs to another program or a newer GraphBus, GBE645 for one that cannot
+            be opened or created.
     """
     path = state_path(config)
     if os.path.exists(path) and attempt(lambda: _head_of(path))[0] not in (b"", _HEAD):
@@ -419,6 +449,7 @@ def check_files(graph: LiveGraph, config: ResolvedRun) -> None:
 
 
 def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool = False) -> None:
+    """Connect a keeper to the bus; with `is_opened`, open its file now instead of with the first letter."""
     from graphbus_core.hosting.dead_letters import FILE, DeadLetterKeeper
 
     keeper = DeadLetterKeeper(f"{config.state_dir}/{FILE}")
@@ -429,10 +460,11 @@ def _keep_dead_letters(graph: LiveGraph, config: ResolvedRun, *, is_opened: bool
 
 
 def _keep_beside_state(graph: LiveGraph, config: ResolvedRun) -> None:
-    """Keep the dead letters that come when the file of the states is there; until then nothing for it is imported."""
+    """Save dead letters only once a state file exists, so that graphs without state never import SQLite."""
     path, deciding = state_path(config), Lock()
 
     def keep(letter: DeadLetter) -> None:
+        # The first letter after the state file was created replaces this function by a real keeper.
         with deciding:
             if graph.bus.keeper is keep and os.path.exists(path):
                 _keep_dead_letters(graph, config)

@@ -1,7 +1,4 @@
-"""What a graph takes from the project: the agents that are to run and the middleware, imported from there and from nowhere else.
-
-Every failure is reported.
-"""
+"""Imports the agents, the middleware and the factory of a project, and refuses modules that come from anywhere else."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _COROUTINE = 0x80
 
 
 def describe_exception(error: BaseException | None) -> str:
-    """Name an exception in one line: `ValueError: message`."""
+    """Return an exception as one line for messages: `ValueError: message`, or the sentence of a GraphBusError."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error.msg}"
     if isinstance(error, Exception):
@@ -37,18 +34,22 @@ def describe_exception(error: BaseException | None) -> str:
 
 
 Factory = Callable[[Any], object]
-"""Makes the object of a class: `make(cls: type[T]) -> T`."""
+"""Creates the object of a class: `make(cls: type[T]) -> T`."""
 
 
 class NodeModules:
-    """The classes of the agents, imported; `forget` leaves the interpreter as it was.
+    """Imports from one project; `forget` removes them from the interpreter again.
+
+    Args:
+        root: The project.
+        import_roots: Folders below it that are put at the beginning of `sys.path`.
 
     Attributes:
-        classes: In the order of activation.
-        middleware: What the project puts around handlers and calls, outermost first.
-        factory: What the project makes its agents with; None: their classes.
-        left_out: The agents whose classes cannot be had, and why; only after `import_some`.
-        confinement: What this process was bound to before they were imported, in lines for a person.
+        classes: Name -> class of each agent, in the order of activation.
+        middleware: The middleware that the project configures, outermost first.
+        factory: Creates the agents; None: classes are called without arguments.
+        left_out: Name -> error of agents whose classes could not be imported; filled by `import_some` only.
+        confinement: Lines for the terminal about the limits that were applied to this process before the imports.
     """
 
     def __init__(self, root: str | os.PathLike[str], import_roots: Sequence[str]) -> None:
@@ -67,8 +68,8 @@ class NodeModules:
         """Import the class of every agent.
 
         Raises:
-            RunError: GBE601 a module does not import, GBE602 its class is missing, GBE604 the module is not the project's.
-            SeveralErrors: All of them; then nothing stays imported.
+            RunError: GBE601 when a module cannot be imported, GBE602 if its class is missing, GBE604 if it is not the project's.
+            SeveralErrors: For more than one error. After any error nothing stays imported.
         """
         problems = self._take_classes(definitions)
         if problems:
@@ -76,11 +77,11 @@ class NodeModules:
         raise_all(dict.fromkeys(problems.values()))  # one module may have several agents
 
     def import_some(self, definitions: Sequence[AgentDefinition]) -> None:
-        """Import the class of every agent that can be had; `left_out` says why the others cannot."""
+        """Import the class of every agent as far as possible, and put the errors of the others into `left_out`."""
         self.left_out |= self._take_classes(definitions)
 
     def _take_classes(self, definitions: Sequence[AgentDefinition]) -> dict[str, GraphBusError]:
-        """Import each module once, and give why which agents have no class."""
+        """Import each module once and fill `classes`; return name -> error of the agents without a class."""
         modules: dict[str, ModuleType | GraphBusError] = {}
         problems: dict[str, GraphBusError] = {}
         for definition in definitions:
@@ -95,7 +96,7 @@ class NodeModules:
         return problems
 
     def import_own(self, module: str) -> ModuleType | None:
-        """Import another module of the project, or give None when it has no such module.
+        """Import another module of the project by its dotted name; None when the project has no such module.
 
         Raises:
             RunError: GBE601, GBE604.
@@ -103,17 +104,17 @@ class NodeModules:
         for folder in self._paths:
             for path in (f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__init__.py"):
                 if os.path.isfile(os.path.join(folder, path)):
-                    found = self._import(module, self._shown(os.path.join(folder, path)))
+                    found = self._import(module, self._relative_path(os.path.join(folder, path)))
                     if isinstance(found, GraphBusError):
                         raise found
                     return found
         return None
 
     def import_name(self, module: str) -> ModuleType:
-        """Import another module, e.g. that of the entry point.
+        """Import any module, such as that of the entry point.
 
         Raises:
-            RunError: GBE606 when it does not import.
+            RunError: GBE606 when it cannot be imported.
         """
         result, error = _import_quietly(module)
         if result is None:
@@ -123,7 +124,7 @@ class NodeModules:
         return result
 
     def forget(self) -> None:
-        """Take the project's modules and folders out of the interpreter again."""
+        """Remove the project's modules from `sys.modules`, and its folders from `sys.path`."""
         new = {name: module for name, module in sys.modules.copy().items() if name not in self._before}
         ours = [name for name, module in new.items() if name in self._names or self._is_ours(module)]
         for name in {part for each in ours for part in _with_parents(each)}:
@@ -135,13 +136,14 @@ class NodeModules:
         self._paths = []
 
     def place_of(self, error: BaseException | None) -> Place | None:
-        """The innermost line of the project that took part in the failure."""
+        """Return the innermost line of the project in the traceback of an error; None when there is none."""
         if isinstance(error, SyntaxError) and error.filename:
-            return Place(self._shown(error.filename), error.lineno or 0)
-        places = [Place(self._shown(path), line) for path, line in _frames(error) if self._contains(path)]
+            return Place(self._relative_path(error.filename), error.lineno or 0)
+        places = [Place(self._relative_path(path), line) for path, line in _frames(error) if self._contains(path)]
         return places[-1] if places else None
 
     def _import(self, name: str, path: str) -> ModuleType | GraphBusError:
+        """Import a module and verify that it comes from `path` in the project; return the module or the error."""
         wanted = os.path.realpath(os.path.join(self.root, path))
         if not self._contains(wanted) or not os.path.isfile(wanted):
             return RunError("GBE604", module=name, path=path, found="nowhere")
@@ -164,11 +166,11 @@ class NodeModules:
         return any(self._contains(origin) for origin in origins if origin)
 
     def _contains(self, path: str) -> bool:
-        if path.startswith("<"):  # `<string>`, `<frozen importlib._bootstrap>`: no file
+        if path.startswith("<"):  # not a file: `<string>`, `<frozen importlib._bootstrap>`
             return False
         return _is_within(os.path.realpath(path), self.root)
 
-    def _shown(self, path: str) -> str:
+    def _relative_path(self, path: str) -> str:
         resolved = os.path.realpath(path)
         return os.path.relpath(resolved, self.root) if _is_within(resolved, self.root) else path
 
@@ -176,11 +178,14 @@ class NodeModules:
 def select_agents(
     agents: Sequence[AgentDefinition], only: Sequence[str]
 ) -> tuple[list[AgentDefinition], dict[str, GraphBusError]]:
-    """Give the agents that run here, in the order of activation, and why the others do not.
+    """Select the agents that `--only` names.
 
     Args:
-        agents: Those of the graph.
-        only: The names of those that shall run; none: all.
+        agents: All agents of the graph, in the order of activation.
+        only: The names of those to run; empty: all.
+
+    Returns:
+        The agents to run, in the same order, and name -> error GBE696 of the others.
 
     Raises:
         RunError: GBE695 for a name that no agent has; SeveralErrors for more than one.
@@ -199,11 +204,11 @@ def select_agents(
 
 
 def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middleware, ...]:
-    """Import each `package.module:name`, in their order; a class is made without arguments.
+    """Import each `package.module:name` in order; a class is called without arguments.
 
     Raises:
-        RunError: GBE601 a module does not import, GBE604 it is not the project's, GBE663 what is named is no middleware. Then
-            nothing of the project stays imported.
+        RunError: GBE601 when a module cannot be imported, GBE604 when it is not the project's, GBE663 when the name is no
+            middleware. After an error nothing of the project stays imported.
     """
     try:
         return tuple([_load_one(name, modules) for name in names])
@@ -213,16 +218,16 @@ def load_middleware(names: Sequence[str], modules: NodeModules) -> tuple[Middlew
 
 
 def load_factory(name: str, modules: NodeModules) -> Factory:
-    """Import what makes the agents, `package.module:name`.
+    """Import the function that creates the agents, `package.module:name`.
 
     Raises:
-        RunError: GBE601 its module does not import, GBE604 it is not the project's, GBE655 what is named is no factory. Then
-            nothing of the project stays imported.
+        RunError: GBE601 when its module cannot be imported, GBE604 when it is not the project's, GBE655 when the name is no
+            factory. After an error nothing of the project stays imported.
     """
     try:
-        factory: Factory = _callable_of(_named(name, modules, "factory"), name, modules, "factory")
+        factory: Factory = _require_callable(_resolve_setting(name, modules, "factory"), name, modules, "factory")
         if getattr(getattr(factory, "__code__", None), "co_flags", 0) & _COROUTINE:
-            raise _refuse("factory", name, modules, "an `async def` gives no agent, but something to await")
+            raise _refuse("factory", name, modules, "an `async def` function returns an awaitable and no agent")
     except RunError:
         modules.forget()
         raise
@@ -230,11 +235,11 @@ def load_factory(name: str, modules: NodeModules) -> Factory:
 
 
 def make_node(kind: type[GraphBusNode], factory: Factory | None) -> GraphBusNode:
-    """Make the object of an agent.
+    """Create the object of an agent, with the factory or by calling its class.
 
     Raises:
-        RunError: GBE656 a factory that fails, GBE657 one that gives something else.
-        Exception: What a constructor raises.
+        RunError: GBE656 when the factory fails, GBE657 when it returns an object of another class.
+        Exception: What the constructor of the class raises.
     """
     if factory is None:
         return kind()
@@ -248,17 +253,18 @@ def make_node(kind: type[GraphBusNode], factory: Factory | None) -> GraphBusNode
 
 
 def _load_one(name: str, modules: NodeModules) -> Middleware:
-    found = _named(name, modules, "middleware")
+    """Import one middleware; create the object if the name is a class."""
+    found = _resolve_setting(name, modules, "middleware")
     if isinstance(found, type):
         found, error = attempt(found)
         if error is not None:
             raise _refuse("middleware", name, modules, describe_exception(error), modules.place_of(error)) from error
-    middleware: Middleware = _callable_of(found, name, modules, "middleware")
+    middleware: Middleware = _require_callable(found, name, modules, "middleware")
     return middleware
 
 
-def _named(name: str, modules: NodeModules, setting: str) -> Any:
-    """What a setting of `[tool.graphbus.runtime]` names."""
+def _resolve_setting(name: str, modules: NodeModules, setting: str) -> Any:
+    """Return the object that a setting of `[tool.graphbus.runtime]` names as `package.module:name`."""
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         raise _refuse(setting, name, modules, "the module or the name is missing")
@@ -273,7 +279,7 @@ def _named(name: str, modules: NodeModules, setting: str) -> Any:
     return found
 
 
-def _callable_of(found: Any, name: str, modules: NodeModules, setting: str) -> Any:
+def _require_callable(found: Any, name: str, modules: NodeModules, setting: str) -> Any:
     if not callable(found):
         raise _refuse(setting, name, modules, f"{type(found).__name__!r} cannot be called")
     return found
@@ -291,6 +297,7 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _class_of(definition: AgentDefinition, module: ModuleType) -> type[GraphBusNode] | GraphBusError:
+    """Return the class of an agent in its module, or the error GBE602."""
     found = getattr(module, definition.name, None)
     if isinstance(found, type) and issubclass(found, GraphBusNode):
         return found
@@ -301,10 +308,10 @@ def _class_of(definition: AgentDefinition, module: ModuleType) -> type[GraphBusN
 
 
 def _import_quietly(name: str) -> tuple[ModuleType | None, BaseException | None]:
-    """Import a module, or give the reason why it does not import."""
+    """Import a module; return (module, None) or (None, the exception)."""
     try:
         return attempt(lambda: import_module(name))
-    except SystemExit as leaving:  # a script without a `__main__` guard
+    except SystemExit as leaving:  # a script without a `__main__` guard may call sys.exit
         return None, leaving
 
 
@@ -313,7 +320,7 @@ def _origin(module: ModuleType) -> str:
 
 
 def _folders(module: ModuleType) -> list[str]:
-    """Where a package looks for modules; one without `__init__.py` cannot say so when its parent has left before it."""
+    """Return the folders of a package. A namespace package computes them, which fails once its parent is not imported."""
     folders, _ = attempt(lambda: list(getattr(module, "__path__", ())))
     return folders or []
 
@@ -332,15 +339,15 @@ def _frames(error: BaseException | None) -> Iterator[tuple[str, int]]:
 
 
 def require_packages(what: str, modules: Sequence[str], extra: str) -> None:
-    """Find out whether the modules can be imported, without importing them.
+    """Raise an error that names the extra to install unless all modules can be found; they are not imported.
 
     Args:
-        what: What needs them, in the words of the user.
+        what: The option or setting that needs them, for the message.
         modules: Top-level modules, or modules of a namespace package.
-        extra: The optional dependency of GraphBus that brings them.
+        extra: The extra of GraphBus that installs them.
 
     Raises:
-        RunError: GBE671.
+        RunError: GBE671 when one is missing.
     """
     missing = [name for name in modules if attempt(lambda name=name: find_spec(name))[0] is None]  # type: ignore[misc]
     if missing:

@@ -1,4 +1,4 @@
-"""What agents and the bus log, shown on stderr while a graph runs from the command line. A library configures nothing."""
+"""Shows the log of agents and bus on stderr while a graph runs from the command line; otherwise GraphBus leaves logging alone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graphbus_core.errors.legible import escape_unprintable
 _AGENT = "graphbus.agent."
 
 
-class _Line(logging.Formatter):
-    """`[Agent] message` for agents; level and message for the rest, with the traceback of a failure.
+class _LogFormatter(logging.Formatter):
+    """Formats a record of an agent as `[Agent] message`, any other as `[LEVEL] message`, followed by a traceback if it has one.
 
     Args:
-        is_brief: No traceback, as long as the level is above DEBUG: for a person who types meanwhile.
+        is_brief: Leave tracebacks out unless the level is DEBUG, so that they do not flood an interactive prompt.
     """
 
     def __init__(self, *, is_brief: bool) -> None:
@@ -26,7 +26,7 @@ class _Line(logging.Formatter):
         self._is_brief = is_brief
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, with who says it."""
+        """Return the text of a record with its label."""
         if self._is_brief and record.exc_info and not logging.getLogger("graphbus").isEnabledFor(logging.DEBUG):
             record = copy(record)
             record.exc_info = record.exc_text = None
@@ -35,24 +35,24 @@ class _Line(logging.Formatter):
         return f"[{label}] {super().format(record)}"
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
-        """The traceback; what an exception says is often text from outside."""
+        """Return the traceback with control characters escaped: messages of exceptions often quote external text."""
         return escape_unprintable(super().formatException(ei))
 
 
 @contextmanager
 def show_logs(stream: Any = None, *, is_brief: bool = False) -> Iterator[None]:
-    """Write the log of `graphbus.*` from INFO on to stderr or the stream; afterwards logging is as it was.
+    """Within the block, write records of `graphbus.*` from INFO on to a stream; restore the logging settings afterwards.
 
-    A level that a module of the project sets meanwhile counts.
+    A level that the project sets on a logger in the meantime takes effect.
 
     Args:
-        stream: Where lines go: an object with `write` and `flush`.
-        is_brief: Failures without their tracebacks, unless somebody sets the level to DEBUG.
+        stream: An object with `write` and `flush`; None: stderr.
+        is_brief: Leave tracebacks out unless the level is DEBUG.
     """
     logger = logging.getLogger("graphbus")
     before = logger.level, logger.propagate
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_Line(is_brief=is_brief))
+    handler.setFormatter(_LogFormatter(is_brief=is_brief))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -1,4 +1,4 @@
-"""What a graph is made of: its members, from the artifacts of a build or from what live classes declare."""
+"""Describes the agents of a graph, from the artifacts of a build or from the declarations of live classes; and `connect`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _NOWHERE = SourceSpan("", 0, 0, 0, 0)
 
 
 def methods_of(node: type[GraphBusNode]) -> tuple[MethodSpec, ...]:
-    """Give the methods with `@schema_method`, inherited ones included."""
+    """Return the contracts of all methods with `@schema_method`, inherited ones included."""
     declared = {name: getattr(getattr(node, name, None), "__graphbus_schema__", None) for name in dir(node)}
     return tuple(_spec_of(node, name, each) for name, each in declared.items() if isinstance(each, DeclaredSchema))
 
 
 def _spec_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> MethodSpec:
-    """The contract as it is written; without one what the annotations of the method say."""
+    """Return the contract of a method: the schemas given to the decorator, or else those of the annotations."""
     given, promised, method = schema_of(declared.input_schema), schema_of(declared.output_schema), declared.method
     written = next((vars(kind)[name] for kind in node.__mro__ if name in vars(kind)), method)
-    if isinstance(written, staticmethod):  # without `self`, which the function itself does not tell
+    if isinstance(written, staticmethod):  # has no `self` to skip; the plain function would not show that
         method = written
     if method is not None and declared.input_schema is None and declared.output_schema is None:
         given, promised = arguments_of(method), result_of(method)
@@ -49,24 +49,25 @@ def _spec_of(node: type[GraphBusNode], name: str, declared: DeclaredSchema) -> M
 
 
 def declared_topics_of(node: type[GraphBusNode]) -> Iterator[DeclaredTopic]:
-    """Give what `@publishes` declares on the class and its methods."""
+    """Yield the `@publishes` declarations of the class and its methods."""
     for holder in (node, *(getattr(node, name, None) for name in dir(node))):
         declared = getattr(holder, "__graphbus_publishes__", ())
         yield from declared if isinstance(declared, tuple) else ()
 
 
 def topics_of(node: type[GraphBusNode]) -> dict[str, Schema | None]:
-    """Give what `@publishes` declares, as topic -> payload."""
+    """Return topic -> payload schema, as `@publishes` declares them."""
     return {each.topic: schema_of(each.schema) for each in declared_topics_of(node)}
 
 
-def _promised_to(node: type[GraphBusNode]) -> dict[str, Schema | None]:
-    """What the Topics say that it subscribes to, as topic -> payload."""
-    heard = (declared for name in dir(node) for declared in _heard_by(node, name))
+def _subscribed_schemas(node: type[GraphBusNode]) -> dict[str, Schema | None]:
+    """Return topic -> payload schema of the `Topic` objects that the class subscribes to."""
+    heard = (declared for name in dir(node) for declared in _subscriptions_of(node, name))
     return {each.topic: schema_of(each.payload) for each in heard if each.payload is not None}
 
 
-def _heard_by(node: type[GraphBusNode], name: str) -> tuple[DeclaredSubscription, ...]:
+def _subscriptions_of(node: type[GraphBusNode], name: str) -> tuple[DeclaredSubscription, ...]:
+    """Return the `@subscribe` declarations of one attribute of the class."""
     found = getattr(getattr(node, name, None), "__graphbus_subscriptions__", ())
     return found if isinstance(found, tuple) else ()
 
@@ -83,18 +84,23 @@ def connect(
     state: str | Path = "",
     factory: Factory | None = None,
 ) -> LiveGraph:
-    """Start a graph of these agents without a build, for tests: `with connect(Shop, Stock) as graph: ...`.
+    """Start a graph of these agents without a build: `with connect(Shop, Stock) as graph: ...`.
 
     Args:
-        agents: Classes, or objects that were made before; they are served in this order.
-        validation: What happens to arguments, results and payloads that do not fit the declared schemas.
-        on_error: `raise`: the first exception of a handler comes out of the publish or call that caused it.
-        middleware: What goes around every handler and call, outermost first.
-        state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
-        factory: What makes the objects of classes, `make(cls: type[T]) -> T`; None: they are made without arguments.
+        agents: Agent classes, or objects of them. Handlers of one topic run in this order.
+        validation: Whether arguments, results and payloads that do not fit their schemas raise (`"strict"`), are logged
+            (`"warn"`), or are not checked (`"off"`).
+        on_error: `"raise"`: the publish or call that caused it raises the first exception of a handler. `"isolate"`: it becomes
+            a dead letter.
+        middleware: Wraps every handler and call, outermost first.
+        state: The file of the agents' state; empty: the state lives in memory, until the graph stops.
+        factory: Creates the agents, `make(cls: type[T]) -> T`; None: classes are called without arguments.
+
+    Returns:
+        The running graph.
 
     Raises:
-        UsageError: GBE146 for what is no agent.
+        UsageError: GBE146 for an argument that is no agent.
         RunError: GBE603, GBE605, GBE611, GBE656 or GBE657 for an agent that cannot be started.
     """
     topics, members = compose_from_classes(agents, validation)
@@ -108,7 +114,7 @@ def connect(
 def compose_from_classes(
     agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Validation
 ) -> tuple[TopicContracts, list[Member]]:
-    """Describe a graph of these agents from what their classes declare."""
+    """Return the topics and members of a graph of these agents, as their classes declare them."""
     classes: list[type] = [agent if isinstance(agent, type) else type(agent) for agent in agents]
     schemas: dict[str, Schema | None] = {}
     promised: dict[str, Schema | None] = {}
@@ -117,7 +123,7 @@ def compose_from_classes(
             name = each.__qualname__ if agent is each else format_value(agent)
             raise UsageError("GBE146", name=name, reason="its class does not derive from GraphBusNode")
         schemas |= topics_of(each)
-        promised |= _promised_to(each)
+        promised |= _subscribed_schemas(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]
     return TopicContracts(promised | schemas, None, validation), members
 
@@ -125,7 +131,7 @@ def compose_from_classes(
 def compose_from_build(
     artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun
 ) -> tuple[TopicContracts, list[Member]]:
-    """Describe the graph that was built; agents whose classes could not be imported are left out."""
+    """Return the topics and members of a built graph, without agents whose classes could not be imported."""
     validation = config.settings.validation
     found = [each for each in artifacts.agents.agents if each.name in modules.classes]
     members = [_from_definition(each, modules.classes[each.name], validation) for each in found]
@@ -133,7 +139,7 @@ def compose_from_build(
 
 
 def _from_definition(definition: AgentDefinition, node: type[GraphBusNode], validation: Validation) -> Member:
-    """Describe an agent as the build has read it; what could be known at run time only is taken from the class."""
+    """Return a member as the build has read it, with schemas from the live class where the build could not read them."""
     read = {spec.name: spec for spec in definition.methods if spec.has_schema}
     live = {spec.name: spec for spec in methods_of(node)}
     unread = {name for name, spec in read.items() if spec.input_schema is None or spec.output_schema is None}
@@ -155,6 +161,7 @@ def _from_definition(definition: AgentDefinition, node: type[GraphBusNode], vali
 
 
 def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNode], validation: Validation) -> Member:
+    """Return the member for a class or object, as its class declares it."""
     name = node.__name__
     return Member(
         name=name,
@@ -171,10 +178,10 @@ def _from_class(agent: type[GraphBusNode] | GraphBusNode, node: type[GraphBusNod
 
 
 def handlers_of(node: type[GraphBusNode]) -> Iterator[tuple[str, str, DeliveryPolicy]]:
-    """(topic, method, policy) in the order of the source, those of base classes first."""
+    """Yield (topic, method, policy) for each subscription in the order of the source, base classes first."""
     names = dict.fromkeys(name for kind in reversed(node.__mro__) for name in vars(kind))
     for name in names:
-        for declared_here in _heard_by(node, name):
-            yield declared_here.topic, name, declared_here.policy
+        for declared in _subscriptions_of(node, name):
+            yield declared.topic, name, declared.policy
     for topic in node.SUBSCRIBE:
         yield name_of(topic), "handle_event", ONCE

@@ -1,7 +1,7 @@
-"""What a running graph counts and measures, in the text format of Prometheus (0.0.4).
+"""Metrics of a running graph in the text format of Prometheus (0.0.4).
 
-Names follow OpenTelemetry's conventions for messaging. Labels are handlers, topics that somebody subscribes to, routes and
-statuses: their number is bounded by the code of the project, never by what it is sent.
+Names follow OpenTelemetry's conventions for messaging. Labels are handlers, subscribed topics, routes and statuses, so the
+number of time series depends on the code of the project, not on requests or payloads.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ _started = time()
 
 
 class Histogram:
-    """How many measurements fell below each of fixed bounds, per set of labels; safe from any thread."""
+    """A Prometheus histogram of seconds with the buckets `BUCKETS_S`, one series for each set of labels. Thread-safe."""
 
     def __init__(self, name: str, meaning: str) -> None:
         self.name = name
         self.meaning = meaning
-        self._series: dict[tuple[tuple[str, str], ...], list[float]] = {}  # the buckets, one above all, then the sum
+        self._series: dict[
+            tuple[tuple[str, str], ...], list[float]
+        ] = {}  # a count for each bucket, one for longer durations, and the sum in seconds
         self._lock = Lock()
 
     def record(self, seconds: float, **labels: str) -> None:
-        """Count one measurement."""
+        """Add one measurement to the series with these labels."""
         key = tuple(labels.items())
         place = bisect_left(BUCKETS_S, seconds)
         with self._lock:
@@ -52,33 +54,33 @@ class Histogram:
             series[-1] += seconds
 
     def lines(self) -> Iterator[str]:
-        """The family as text; nothing as long as nothing was measured."""
+        """Yield the lines of the histogram; none while nothing was measured."""
         with self._lock:
             copies = {key: list(series) for key, series in sorted(self._series.items())}
         if copies:
-            yield from _head(self.name, "histogram", self.meaning)
+            yield from _header_lines(self.name, "histogram", self.meaning)
         for key, series in copies.items():
             labels = dict(key)
             count = 0.0
             for bound, number in zip([*map(str, BUCKETS_S), "+Inf"], series, strict=False):
                 count += number
-                yield _sample(f"{self.name}_bucket", {**labels, "le": bound}, count)
-            yield _sample(f"{self.name}_sum", labels, series[-1])
-            yield _sample(f"{self.name}_count", labels, count)
+                yield _sample_line(f"{self.name}_bucket", {**labels, "le": bound}, count)
+            yield _sample_line(f"{self.name}_sum", labels, series[-1])
+            yield _sample_line(f"{self.name}_count", labels, count)
 
 
 class RunningHandler(NamedTuple):
-    """A handler or method that has begun and not ended."""
+    """A handler or method that is running: `Agent.method`, and its start on the monotonic clock."""
 
     name: str
     since: float
 
 
 class HandlerMetrics:
-    """Middleware that measures how long handlers and calls take, and knows which of them are running.
+    """Middleware that measures the durations of handlers and calls, and tracks which of them are running.
 
     Attributes:
-        begun: How many have begun so far, about: it grows as long as anything begins.
+        begun: About how many have begun so far. Threads may lose a count, but it grows whenever something begins.
     """
 
     def __init__(self) -> None:
@@ -90,7 +92,7 @@ class HandlerMetrics:
         self._running: dict[int, RunningHandler] = {}
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Measure one handler or call; a failure counts as well."""
+        """Measure one handler or call, whether it succeeds or fails."""
         started = perf_counter()
         key = id(handling)
         self.begun += 1
@@ -107,38 +109,43 @@ class HandlerMetrics:
                 )
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request over HTTP; called on the thread of the server only."""
+        """Count an HTTP request and its duration. Not thread-safe: only the thread of the server may call it."""
         self._http.record(seconds, http_route=route)
         self._answered[route, status] += 1
 
     @property
     def running(self) -> int:
-        """How many handlers and methods have begun and not ended."""
+        """How many handlers and methods are running."""
         return len(self._running)
 
     def longest_running(self) -> RunningHandler | None:
-        """The one that has been running for the longest time."""
+        """Return the handler or method that has been running longest; None when none is running."""
         return min(list(self._running.values()), key=lambda each: each.since, default=None)
 
     def lines(self) -> Iterator[str]:
-        """All that was measured, as text."""
-        yield from _family("graphbus_running_handlers", "gauge", "Handlers and methods at work.", [({}, self.running)])
+        """Yield the lines of all metrics of this object."""
+        yield from _family_lines(
+            "graphbus_running_handlers", "gauge", "Handlers and methods at work.", [({}, self.running)]
+        )
         for histogram in (self._process, self._call, self._http):
             yield from histogram.lines()
         answers = [
             ({"http_route": route, "http_response_status_code": str(status)}, number)
-            for (route, status), number in sorted(self._answered.copy().items())  # the server goes on meanwhile
+            for (route, status), number in sorted(
+                self._answered.copy().items()
+            )  # a copy, because the server may add to it meanwhile
         ]
-        yield from _family("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
+        yield from _family_lines("graphbus_http_responses_total", "counter", "Requests by their answer.", answers)
 
 
 def render_metrics(statistics: Statistics, meter: HandlerMetrics) -> bytes:
-    """The whole page for one scrape."""
-    lines = [*_bus(statistics), *meter.lines(), *_process()]
+    """Return the page that `/metrics` answers with: counts of the bus, durations and figures of the process."""
+    lines = [*_bus_lines(statistics), *meter.lines(), *_process_lines()]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _bus(statistics: Statistics) -> Iterator[str]:
+def _bus_lines(statistics: Statistics) -> Iterator[str]:
+    """Yield the lines of the metrics of the bus."""
     system = {"messaging_system": "graphbus"}
     consumed: list[tuple[Labels, int]] = []
     failed: list[tuple[Labels, int]] = []
@@ -158,10 +165,11 @@ def _bus(statistics: Statistics) -> Iterator[str]:
         ("graphbus_queued_messages", "gauge", "Events that wait.", [({}, statistics.queued)]),
     )
     for name, kind, meaning, samples in families:
-        yield from _family(name, kind, meaning, samples)
+        yield from _family_lines(name, kind, meaning, samples)
 
 
-def _process() -> Iterator[str]:
+def _process_lines() -> Iterator[str]:
+    """Yield the lines of the metrics of the process; figures that the system does not provide are left out."""
     figures = (
         ("process_start_time_seconds", "gauge", "Start of the process since the epoch.", _started),
         ("process_cpu_seconds_total", "counter", "Processor time used.", process_time()),
@@ -169,11 +177,11 @@ def _process() -> Iterator[str]:
         ("process_open_fds", "gauge", "Open files and connections.", _open_files()),
     )
     for name, kind, meaning, value in figures:
-        yield from _family(name, kind, meaning, [] if value is None else [({}, value)])
+        yield from _family_lines(name, kind, meaning, [] if value is None else [({}, value)])
 
 
 def resident_bytes() -> float | None:
-    """Memory of this process that is in RAM; None where the system does not say."""
+    """Return the resident memory of this process; None where there is no /proc."""
     try:
         with open(_STATM, "rb") as statm:
             return float(int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
@@ -188,17 +196,17 @@ def _open_files() -> float | None:
         return None
 
 
-def _family(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    """The samples under their head; nothing where there are none."""
-    found = [_sample(name, labels, value) for labels, value in samples]
-    return iter([*_head(name, kind, meaning), *found] if found else [])
+def _family_lines(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
+    """Return the lines of a metric with its HELP and TYPE; none when there are no samples."""
+    found = [_sample_line(name, labels, value) for labels, value in samples]
+    return iter([*_header_lines(name, kind, meaning), *found] if found else [])
 
 
-def _head(name: str, kind: str, meaning: str) -> tuple[str, str]:
+def _header_lines(name: str, kind: str, meaning: str) -> tuple[str, str]:
     return f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"
 
 
-def _sample(name: str, labels: Labels, value: float) -> str:
+def _sample_line(name: str, labels: Labels, value: float) -> str:
     shown = ",".join(f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items())
     number = str(int(value)) if float(value).is_integer() and abs(value) < sys.maxsize else repr(float(value))
     return f"{name}{{{shown}}} {number}" if shown else f"{name} {number}"

@@ -1,6 +1,7 @@
-"""SIGTERM and SIGINT end a running graph in good order: the main thread leaves what it does with `StopRequested`.
+"""SIGTERM and SIGINT stop a running graph cleanly: `StopRequested` is raised in the main thread.
 
-A handler that runs on the main thread may end first; so may the start of the graph.
+A handler that runs on the main thread, and the start of a graph, may finish first: then a helper thread sends the signal again
+when they are done, or when the grace has passed.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from types import FrameType
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BUSY_POLL_S = 0.01
 _START_S = 10.0
-"""So long a signal waits for a graph that is being started."""
+"""How many seconds a signal waits for a graph that is starting."""
 SIGNAL_POLL_S = 0.5
+"""How often a main thread that waits must return to Python code, which is where Python runs signal handlers."""
 _asked: list[int] = []
-"""The signals for which `StopRequested` was raised, as long as somebody minds signals."""
+"""The signals for which `StopRequested` was raised within the current `stop_on_signals`."""
 
 
 class StopRequested(BaseException):
-    """Somebody asked the process to end. Not an Exception: no handler of an event swallows it."""
+    """A signal asked the process to stop. A BaseException, so that isolating the errors of handlers does not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -30,16 +32,16 @@ class StopRequested(BaseException):
 
     @property
     def exit_status(self) -> int:
-        """What shells expect of a process that such a signal has interrupted."""
+        """The exit status that shells expect of a process that this signal has ended."""
         return 128 + self.number
 
 
 class SignalHandler:
-    """What a signal waits for.
+    """Handles SIGTERM and SIGINT: raises `StopRequested` in the main thread as soon as that may be interrupted.
 
     Attributes:
-        is_busy: True while the main thread must not be interrupted.
-        begin_grace: Gives how many seconds a signal waits at most.
+        is_busy: Returns True while the main thread must not be interrupted.
+        begin_grace: Returns for how many seconds a signal may wait from now on.
     """
 
     def __init__(self) -> None:
@@ -52,18 +54,16 @@ class SignalHandler:
         self._asking = threading.Lock()
 
     def request_stop(self) -> None:
-        """Do what SIGTERM does, unless a signal has come already; from any thread but the main one."""
-        with (
-            self._asking
-        ):  # `handle_signal` cannot run between the look and the signal, which it might take for the second one
+        """Send SIGTERM to this process unless a signal has arrived before; from any thread but the main one."""
+        with self._asking:  # a signal between test and kill would make ours the second, urgent one
             if not self._is_asked:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     def handle_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Handle a signal: wait for what must not be interrupted; a second one while it waits does not wait.
+        """Handle a signal: raise now, or start the thread that sends it again later. A second signal raises at once.
 
         Raises:
-            Stopped: Now is the time.
+            StopRequested: If the main thread may be interrupted, or this is the second signal.
         """
         with self._asking:
             self._is_asked = True
@@ -77,8 +77,8 @@ class SignalHandler:
             return
         self._number = self._number or number
         if number == signal.SIGINT:
-            # SIGTERM may have come as well. Python calls handlers in the order of their numbers, so the last one leaves: a signal
-            # that is still noted when the handlers are taken away is reported with a traceback.
+            # SIGTERM may be pending as well. Python calls handlers of pending signals by number, SIGTERM after SIGINT. Raising
+            # from the last one leaves no signal pending that would meet the default handler and print a traceback.
             signal.raise_signal(signal.SIGTERM)
             return
         self._is_over = True
@@ -88,12 +88,13 @@ class SignalHandler:
         raise StopRequested(self._number)
 
     def finish(self) -> None:
-        """Let go of a signal that still waits: what it would have interrupted is done."""
+        """Drop a signal that still waits, because the work that it would interrupt has ended."""
         self._is_over = True
         if self._waiter is not None:
             self._waiter.join()
 
     def _send_again(self, number: int) -> None:
+        """Send the signal again once the main thread may be interrupted, or the grace is over."""
         deadline = monotonic() + self.begin_grace()
         while self.is_busy() and monotonic() < deadline and not self._is_over:
             sleep(_BUSY_POLL_S)
@@ -119,17 +120,17 @@ def stop_on_signals() -> Iterator[SignalHandler]:
 
 
 def interrupt_main_thread() -> None:
-    """Let the main thread leave what it does, as after Ctrl-C; from any thread."""
+    """Send SIGINT to the main thread, as Ctrl-C does, if Python code handles it; from any thread."""
     if callable(signal.getsignal(signal.SIGINT)):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 @contextmanager
 def reading_with_signals() -> Iterator[None]:
-    """Let the main thread notice a signal while it reads, at the latest after `SIGNAL_POLL_S`; on other threads nothing is done.
+    """Within the block, make the main thread handle signals while it reads, after `SIGNAL_POLL_S` at most.
 
-    Python notes a signal and calls its handler between two instructions. Of one that is noted right before a read begins to wait,
-    the read knows nothing. So SIGURG, which means nothing here, interrupts the read again and again, and Python looks.
+    Python runs signal handlers between two instructions. A signal that arrives right before a blocking system call is not handled
+    until the call returns. So a thread interrupts the call every `SIGNAL_POLL_S` with SIGURG, which is not used otherwise.
     """
     main = threading.get_ident()
     if threading.current_thread() is not threading.main_thread():
@@ -149,22 +150,20 @@ def reading_with_signals() -> Iterator[None]:
     finally:
         is_over.set()
         waker.join()
-        signal.signal(signal.SIGURG, before or signal.SIG_DFL)  # None: a handler that Python knows nothing of
+        signal.signal(signal.SIGURG, before or signal.SIG_DFL)  # None: the handler before was not set by Python
 
 
 def wait_for_signal() -> None:
-    """Do nothing until a signal arrives."""
+    """Block the main thread until a signal raises `StopRequested`."""
     while True:
         raise_missed_signal()
-        sleep(
-            SIGNAL_POLL_S
-        )  # not `signal.pause`: a signal that comes right before it would be noticed with the next one only
+        sleep(SIGNAL_POLL_S)  # not `signal.pause`: it would miss a signal that arrives right before it
 
 
 def raise_missed_signal() -> None:
-    """Raise `StopRequested` for a signal that has raised it where nobody heard it, e.g. while Python ran a finaliser.
+    """Raise `StopRequested` again if it was raised where Python ignores exceptions, such as in a finaliser.
 
-    Who waits on the main thread does so for `SIGNAL_POLL_S` at a time, and calls this in between.
+    Loops that wait on the main thread call this every `SIGNAL_POLL_S`.
     """
     if _asked:
         raise StopRequested(_asked[-1])

@@ -1,13 +1,13 @@
-"""The states of the agents of a graph: one SQLite file, opened when the first agent uses its state.
+"""The states of the agents of a graph, in one SQLite file that is opened when an agent first uses its state.
 
     self.state["stock"] = {...}       one commit
-    with self.state.transaction():    what is set is collected, and committed at the end if nobody has changed what was read
+    with self.state.transaction():    collects changes; commits them at the end if no key that was read has changed since
 
-Theory of operation. Every change of the file gets the next number of one counter as the version of its keys. A transaction notes
-the version of each key that it reads, and all keys if they were listed; one SQL transaction at its end compares these notes with
-the file and writes, or refuses. So no lock is held while an agent's code runs: a transaction may go on over an `await`, and
-several processes, those of `graphbus state` among them, may use the file at once. What reads and writes in one step (`pop`,
-`setdefault`, `clear`) is a transaction that is repeated until nobody has interfered.
+Theory of operation. Transactions are optimistic. Each change of the file takes the next number of a counter as the version of its
+keys. A transaction records the version of each key that it reads, and the set of keys if it lists them; at its end, one SQL
+transaction compares these records with the file and then writes, or refuses with GBE646. No lock is held while code of an agent
+runs, so a transaction may last over an `await`, and other processes, such as `graphbus state`, may use the file at the same time.
+Operations that read and write (`pop`, `setdefault`, `clear`) are transactions that are repeated until there was no conflict.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ _NOTHING: Any = object()
 
 T = TypeVar("T")
 Texts = Mapping[str, str | None]
-"""Key -> its value as JSON, or None for one that is deleted."""
+"""Key -> its value as JSON text, or None for a key to delete."""
 
 
 class StoredValue(NamedTuple):
-    """A value as JSON, and its version."""
+    """A value in the file, as JSON text, and its version."""
 
     text: str
     version: int
 
     @property
     def value(self) -> Json:
-        """The value itself."""
+        """The decoded value."""
         return _decode(self.text)
 
 
 class StateSnapshot(NamedTuple):
-    """States at one moment: the last version that a change was given, and agent -> key -> what is kept, in order."""
+    """All states at one moment: the highest version in use, and agent -> key -> value, both sorted."""
 
     version: int
     agents: dict[str, dict[str, StoredValue]]
 
 
 class StateChange(NamedTuple):
-    """One key that is set, changed or removed; None: there is no such key."""
+    """A change of one key; `before` and `after` are JSON texts, or None while the key does not exist."""
 
     agent: str
     key: str
@@ -78,12 +78,12 @@ class StateChange(NamedTuple):
 
 
 class States:
-    """The states of the agents of one graph, by agent. Safe from any thread.
+    """The states of all agents of one graph. Thread-safe.
 
-    Every method but `of` opens the file, and raises RunError GBE643-645 when it cannot be used, GBE647 after `close`.
+    Every method except `of` opens the file, and raises RunError GBE643-645 when it cannot be used, GBE647 after `close`.
 
     Args:
-        path: The file, made when it is not there; empty: in memory, until the graph stops.
+        path: The file, created when it is missing; empty: the states live in memory until the graph stops.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -94,27 +94,27 @@ class States:
         self._is_closed = False
 
     def of(self, agent: str) -> AgentState:
-        """Give the state of an agent; nothing is opened yet."""
+        """Return the state of an agent, without opening the file."""
         state = self._by_agent.get(agent)
         if state is None:
             state = self._by_agent.setdefault(agent, _StoredState(self, agent))
         return state
 
     def close(self) -> None:
-        """Close the file; states refuse every use afterwards."""
+        """Close the file; every later use of a state raises GBE647."""
         with self._opening:
             self._is_closed = True
             if self._database is not None:
                 self._database.close()
 
     def find(self, agent: str, key: str) -> tuple[str | None, int]:
-        """Give a value as JSON and its version; None and 0 for none."""
+        """Return a value as JSON text and its version; (None, 0) for a key that does not exist."""
         with self.open(agent).connection() as connection:
             row = connection.execute(_FIND, (agent, key)).fetchone()
         return (None, 0) if row is None else row
 
     def keys(self, agent: str) -> list[str]:
-        """Give the keys in their order."""
+        """Return the sorted keys of an agent."""
         with self.open(agent).connection() as connection:
             return [key for (key,) in connection.execute(_KEYS, (agent,))]
 
@@ -125,16 +125,16 @@ class States:
         expected: Mapping[str, int] = MappingProxyType({}),
         expected_keys: Iterable[str] | None = None,
     ) -> str | None:
-        """Make all changes or none.
+        """Write changes of one agent in one SQL transaction, if the file is as expected.
 
         Args:
-            agent: Whose keys they are.
-            changes: What is set and deleted.
-            expected: Key -> the version that it must have.
-            expected_keys: The keys that there must be, and no others; None: whichever there are.
+            agent: The agent whose keys change.
+            changes: The keys to set and delete.
+            expected: Key -> the version that it must have; 0 for a key that must not exist.
+            expected_keys: The exact set of keys that must exist; None: not checked.
 
         Returns:
-            The first key that is not as expected; None when all is written.
+            The first key that is not as expected, and nothing is written; None when all is written.
         """
         with self.open(agent).write_transaction() as connection:
             for key, version in expected.items():
@@ -149,7 +149,7 @@ class States:
         return None
 
     def snapshot(self, agents: Collection[str] | None = None) -> StateSnapshot:
-        """Give the states of these agents, or of all that have one, at one moment."""
+        """Return the states of these agents at one moment; by default of all agents that have one."""
         with self.open().read_transaction() as connection:
             return self._read(connection, agents)
 
@@ -161,13 +161,13 @@ class States:
         is_merge: bool,
         after_version: int = 0,
     ) -> list[StateChange]:
-        """Make the changes that `plan_changes` finds, all or none, and give them.
+        """Make the changes that `plan_changes` finds in one transaction, and return them; `graphbus state` uses this.
 
         Args:
-            wanted: See `plan_changes`; None: nothing for any agent that has something.
-            keep: Gets what these agents have, before the first change; what it raises stops everything.
+            wanted: See `plan_changes`; None: delete all keys of all agents.
+            keep: Called with the states before the first change, to save a backup; an exception of it prevents the changes.
             is_merge: See `plan_changes`.
-            after_version: The version of the changes is higher than that, and higher than every one before.
+            after_version: The changes get a version higher than this one and than all in the file.
         """
         with self.open().write_transaction() as connection:
             before = self._read(connection, wanted)
@@ -180,7 +180,7 @@ class States:
         return changes
 
     def open(self, agent: str = "A command") -> Any:
-        """Give the open `Database`, for this agent to use."""
+        """Return the open `Database`; `agent` is named in the error after `close`."""
         with self._opening:
             if self._is_closed:
                 raise RunError("GBE647", agent=agent)
@@ -191,16 +191,18 @@ class States:
             return self._database
 
     def _read(self, connection: Any, agents: Collection[str] | None) -> StateSnapshot:
+        """Return the states of these agents (None: of all) within a transaction."""
         (version,) = connection.execute(_VERSION).fetchone()
         found: dict[str, dict[str, StoredValue]] = {agent: {} for agent in sorted(agents or ())}
         questions = [(_ALL, ())] if agents is None else [(_OF_AGENT, (agent,)) for agent in found]
         for question, values in questions:
             for agent, key, text, key_version in connection.execute(question, values):
-                self._check(agent, key, text)
+                self._check_value(agent, key, text)
                 found.setdefault(agent, {})[key] = StoredValue(text, key_version)
         return StateSnapshot(version, found)
 
-    def _check(self, agent: str, key: str, text: object) -> None:
+    def _check_value(self, agent: str, key: str, text: object) -> None:
+        """Raise GBE643 for a value that is not JSON."""
         from graphbus_core.strict_json import loads
 
         try:
@@ -211,12 +213,12 @@ class States:
 
 
 def plan_changes(before: StateSnapshot, wanted: Mapping[str, Texts], *, is_merge: bool) -> list[StateChange]:
-    """Find what must change so that agents have what is wanted, in order.
+    """Return the changes that turn the present states into the wanted ones, in the order of `wanted`.
 
     Args:
-        before: What they have.
-        wanted: Agent -> exactly the keys that it shall have.
-        is_merge: Keys that are not named stay as they are.
+        before: The present states.
+        wanted: Agent -> its keys and values; agents that are not named do not change.
+        is_merge: Keys that `wanted` does not name stay; otherwise they are deleted.
     """
     changes = []
     for agent, keys in wanted.items():
@@ -227,6 +229,7 @@ def plan_changes(before: StateSnapshot, wanted: Mapping[str, Texts], *, is_merge
 
 
 def _write(connection: Any, changes: Iterable[tuple[str, str, str | None]], after_version: int = 0) -> None:
+    """Set and delete keys (agent, key, JSON text or None), all with the next version of the counter."""
     (version,) = connection.execute(_NEXT_VERSION, (after_version,)).fetchone()
     for agent, key, text in changes:
         if text is None:
@@ -236,7 +239,7 @@ def _write(connection: Any, changes: Iterable[tuple[str, str, str | None]], afte
 
 
 class _StoredState(AgentState):
-    """The state of one agent; see `AgentState`."""
+    """The state of one agent: a mutable mapping over the file; see `AgentState`."""
 
     def __init__(self, states: States, agent: str) -> None:
         self._states = states
@@ -280,12 +283,12 @@ class _StoredState(AgentState):
         return sum(1 for _ in self)
 
     def update(self, other: Any = (), /, **named: Json) -> None:
-        """Set several keys, all or none."""
+        """Set several keys in one transaction."""
         with self.transaction():
             super().update(other, **named)
 
     def clear(self) -> None:
-        """Delete all keys, all or none."""
+        """Delete all keys in one transaction."""
 
         def delete_all() -> None:
             for key in self:
@@ -294,7 +297,7 @@ class _StoredState(AgentState):
         self._in_one_step(delete_all)
 
     def pop(self, key: str, /, default: Any = _NOTHING) -> Any:
-        """Take a value out; of several who do so at once, one gets it."""
+        """Remove a key and return its value; of several concurrent calls, only one gets the value."""
 
         def take() -> Any:
             value = self.get(key, _NOTHING)
@@ -308,7 +311,7 @@ class _StoredState(AgentState):
         return default if value is _NOTHING else value
 
     def popitem(self) -> tuple[str, Json]:
-        """Take out the first key with its value; of several who do so at once, one gets it."""
+        """Remove the first key and return it with its value; of several concurrent calls, only one gets it."""
         for key in self:
             value = self.pop(key, _NOTHING)
             if value is not _NOTHING:
@@ -316,7 +319,7 @@ class _StoredState(AgentState):
         raise KeyError("popitem(): the state is empty")
 
     def setdefault(self, key: str, default: Json = None, /) -> Json:
-        """Give the value of a key, which is set if it is not there; of several who do so at once, one sets it."""
+        """Return the value of a key, and set it to the default first if it is missing; concurrent calls agree on one value."""
 
         def find_or_set() -> Json:
             if key not in self:
@@ -326,16 +329,16 @@ class _StoredState(AgentState):
         return self._in_one_step(find_or_set)
 
     def version(self, key: str) -> int:
-        """Give the version of a key; inside of a transaction the one before it."""
+        """Return the version of a key; inside of a transaction, the version that was read, without own changes."""
         return self._find(key)[1]
 
     def read(self, key: str) -> tuple[Json, int]:
-        """Give the value of a key and its version, both of one moment; None and 0 for a key that is not there."""
+        """Return the value of a key and its version, read together; (None, 0) for a key that does not exist."""
         text, version = self._find(key)
         return (None if text is None else _decode(text)), version
 
     def update_if(self, key: str, value: Json, version: int) -> bool:
-        """Set the value if the key still has this version (0: it is not there); False, and no change, if it has another."""
+        """Set the value if the key has this version (0: does not exist) and return True; else change nothing, return False."""
         text = encode_value(self._agent, key, value)
         if self._transaction() is None:
             return self._states.write(self._agent, {key: text}, {key: version}) is None
@@ -346,7 +349,13 @@ class _StoredState(AgentState):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Collect what is set and deleted, and write it at the end: all of it, or nothing."""
+        """Collect the changes in the block and write them together at its end.
+
+        An exception in the block discards them. A transaction inside of another one is a part of it.
+
+        Raises:
+            RunError: GBE646 when a key that was read has changed in the meantime.
+        """
         if self._transaction() is not None:
             yield
             return
@@ -365,7 +374,7 @@ class _StoredState(AgentState):
             raise RunError("GBE646", agent=self._agent, key=clip_text(changed))
 
     def _in_one_step(self, work: Callable[[], T]) -> T:
-        """Do work as a transaction, again and again until nobody has changed meanwhile what it reads."""
+        """Run `work` in a transaction, and repeat it as long as there is a conflict; return its result."""
         while True:
             try:
                 with self.transaction():
@@ -375,6 +384,7 @@ class _StoredState(AgentState):
                     raise
 
     def _find(self, key: str) -> tuple[str | None, int]:
+        """Return the JSON text and version of a key, within the current transaction if there is one."""
         check_key(self._agent, key)
         transaction = self._transaction()
         if transaction is None:
@@ -385,6 +395,7 @@ class _StoredState(AgentState):
         return transaction.changes.get(key, text), version
 
     def _set(self, key: str, text: str | None) -> None:
+        """Set (JSON text) or delete (None) a key, within the current transaction if there is one."""
         transaction = self._transaction()
         if transaction is None:
             self._states.write(self._agent, {key: text})
@@ -397,12 +408,13 @@ class _StoredState(AgentState):
 
 
 class _Transaction:
-    """What a transaction has read and wants to write.
+    """The reads and pending changes of a transaction.
 
     Attributes:
-        read: Key -> the value as JSON, and its version.
-        keys: All keys that there were, if they were listed.
-        is_over: A task that was started inside may still run after it.
+        changes: Key -> JSON text to write, or None for a key to delete.
+        read: Key -> the JSON text and version that were read.
+        keys: All keys in the file when they were listed; None if they were not.
+        is_over: True after the end. A task that was started inside inherits the context variable and may run longer.
     """
 
     __slots__ = ("changes", "is_over", "keys", "read")
@@ -420,10 +432,10 @@ _transactions: ContextVar[Mapping[_StoredState, _Transaction]] = ContextVar(
 
 
 def encode_value(agent: str, key: str, value: Json) -> str:
-    """Give a value as JSON, proved to be just that and not too large.
+    """Return a value as JSON text.
 
     Raises:
-        RunError: GBE641, GBE642.
+        RunError: GBE641 for a key or value that is not JSON, GBE642 for a value that is too large.
     """
     from json import dumps
 
@@ -439,10 +451,10 @@ def encode_value(agent: str, key: str, value: Json) -> str:
 
 
 def check_key(agent: str, key: object) -> None:
-    """Refuse what can be no key.
+    """Check a key of a state.
 
     Raises:
-        RunError: GBE641.
+        RunError: GBE641 for a key that is no text, or holds a lone surrogate, which UTF-8 cannot encode.
     """
     if not isinstance(key, str):
         raise RunError("GBE641", agent=agent, path=f"the key {format_value(key)}", found=f"a {type(key).__name__}")

@@ -1,11 +1,11 @@
-"""Tracing: a span of OpenTelemetry for every handler and call. The only module that knows opentelemetry-api, and middleware.
+"""Middleware that makes an OpenTelemetry span for every handler and call; the only module that imports opentelemetry.
 
     POST /publish/Order/Placed   traceparent: 00-...      the trace of the client goes on
       process /Order/Placed      OrderProcessor.on_order_placed
         call InventoryService.reserve
         process /Order/Created   NotificationService.on_order_created
 
-The parent of a span is that of the handler or method that has published the event. Where spans go is for the program to set up.
+The parent of a span is the span of the handler or method that published the event. The program configures where spans go.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from graphbus_core.middleware import Handling
 from graphbus_core.model.messages import Event
 
 _KEPT = 10_000
-"""So many spans are remembered as possible parents; an event that comes later than that begins a trace of its own."""
+"""How many spans are remembered as possible parents. An event whose parent was dropped begins a new trace."""
 
 _propagator = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Middleware that makes the spans. One for each graph."""
+    """Middleware that makes the spans of one graph."""
 
     def __init__(self) -> None:
         self._tracer = trace.get_tracer("graphbus")
-        self._parents: OrderedDict[tuple[str, str], Context] = OrderedDict()  # of an event and a handler that publishes
+        self._parents: OrderedDict[tuple[str, str], Context] = (
+            OrderedDict()
+        )  # (event id, name of the handler that publishes)
         self._lock = Lock()
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Make one span; an exception is recorded in it."""
+        """Wrap a handler or call in a span, which also records an exception."""
         event = handling.event
         if event is None:
             yield from self._around_call(handling)
@@ -46,6 +48,7 @@ class Tracing:
             yield from self._around_event(handling, event)
 
     def _around_event(self, handling: Handling, event: Event) -> Iterator[None]:
+        """Wrap a handler in a span whose parent is the span that published the event."""
         attributes: dict[str, str | int] = {
             "messaging.system": "graphbus",
             "messaging.destination.name": event.topic,
@@ -66,18 +69,19 @@ class Tracing:
             yield
 
     def _around_call(self, handling: Handling) -> Iterator[None]:
+        """Wrap a method in a span whose parent is the span of its caller."""
         attributes = {"graphbus.agent": handling.agent, "graphbus.method": handling.name}
         parent = None if handling.caller is None else handling.caller.run(contexts.get_current)
         with self._tracer.start_as_current_span(f"call {handling.name}", context=parent, attributes=attributes):
             yield
 
     def on_root(self, event: Event) -> None:
-        """An event from outside of all handlers goes on with the span of its publisher, whichever thread delivers it."""
+        """Remember the span of the publisher of an event from outside of all handlers; another thread may deliver the event."""
         self._remember(event.event_id, "", contexts.get_current())
 
     @contextmanager
     def continue_trace(self, headers: Mapping[str, str]) -> Iterator[None]:
-        """Go on with the trace that the headers of a request name, if they do, on this thread."""
+        """Within the block, make the trace that the headers of a request name (`traceparent`) current on this thread."""
         token = contexts.attach(_propagator.extract(headers))
         try:
             yield

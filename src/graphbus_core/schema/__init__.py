@@ -1,1 +1,1 @@
-"""Types of payloads, arguments and results: reading, relating and checking them, below `model/` and the bus."""
+"""Types of payloads, arguments and results: how they are read from annotations, compared, and checked against values."""

@@ -1,9 +1,9 @@
-"""The one relation between types: is every value of what is given a value of what is wanted?
+"""Compares types: is every value of a given type also a value of a wanted type?
 
     fit_of(FLOAT, INT)               fits
     fit_of(STR, INT)                 unfit: str is wanted, int is given
     fit_of(STR, UNKNOWN)             unknown: the given type is not known
-    fit_of(Literal["a"], STR)        unknown: the types are known, and the value decides
+    fit_of(Literal["a"], STR)        unknown: depends on the value
 
 Callers that warn act on `unfit` alone (`misfit_reason`); callers that prove something need `fits`. The verdict about a type
 agrees with what `validation` says about each of its values.
@@ -20,7 +20,7 @@ from graphbus_core.schema.validation import problems_in
 LiteralValue = str | int | bool | None
 """One value of a literal."""
 Side = Literal["input", "output"]
-"""Of a contract: `"input"` is what others pass in, `"output"` is what others read."""
+"""The side of a contract: `"input"` is what callers pass in, `"output"` is what they read."""
 
 _OPEN = frozenset({"unknown", "any", "result"})
 _ARRAYS = frozenset({"list", "tuple", "set"})
@@ -28,13 +28,13 @@ _MAPPINGS = frozenset({"dict", "record"})
 
 
 class Fit(NamedTuple):
-    """How a given type relates to a wanted one.
+    """The result of comparing a given type with a wanted one.
 
     Attributes:
-        verdict: `"fits"`: every given value is wanted. `"unfit"`: some part of what is given is never wanted. `"unknown"`:
-            neither can be shown.
-        reason: One clause; empty for `"fits"`.
-        lacks_type: For `"unknown"`: because one of the types is not known. Otherwise both are, and the value decides.
+        verdict: `"fits"`: every given value is wanted. `"unfit"`: some given values, or parts of them, are certainly not wanted.
+            `"unknown"`: neither can be shown.
+        reason: A clause such as `str is wanted, int is given`; empty for `"fits"`.
+        lacks_type: For `"unknown"`: True if one of the types is not known, False if it depends on the value.
     """
 
     verdict: Literal["fits", "unfit", "unknown"]
@@ -47,21 +47,21 @@ _SEVERITY = {("fits", False): 0, ("unknown", True): 1, ("unknown", False): 2, ("
 
 
 def _severity(fit: Fit) -> int:
-    """0 for what fits; it grows with the certainty that something is wrong."""
+    """Return 0 for a fit; the number grows with the certainty that something is wrong."""
     return _SEVERITY[fit.verdict, fit.lacks_type]
 
 
 def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
-    """Relate a given type to a wanted one.
+    """Compare a given type with a wanted one.
 
-    `int` fits `float`; `bool` does not fit `int`; None fits only where it is one of the choices; records are compared field by
-    field, and further fields do not matter.
+    `int` fits `float`; `bool` does not fit `int`; None fits only a type that includes it. Records are compared field by field,
+    and further fields of the given one do not matter.
 
     Args:
-        wanted: The type that is declared.
-        given: The type of what is handed over.
-        is_narrowed: One fitting choice of `given` is enough not to be unfit, as of a parameter `str | None` behind
-            `if x is None: return`.
+        wanted: The declared type.
+        given: The type of the values that are passed.
+        is_narrowed: A condition may have narrowed `given`, such as `str | None` after `if x is None: return`. Then one fitting
+            choice of a union is enough for `"unknown"` instead of `"unfit"`.
     """
     if wanted.kind in _OPEN or is_same(wanted, given):
         return _FITS
@@ -78,18 +78,18 @@ def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
 
 
 def misfit_reason(wanted: Type, given: Type, *, is_narrowed: bool = False) -> str | None:
-    """Give the reason why some given value is surely not wanted; None where that is not certain."""
+    """Return the reason if a given type is `"unfit"` for a wanted one; None for `"fits"` and `"unknown"`."""
     fit = fit_of(wanted, given, is_narrowed=is_narrowed)
     return fit.reason if fit.verdict == "unfit" else None
 
 
 def is_same(one: Type, other: Type) -> bool:
-    """Tell whether two types are equal; 1 and True, which are equal to Python, are two values here."""
+    """True if two types are equal; literals 1 and True, which are equal in Python, are distinguished."""
     return one == other and repr(one) == repr(other)
 
 
 def is_disjoint(one: Type, other: Type) -> bool:
-    """Tell whether no value at all is of both types; None is left out of account, and what is unknown is never disjoint."""
+    """True if no value except None can be of both types; False whenever that is not certain."""
     left = [choice for choice in _choices(one) if choice.kind != "null"]
     right = [choice for choice in _choices(other) if choice.kind != "null"]
     return bool(left and right) and not any(_may_overlap(mine, theirs) for mine in left for theirs in right)
@@ -99,7 +99,7 @@ def _worst(fits: Iterable[Fit]) -> Fit:
     return max(fits, key=_severity, default=_FITS)
 
 
-def _misfit(wanted: Type, given: Type) -> Fit:
+def _unfit(wanted: Type, given: Type) -> Fit:
     return Fit("unfit", f"{wanted} is wanted, {given} is given")
 
 
@@ -108,7 +108,7 @@ def _undecided(wanted: Type, given: Type) -> Fit:
 
 
 def _fit_of_choices(fits: list[Fit], is_narrowed: bool) -> Fit:
-    """All choices count; when they may be narrowed, one that fits leaves the rest undecided."""
+    """Return the worst of the fits of all choices of a union; `"unknown"` if narrowing may leave one that is not unfit."""
     worst = _worst(fits)
     if is_narrowed and worst.verdict == "unfit" and any(fit.verdict != "unfit" for fit in fits):
         return Fit("unknown", worst.reason)
@@ -124,15 +124,16 @@ def _takes(wanted: Type, value: LiteralValue) -> bool:
 
 
 def _fit_into_union(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
-    """One choice that takes all of it is enough."""
+    """Compare with a wanted union: one choice that fits all given values is enough."""
     fits = [fit_of(choice, given, is_narrowed=is_narrowed) for choice in wanted.args]
-    best = min(fits, key=_severity, default=_misfit(wanted, given))
-    if best.verdict == "fits" or (given == BOOL and _takes_both_truths(wanted)):
+    best = min(fits, key=_severity, default=_unfit(wanted, given))
+    if best.verdict == "fits" or (given == BOOL and _takes_both_booleans(wanted)):
         return _FITS
     return best._replace(reason=f"{wanted} is wanted, {given} is given")
 
 
 def _fit_into_one(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    """Compare two types that are no unions; `given` is no literal either."""
     kinds = {wanted.kind, given.kind}
     if given.kind == "any":
         return _undecided(wanted, given)
@@ -142,38 +143,44 @@ def _fit_into_one(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
         return _fit_of_arrays(wanted, given, is_narrowed)
     if kinds <= _MAPPINGS:
         return _fit_of_mappings(wanted, given, is_narrowed)
-    if kinds == {"str"}:  # the text of a date is a text; the other way round, the text decides
+    if kinds == {
+        "str"
+    }:  # named texts, such as dates, fit plain text; whether plain text is a date depends on the value
         return _FITS if not wanted.name else _undecided(wanted, given)
     fits = wanted.kind == given.kind or (wanted.kind, given.kind) == ("float", "int")
-    return _FITS if fits else _misfit(wanted, given)
+    return _FITS if fits else _unfit(wanted, given)
 
 
 def _fit_into_literal(wanted: Type, given: Type) -> Fit:
-    """Some texts may be among the wanted words; what is of another type never is."""
-    if given == BOOL and _takes_both_truths(wanted):
+    """Compare with a wanted literal: depends on the value if the given type has values of the same type, else unfit."""
+    if given == BOOL and _takes_both_booleans(wanted):
         return _FITS
     may_be = any(fit_of(_type_of(value), given).verdict != "unfit" for value in wanted.values)
-    return _undecided(wanted, given) if may_be else _misfit(wanted, given)
+    return _undecided(wanted, given) if may_be else _unfit(wanted, given)
 
 
-def _takes_both_truths(wanted: Type) -> bool:
+def _takes_both_booleans(wanted: Type) -> bool:
     return _takes(wanted, True) and _takes(wanted, False)
 
 
 def _fit_of_arrays(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    """Compare lists, tuples and sets, and the types of their items."""
     if wanted.kind == given.kind == "tuple" and wanted.args and given.args:
         if len(wanted.args) != len(given.args):
             return Fit("unfit", f"{len(wanted.args)} items are wanted, {len(given.args)} are given")
-        return _inside("items", zip(wanted.args, given.args, strict=True), is_narrowed)
-    is_set = given.kind == "set" and wanted.kind != "set"  # JSON has none, but a call within the process may pass one
+        return _fit_of_parts("items", zip(wanted.args, given.args, strict=True), is_narrowed)
+    is_set = (
+        given.kind == "set" and wanted.kind != "set"
+    )  # JSON has no sets, but a call within the process may pass one
     around = _undecided(wanted, given) if is_set or (wanted.kind == "tuple" and wanted.args) else _FITS
     if wanted.kind == "tuple" or not wanted.args:
         return around
     pairs = [(wanted.args[0], item) for item in given.args or (ANY,)]
-    return _worst((_inside("items", pairs, is_narrowed), around))
+    return _worst((_fit_of_parts("items", pairs, is_narrowed), around))
 
 
 def _fit_of_mappings(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
+    """Compare dicts and records."""
     if wanted.kind == given.kind == "record":
         found = {field.name: field for field in given.fields}
         return _worst(_fit_of_field(field, found.get(field.name), is_narrowed) for field in wanted.fields)
@@ -184,11 +191,12 @@ def _fit_of_mappings(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
     if given.kind == "record":
         if fit_of(wanted.args[0], STR).verdict != "fits":
             return _undecided(wanted, given)
-        return _inside("entries", ((wanted.args[1], field.type) for field in given.fields), is_narrowed)
-    return _inside("entries", zip(wanted.args, given.args or (ANY, ANY), strict=True), is_narrowed)
+        return _fit_of_parts("entries", ((wanted.args[1], field.type) for field in given.fields), is_narrowed)
+    return _fit_of_parts("entries", zip(wanted.args, given.args or (ANY, ANY), strict=True), is_narrowed)
 
 
 def _fit_of_field(wanted: Field, given: Field | None, is_narrowed: bool) -> Fit:
+    """Compare a wanted field of a record with the given one; None: the given record does not have it."""
     if given is None or (wanted.required and not given.required):
         what = "is" if given is None else "may be"
         return Fit("unfit", f"{wanted.name}: it {what} missing") if wanted.required else _FITS
@@ -197,15 +205,15 @@ def _fit_of_field(wanted: Field, given: Field | None, is_narrowed: bool) -> Fit:
 
 
 def _fit_of_entries_as_fields(wanted: Type, given: Type) -> Fit:
-    """A dict may have the fields of a record; what it holds under their names is known only when it is there."""
+    """Compare a dict with a wanted record: whether the dict has the fields depends on the value, so it is never unfit."""
     if any(field.required for field in wanted.fields):
         return _undecided(wanted, given)
     value = given.args[1] if given.args else ANY
-    worst = _inside("entries", ((field.type, value) for field in wanted.fields), is_narrowed=False)
+    worst = _fit_of_parts("entries", ((field.type, value) for field in wanted.fields), is_narrowed=False)
     return worst._replace(verdict="unknown") if worst.verdict == "unfit" else worst
 
 
-def _inside(where: str, pairs: Iterable[tuple[Type, Type]], is_narrowed: bool) -> Fit:
+def _fit_of_parts(where: str, pairs: Iterable[tuple[Type, Type]], is_narrowed: bool) -> Fit:
     worst = _worst(fit_of(want, have, is_narrowed=is_narrowed) for want, have in pairs)
     return worst if worst.verdict == "fits" else worst._replace(reason=f"in its {where}, {worst.reason}")
 
@@ -219,6 +227,7 @@ def _type_of(value: LiteralValue) -> Type:
 
 
 def _choices(of: Type) -> Iterator[Type]:
+    """Yield the types that a union or literal is made of; any other type itself."""
     if of.kind == "union":
         for part in of.args:
             yield from _choices(part)

@@ -1,8 +1,8 @@
-"""Payloads: JSON-shaped values that nobody can change once they are published.
+"""Payloads as immutable JSON values: `freeze` copies, converts and checks a value before it is published.
 
-A payload is handed over frozen: dicts and lists become read-only ones (still dicts and lists, so `json.dumps` takes them),
-strings, numbers, booleans and None are shared. An object of a typed class becomes the dict that it is in JSON. Freezing is also
-the check: it refuses what is not JSON or is too large.
+Dicts and lists become read-only subclasses (still dicts and lists, so `json.dumps` accepts them); texts, numbers, booleans and
+None are shared. An object of a typed class becomes the dict that it is in JSON. Values that are not JSON or too large are
+refused.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Json = Any
 """A JSON value: dict, list, str, int, float, bool or None."""
 
 MAX_PAYLOAD_BYTES = 1_048_576
-"""The limit for one payload. A string counts its characters, a dict or list 2, every other value 4."""
+"""The limit for the size of a payload: a text counts its characters, a key 2 more, a dict or list 2, any other value 4."""
 
 _MAX_DEPTH = 100
 _LONG = 1 << 64
 _MAX_INT_BITS = 14_000
-"""Python writes no longer int as text."""
+"""Python refuses to write a longer int as text."""
 
 
 def _refuse(self: object, *_arguments: object, **_named: object) -> NoReturn:
@@ -36,7 +36,7 @@ def _refuse(self: object, *_arguments: object, **_named: object) -> NoReturn:
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that cannot be changed; copies of it can."""
+    """A read-only dict; `dict(payload)` and `copy.deepcopy` make changeable copies."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
@@ -50,7 +50,7 @@ class FrozenDict(dict[str, Any]):
 
 
 class FrozenList(list[Any]):
-    """A list that cannot be changed; copies of it can."""
+    """A read-only list; `list(items)` and `copy.deepcopy` make changeable copies."""
 
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = append = clear = extend = insert = _refuse
@@ -69,16 +69,18 @@ _FROZEN = frozenset({FrozenDict, FrozenList})
 
 
 def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES, *, is_kept: bool = False) -> Json:
-    """Give the value with read-only containers; what is frozen already is given back as it is.
+    """Return a read-only copy of a JSON-shaped value; a frozen one is returned itself.
 
-    The work depends on the number of values in it, not on the length of its strings. Tuples become lists. An Enum, date, id,
-    decimal, set or bytes becomes what it is in JSON as a field of a dataclass.
+    Tuples become lists. Enums, dates, UUIDs, decimals, sets and bytes become what they are in JSON, as in a field of a dataclass.
+    The time depends on the number of values, not on the length of texts.
 
     Args:
-        is_kept: Refuse those: who reads the value later has no type that brings them back.
+        value: The value.
+        limit: The size that it may have; see `MAX_PAYLOAD_BYTES`.
+        is_kept: Refuse Enums, dates and the like instead of converting them: a state has no schema to restore them from.
 
     Raises:
-        RunError: GBE612 for a part that is not JSON, GBE613 for a payload over the limit.
+        RunError: GBE612 for a part that is not JSON, GBE613 for a value over the limit.
     """
     kind = type(value)
     if kind in _FROZEN or (kind in _FIXED and kind is not float):
@@ -89,9 +91,9 @@ def freeze(value: Json, limit: int = MAX_PAYLOAD_BYTES, *, is_kept: bool = False
 
 
 def _freeze_record(value: dict[Any, Any], limit: int) -> FrozenDict | None:
-    """Freeze a plain dict of texts, numbers, booleans and None; None for anything else, of which `_Freezer` knows more.
+    """Freeze a dict of texts, numbers, booleans and None; return None for anything else, which `_Freezer` then handles.
 
-    Most events are of this kind, and freezing one so costs a quarter. What is counted is never less than what `_Freezer` counts.
+    A fast path: most payloads are of this kind, and it takes a quarter of the time. It never counts less than `_Freezer`.
     """
     frozen = FrozenDict(value)
     left = limit - 2 - 6 * len(frozen)
@@ -105,7 +107,7 @@ def _freeze_record(value: dict[Any, Any], limit: int) -> FrozenDict | None:
             if not -_LONG < item < _LONG:
                 return None
         elif kind is float:
-            if item - item != 0.0:  # NaN, or one of the infinities
+            if item - item != 0.0:  # true for NaN and the infinities; faster than isfinite
                 return None
         elif kind not in _FIXED:
             return None
@@ -114,7 +116,7 @@ def _freeze_record(value: dict[Any, Any], limit: int) -> FrozenDict | None:
 
 
 def thaw(value: Json) -> Json:
-    """Give a deep copy with plain dicts and lists."""
+    """Return a deep copy with ordinary dicts and lists."""
     if isinstance(value, dict):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -123,7 +125,7 @@ def thaw(value: Json) -> Json:
 
 
 class _Freezer:
-    """One pass over one payload; `left` is what may still be spent."""
+    """Freezes one payload; `_left` is the size that remains of the limit, `_path` leads to the current part."""
 
     def __init__(self, limit: int, *, is_kept: bool = False) -> None:
         self._limit = limit
@@ -134,23 +136,24 @@ class _Freezer:
     def freeze(self, value: Any) -> Any:
         kind = type(value)
         if kind is str:
-            self._spend(len(value))
+            self._count_size(len(value))
             return value
         if kind in _FIXED:
-            return self._fixed(value)
+            return self._check_scalar(value)
         if (items := items_of(value)) is not None:
             return self._freeze_items(items)
         if issubclass(kind, Mapping):
             if (entries := mapping_of(value)) is None:
                 raise self._not_json(f"a {kind.__name__} that cannot be read")
             return self._freeze_mapping(entries)
-        plain = builtin_of(value)  # of an enum or another subclass of a text or number
+        plain = builtin_of(value)  # the text or number of an object of a subclass, such as a StrEnum
         if plain is value:
-            plain = self._plain_of_other(value)
+            plain = self._json_of(value)
         return self.freeze(plain)
 
-    def _fixed(self, value: Any) -> Any:
-        self._spend(4)
+    def _check_scalar(self, value: Any) -> Any:
+        """Check an int, float, bool or None, and return it."""
+        self._count_size(4)
         if type(value) is int and not -_LONG < value < _LONG and value.bit_length() > _MAX_INT_BITS:
             raise self._not_json(f"an int of {value.bit_length()} bits")
         if type(value) is float and not isfinite(value):
@@ -158,16 +161,16 @@ class _Freezer:
         return value
 
     def _freeze_mapping(self, value: dict[Any, Any]) -> FrozenDict:
-        self._enter()
+        self._enter_container()
         frozen = {}
         for given, item in value.items():
             key = given if type(given) is str or self._is_kept else enum_value_of(given)
             if type(key) is not str:
                 raise self._not_json(f"a dict with the key {format_value(given)}")
-            self._spend(len(key) + 2)
+            self._count_size(len(key) + 2)
             kind = type(item)
             if kind is str:
-                self._spend(len(item))
+                self._count_size(len(item))
                 frozen[key] = item
             else:
                 self._path.append(key)
@@ -176,7 +179,7 @@ class _Freezer:
         return FrozenDict(frozen)
 
     def _freeze_items(self, value: Iterable[Any]) -> FrozenList:
-        self._enter()
+        self._enter_container()
         frozen = []
         for index, item in enumerate(value):
             self._path.append(index)
@@ -184,8 +187,8 @@ class _Freezer:
             self._path.pop()
         return FrozenList(frozen)
 
-    def _plain_of_other(self, value: Any) -> Json:
-        """What JSON has for a typed object, an Enum, a date, an id, a decimal, bytes or a set, on its own or in an object."""
+    def _json_of(self, value: Any) -> Json:
+        """Return the JSON form of a typed object, an Enum, a date, a UUID, a decimal, bytes or a set."""
         kind = type(value)
         if not _is_typed(kind) and (self._is_kept or not _has_json(kind)):
             raise self._not_json(f"a {kind.__name__}")
@@ -194,12 +197,12 @@ class _Freezer:
             raise self._not_json(f"a {kind.__name__} that is not JSON: {clip_text(type(error).__name__)}")
         return plain
 
-    def _enter(self) -> None:
-        self._spend(2)
+    def _enter_container(self) -> None:
+        self._count_size(2)
         if len(self._path) > _MAX_DEPTH:
             raise self._not_json(f"nested more than {_MAX_DEPTH} deep, or in itself")
 
-    def _spend(self, size: int) -> None:
+    def _count_size(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             raise RunError("GBE613", limit=self._limit)
@@ -209,13 +212,13 @@ class _Freezer:
 
 
 def describe_path(path: Iterable[str | int], whole: str = "the payload") -> str:
-    """Spell a path into a value: `items[0].sku`; `whole` for the empty path."""
+    """Return a path into a value as text, `items[0].sku`; an empty path gives `whole`."""
     spelled = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
     return spelled or whole
 
 
 def _has_json(kind: type) -> bool:
-    """True for an Enum and another class of values that JSON has a form for."""
+    """True for Enums, bytes, sets, and the classes of `TEXT_TYPES`: classes whose objects have a JSON form."""
     if issubclass(kind, bytes | set | frozenset) or isinstance(kind, EnumMeta):
         return True
     return any((base.__module__, base.__name__) in TEXT_TYPES for base in kind.__mro__)
@@ -227,7 +230,7 @@ def _is_typed(kind: type) -> bool:
 
 
 def encode_model(value: Any) -> Any:
-    """Give what a pydantic model is in JSON: msgspec asks here for what it does not know (`enc_hook`)."""
+    """Return the JSON form of a pydantic model. For msgspec's `enc_hook`, called with objects of classes unknown to msgspec."""
     if hasattr(type(value), "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     raise NotImplementedError

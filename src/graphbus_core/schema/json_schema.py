@@ -1,8 +1,7 @@
-"""Types as JSON Schema: a JSON value is valid exactly if a running graph takes it, as far as JSON Schema can say that.
+"""Writes types as JSON Schema: a JSON value is valid if and only if a running graph accepts it, with three exceptions.
 
-Three things it cannot say. To JSON Schema `1.0` is an integer, to Python a float. JSON has no bytes, only text that stands for
-them: a payload has that text, a method takes bytes and no text. And a dict with keys other than text is no JSON: only an empty
-one is valid.
+JSON Schema takes `1.0` for an integer, Python for a float. Bytes are base64 text in a payload, but a method accepts only bytes. A
+dict with keys other than text has no JSON form, so only an empty one is valid.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from graphbus_core.schema.types import FORMATS, Field, Schema, Type
 
 JsonSchema = dict[str, Any]
 Refer = Callable[[Type], str | None]
-"""Record -> where its schema stands, for a `$ref`; None: it is written in place."""
+"""Returns the `$ref` for a record; None: its schema is written in place."""
 Dialect = Literal["2020-12", "draft-07"]
-"""Where they differ, which is in tuples only. AsyncAPI knows draft-07, all else 2020-12."""
+"""The version of JSON Schema, which matters for tuples only. AsyncAPI uses draft-07, everything else 2020-12."""
 
 NOTHING: JsonSchema = {"not": {}}
 _SIMPLE = {"null": "null", "bool": "boolean", "int": "integer", "float": "number", "str": "string"}
@@ -31,8 +30,8 @@ class Writer:
     """Writes types as JSON Schema.
 
     Args:
-        refer: Which records stand elsewhere.
-        dialect: How tuples are written.
+        refer: Returns the `$ref` of records whose schemas are written elsewhere.
+        dialect: The version of JSON Schema.
     """
 
     def __init__(self, refer: Refer = _in_place, dialect: Dialect = "2020-12") -> None:
@@ -40,19 +39,19 @@ class Writer:
         self._dialect = dialect
 
     def arguments(self, schema: Schema) -> JsonSchema:
-        """What a method takes: what the schema does not list is refused, unless it is open."""
+        """Return the schema for the arguments of a method: further fields are invalid, unless the schema is open."""
         return self._object(schema.fields, is_closed=not schema.is_open)
 
     def result(self, schema: Schema) -> JsonSchema:
-        """What a method gives: there may be more; nothing is as good as no fields."""
+        """Return the schema for a result: further fields are allowed, and null if it has no fields."""
         return self._object(schema.fields, has_null=not schema.fields)
 
     def payload(self, schema: Schema) -> JsonSchema:
-        """What an event carries: there may be more; an event without a payload has no fields."""
+        """Return the schema for a payload: further fields are allowed, and null if no field is required."""
         return self._object(schema.fields, has_null=not any(field.required for field in schema.fields))
 
     def value(self, of: Type) -> JsonSchema:
-        """A value of this type; what is unknown allows everything."""
+        """Return the schema for values of a type; an unknown type allows all values."""
         if of.kind in _SIMPLE:
             form = {"format": FORMATS[of.name]} if of.kind == "str" and of.name in FORMATS else {}
             return {"type": _SIMPLE[of.kind], **form}
@@ -60,10 +59,11 @@ class Writer:
         return write(self, of) if write else {}
 
     def record(self, of: Type) -> JsonSchema:
-        """A record itself, also if others refer to it."""
+        """Return the schema of a record in place, even if `refer` has a `$ref` for it."""
         return self._object(of.fields)
 
     def _object(self, fields: tuple[Field, ...], *, is_closed: bool = False, has_null: bool = False) -> JsonSchema:
+        """Return the schema of an object; `is_closed` forbids further fields, `has_null` allows null."""
         schema: JsonSchema = {"type": ["object", "null"] if has_null else "object"}
         if fields:
             schema["properties"] = {field.name: self.value(field.type) for field in fields}

@@ -1,4 +1,4 @@
-"""Types of live annotations and classes, in the same terms as the compiler reads them from source text."""
+"""Reads types from live annotations and classes; the compiler reads the same `Type`s from source text."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _BY_TEXT: dict[str, Type] = {
     "null": NULL,
     "any": ANY,
 }
-"""What a text in a schema stands for; the names of JSON Schema, too."""
+"""Types that a schema may name as text, such as `"int"` or, as in JSON Schema, `"integer"`."""
 _CONTAINERS: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
     (Mapping, "dict"),
     ((set, frozenset), "set"),
@@ -85,11 +85,11 @@ _OF_LITERALS = frozenset({str, int, bool, type(None)})
 _TRANSPARENT = (Annotated, ClassVar, Final, Required, NotRequired)
 _MAX_DEPTH = 12
 _MOST_RECORDS = 500
-"""A syntax tree, with eight classes that each hold any two of them, would be millions."""
+"""How many classes are unfolded; mutually recursive classes, as of a syntax tree, would otherwise grow into millions."""
 
 
 def schema_of(declared: object) -> Schema | None:
-    """Give the fields of a mapping of name -> type or of a typed class; None for None and what cannot be read."""
+    """Return the schema of a mapping of name -> type, or of a typed class; None for None and for anything without fields."""
     if declared is None:
         return None
     found = type_of(declared)
@@ -97,27 +97,28 @@ def schema_of(declared: object) -> Schema | None:
 
 
 def type_of(annotation: object) -> Type:
-    """Give the type that an annotation, or a display like `{"sku": str}` or `[str]`, stands for.
+    """Return the type of an annotation, or of a schema such as `{"sku": str}` or `[str]`.
 
-    A class that holds itself is unfolded some levels deep, and less deep if that becomes too much; what is below is unknown.
+    A recursive class is unfolded to a limited depth, less deep if it would become too large; below that, types are unknown.
     """
     for deepest in range(_MAX_DEPTH, 0, -2):
-        reading = _Reading(deepest)
+        reading = _TypeReader(deepest)
         found = reading.type_of(annotation)
         if reading.left > 0:
             break
     return found
 
 
-class _Reading:
-    """One look at an annotation; `left` are the classes that may still be unfolded."""
+class _TypeReader:
+    """Reads one annotation to a limited depth; `left` counts the classes that may still be unfolded."""
 
     def __init__(self, deepest: int) -> None:
         self._deepest = deepest
-        self._seen: dict[type, list[tuple[_Named, Any]] | None] = {}
+        self._seen: dict[type, list[tuple[_ClassField, Any]] | None] = {}
         self.left = _MOST_RECORDS
 
     def type_of(self, annotation: object, depth: int = 0) -> Type:
+        """Return the type of an annotation that is nested to this depth."""
         if depth > self._deepest or not self.left:
             return UNKNOWN
         if isinstance(annotation, Mapping):
@@ -132,9 +133,10 @@ class _Reading:
         return self._plain(annotation, depth) if origin is None else self._generic(origin, get_args(annotation), depth)
 
     def _plain(self, annotation: object, depth: int) -> Type:
+        """Read an annotation without type arguments."""
         if isinstance(annotation, EnumMeta):
-            return _words_of(annotation)
-        if isinstance(annotation, type) or annotation is Any:  # a class since Python 3.11
+            return _enum_type(annotation)
+        if isinstance(annotation, type) or annotation is Any:  # `Any` is a class only since Python 3.11
             known = _PLAIN.get(annotation) or TEXT_TYPES.get((annotation.__module__, annotation.__name__))
             return known or self._record(annotation, depth)
         if isinstance(annotation, str):
@@ -142,11 +144,12 @@ class _Reading:
         return NULL if annotation is None else UNKNOWN
 
     def _aliased(self, meant: object, depth: int) -> Type:
-        """What a `type` alias stands for, which may hold the alias again, like a class."""
+        """Read what a `type` alias stands for; a recursive alias counts against the limit, like a class."""
         self.left -= bool(self.left)
         return UNKNOWN if type_alias_of(meant) is not None else self.type_of(meant, depth)
 
     def _generic(self, origin: object, args: tuple[Any, ...], depth: int) -> Type:
+        """Read an annotation with type arguments, such as `list[int]`, `Literal["a"]` or `int | None`."""
         if origin is Literal:
             values: Any = tuple(map(builtin_of, args))  # members of a StrEnum are text
             return Type("literal", values=values) if {*map(type, values)} <= _OF_LITERALS else UNKNOWN
@@ -160,10 +163,12 @@ class _Reading:
         return _container(origin, inner, is_of_any_length=... in args) if isinstance(origin, type) else UNKNOWN
 
     def _record(self, kind: type, depth: int, variables: Mapping[Any, Any] = MappingProxyType({})) -> Type:
-        """The fields of a TypedDict, dataclass, msgspec or pydantic class, by the names that they have in JSON.
+        """Return the record of a TypedDict, dataclass, msgspec or pydantic class, with the field names of its JSON form.
 
         Args:
-            variables: What stands for the type variables of the class, as in `Page[int]`.
+            kind: The class.
+            depth: How deep the annotation is nested.
+            variables: Type variable of the class -> type, as for `Page[int]`.
         """
         if kind not in self._seen:
             self._seen[kind] = _annotated_fields_of(kind)
@@ -179,7 +184,7 @@ class _Reading:
         return without_text_forms(record) if hasattr(kind, "__pydantic_validator__") else record
 
     def _field(self, name: str, annotation: object, depth: int, *, is_required: bool = True) -> Field:
-        """A field; `NotRequired[...]` is looked for here, because a TypedDict does not see it in annotations that are text."""
+        """Read a field. `NotRequired` is handled here, because a TypedDict does not recognize it in annotations that are text."""
         origin = get_origin(annotation)
         needed = origin is not NotRequired and (is_required or origin is Required)
         return Field(name, self.type_of(annotation, depth + 1), needed)
@@ -192,8 +197,8 @@ def _container(origin: type, inner: tuple[Type, ...], *, is_of_any_length: bool)
     return Type(found, inner) if found else UNKNOWN
 
 
-def _words_of(kind: EnumMeta) -> Type:
-    """The values of an Enum, which JSON has for its members; unknown if it takes others, too, or they are not text and ints."""
+def _enum_type(kind: EnumMeta) -> Type:
+    """Return the literal of an Enum's values; unknown if it accepts others, too, or has values that are not texts or ints."""
     found: dict[str, Any] = kind.__dict__["_member_map_"]
     values: Any = tuple(dict.fromkeys(builtin_of(member._value_) for member in found.values()))
     takes_others = issubclass(kind, Flag) or kind._missing_.__func__ is not Enum._missing_.__func__  # type: ignore[attr-defined]
@@ -203,44 +208,46 @@ def _words_of(kind: EnumMeta) -> Type:
 
 
 def hints_of(kind: object) -> dict[str, Any]:
-    """The annotations of a class or function, with those that are text looked up.
+    """Return the annotations of a class or function, with those that are text evaluated.
 
     Raises:
-        NameError: One of them names what does not exist at run time.
+        NameError: An annotation uses a name that does not exist at run time.
     """
     return get_type_hints(kind, include_extras=True)
 
 
-class _Named(msgspec.Struct, frozen=True):
-    """A field of a class: its name there and in JSON."""
+class _ClassField(msgspec.Struct, frozen=True):
+    """A field of a class, with its name there and in JSON (`outside`)."""
 
     name: str
     outside: str
     is_required: bool
 
 
-def _annotated_fields_of(kind: type) -> list[tuple[_Named, Any]] | None:
-    """The fields of a class with their annotations; None if it declares none, or they cannot be resolved."""
+def _annotated_fields_of(kind: type) -> list[tuple[_ClassField, Any]] | None:
+    """Return the fields of a class with their annotations; None if it has none, or they cannot be evaluated."""
     named = _fields_of(kind)
     hints, _ = attempt(lambda: hints_of(kind)) if named is not None else (None, None)
     return None if named is None or hints is None else [(each, hints[each.name]) for each in named]
 
 
-def _fields_of(kind: Any) -> list[_Named] | None:
-    """The fields of a class that come from outside; None for a class that has none declared."""
+def _fields_of(kind: Any) -> list[_ClassField] | None:
+    """Return the fields of a class that its constructor takes; None if it is not a typed class."""
     if hasattr(kind, "__required_keys__"):
-        return [_Named(name, name, name in kind.__required_keys__) for name in kind.__annotations__]
+        return [_ClassField(name, name, name in kind.__required_keys__) for name in kind.__annotations__]
     if issubclass(kind, msgspec.Struct):
         if kind.__struct_config__.array_like:
             return None
-        return [_Named(field.name, field.encode_name, field.required) for field in msgspec.structs.fields(kind)]
+        return [_ClassField(field.name, field.encode_name, field.required) for field in msgspec.structs.fields(kind)]
     if hasattr(kind, "model_fields"):
-        return [_Named(name, alias_of(name, field), field.is_required()) for name, field in kind.model_fields.items()]
+        return [
+            _ClassField(name, alias_of(name, field), field.is_required()) for name, field in kind.model_fields.items()
+        ]
     if hasattr(kind, "__dataclass_fields__"):
         from dataclasses import MISSING, fields
 
         return [
-            _Named(each.name, each.name, each.default is MISSING and each.default_factory is MISSING)
+            _ClassField(each.name, each.name, each.default is MISSING and each.default_factory is MISSING)
             for each in fields(kind)
             if each.init
         ]
@@ -251,19 +258,19 @@ def _fields_of(kind: Any) -> list[_Named] | None:
 
 _TAKES_OTHERS = 0x08  # `**others`, among the flags of a code object
 _MAX_STEPS = 50
-"""From one name to the next: a name may stand for itself."""
+"""How many aliases or names are followed; a name may refer to itself."""
 
 
 class Unresolved(str):
-    """The text of an annotation that names what does not exist at run time."""
+    """The text of an annotation that cannot be evaluated, because it uses a name that does not exist at run time."""
 
     __slots__ = ()
 
 
 def annotation_of(function: Any, name: str) -> object:
-    """Give the annotation of a parameter; None for one without, `Unresolved` for one that names what is not there.
+    """Return the evaluated annotation of a parameter, or of `"return"`; None if it has none, `Unresolved` if that fails.
 
-    Each parameter is looked up by itself: what another one, or the result, is annotated with does not matter.
+    Each annotation is evaluated by itself, so that an invalid one does not affect the others.
     """
     written = function.__annotations__.get(name)
     annotation = resolve_alias(written)
@@ -285,7 +292,7 @@ def annotation_of(function: Any, name: str) -> object:
 
 
 def arguments_of(function: Any) -> Schema:
-    """Give what a method takes, as its annotations say; what has a default may be left out."""
+    """Return the schema of the arguments of a method from its annotations; parameters with a default are optional."""
     taken = unwrap_function(function)
     code = taken.__code__
     skipped = 0 if isinstance(function, staticmethod) else 1
@@ -296,20 +303,20 @@ def arguments_of(function: Any) -> Schema:
 
 
 def result_of(function: Any) -> Schema | None:
-    """Give the fields of what a method returns, as its annotation says; None where that has no fields."""
+    """Return the schema of the result of a method from its annotation; None if that is no record."""
     found = _annotated_type(unwrap_function(function), "return")
     return Schema(found.fields) if found.kind == "record" else None
 
 
 def mark_defaults_optional(schema: Schema, function: Any) -> Schema:
-    """Give the schema of arguments with those optional that have a default in the method."""
+    """Return the schema of arguments with the parameters optional that have a default in the method."""
     optional = _with_default(unwrap_function(function))
     fields = (Field(each.name, each.type, each.required and each.name not in optional) for each in schema.fields)
     return Schema(tuple(fields), schema.is_open) if optional else schema
 
 
 def unwrap_function(function: Any) -> Any:
-    """Give the Python function below methods and wrappers."""
+    """Return the plain function inside of a bound method and of wrappers made with `functools.wraps`."""
     function = getattr(function, "__func__", function)
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
@@ -317,6 +324,7 @@ def unwrap_function(function: Any) -> Any:
 
 
 def _with_default(function: Any) -> frozenset[str]:
+    """Return the names of the parameters that have a default."""
     code = getattr(function, "__code__", None)
     if code is None:
         return frozenset()
@@ -329,14 +337,16 @@ def _annotated_type(function: Any, name: str) -> Type:
 
 
 def type_alias_of(annotation: Any) -> Any:
-    """Give what `type Orders = list[Order]` has made, also of a `Many[Order]`; None for an annotation that names none."""
+    """Return the alias object of `type Orders = list[Order]` that an annotation names, also as `Many[Order]`; else None."""
     origin = get_origin(annotation)
     named = annotation if origin is None else origin
-    return named if type(named).__name__ == "TypeAliasType" else None  # Python 3.11 has it in typing_extensions only
+    return (
+        named if type(named).__name__ == "TypeAliasType" else None
+    )  # by name: before Python 3.12 it is in typing_extensions only
 
 
 def resolve_alias(annotation: Any) -> Any:
-    """Give what an annotation stands for when it names a `type` alias; an alias that cannot be resolved is given back."""
+    """Return what an annotation with a `type` alias stands for; any other, or one that cannot be evaluated, is unchanged."""
     meant = annotation
     for _ in range(_MAX_STEPS):
         alias = type_alias_of(meant)
@@ -351,7 +361,7 @@ def resolve_alias(annotation: Any) -> Any:
 
 
 def fill_type_variables(hint: Any, variables: Mapping[Any, Any]) -> Any:
-    """The annotation with these types in the place of its type variables."""
+    """Return an annotation with its type variables replaced by these types."""
     if isinstance(hint, TypeVar):
         return variables.get(hint, hint)
     open_ones = () if isinstance(hint, type) and get_origin(hint) is None else getattr(hint, "__parameters__", ())
@@ -363,9 +373,9 @@ def _evaluate(text: str, scope: dict[str, Any]) -> tuple[object, Exception | Non
 
 
 def _with_inner_texts(annotation: object, scope: dict[str, Any]) -> object:
-    """The annotation with what is text inside of it resolved, as in `list["Item"]`; unchanged where that fails."""
+    """Evaluate texts inside of an annotation, as in `list["Item"]`; it is returned unchanged where that fails."""
 
-    class Annotated:
+    class Annotated:  # `get_type_hints` evaluates nested texts, but takes only classes and functions
         __annotations__ = {"it": annotation}
 
     for look in (lambda: scope, lambda: scope | _imported_for_checkers(scope, repr(annotation))):
@@ -376,7 +386,7 @@ def _with_inner_texts(annotation: object, scope: dict[str, Any]) -> object:
 
 
 def _imported_for_checkers(scope: dict[str, Any], text: str) -> dict[str, Any]:
-    """The names of the text that their module imports under `if TYPE_CHECKING:`, as far as that can be imported."""
+    """Import the names in a text that its module imports under `if TYPE_CHECKING:`, and return them as a namespace."""
     import ast
     from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Objects of typed classes from JSON: dataclasses, TypedDicts, msgspec and pydantic classes, with what is nested in them.
+"""Converts JSON to objects of typed classes: dataclasses, TypedDicts, msgspec and pydantic classes, and what they contain.
 
-Dates, ids and decimals come from the text that JSON has for them, members of an Enum from their values. Every call makes a new
-object. pydantic is never imported: its classes say themselves how they are made.
+Dates, UUIDs and decimals are made of their text, members of an Enum of their values. Each conversion makes a new object.
+pydantic is never imported; its classes are recognized by their methods.
 """
 
 from __future__ import annotations
@@ -32,42 +32,45 @@ Make = Callable[[Json], Any]
 
 
 class UnfitError(Exception):
-    """JSON of which no object of the class can be made; `problems` says why."""
+    """Raised for JSON that cannot be converted to the class; `problems` says why."""
 
     def __init__(self, problems: tuple[ValueProblem, ...]) -> None:
         super().__init__(problems)
         self.problems = problems
 
 
-class Unmakeable(TypeError):  # noqa: N818 - it is the class that cannot be made, not this
-    """A class whose objects cannot be made of JSON."""
+class Unmakeable(TypeError):  # noqa: N818 - a property of the class, and no failed operation
+    """Raised for a class to whose objects no JSON can be converted."""
 
 
 def maker_of(kind: Any) -> Make:
-    """Give the function that makes objects of this class, or of what is nested in this annotation.
+    """Return the function that converts JSON to a class or annotation.
 
-    The function raises UnfitError; what code of the class itself raises beside ValueError and TypeError goes up.
+    The function raises UnfitError for JSON that does not fit. Exceptions of the class's own code are raised unchanged, except
+    ValueError and TypeError, which become UnfitError, too.
 
     Raises:
-        Unmakeable: A field has a type that no JSON can be made into.
+        Unmakeable: A field has a type that no JSON can be converted to.
     """
     make = _maker_of(kind)
 
     def make_or_explain(value: Json) -> Any:
         try:
             return make(value)
-        except (ValueError, TypeError, RecursionError) as error:  # ValidationError of both libraries is a ValueError
+        except (ValueError, TypeError, RecursionError) as error:  # includes ValidationError of msgspec and of pydantic
             raise UnfitError(_explain(kind, value, error)) from error
 
     return make_or_explain
 
 
 def needs_making(annotation: Any, depth: int = 0) -> bool:
-    """True for an annotation that holds a typed class, an Enum, a date or a `Meta(ge=1)`: more than JSON says by itself."""
+    """True for an annotation whose values differ from their JSON: a typed class, an Enum, a date, or a limit `Meta(ge=1)`."""
     if depth > _MAX_DEPTH:
         return False
     annotation = resolve_alias(annotation)
-    if type(annotation) is msgspec.Meta or type_alias_of(annotation) is not None:  # of what is not there: to be said
+    if (
+        type(annotation) is msgspec.Meta or type_alias_of(annotation) is not None
+    ):  # an alias that cannot be evaluated: `makers_for` reports it
         return True
     origin = get_origin(annotation)
     if isinstance(origin, type) and is_typed_class(origin):
@@ -78,11 +81,11 @@ def needs_making(annotation: Any, depth: int = 0) -> bool:
 
 
 class _Makers(msgspec.Struct, frozen=True):
-    """How the arguments of a function become what it is annotated with.
+    """The conversions for the arguments of a function.
 
     Attributes:
-        by_name: Parameter -> the function that makes it; those that take JSON as it is are not here.
-        unmade: Parameter -> why nothing can be made for it although its annotation may want that.
+        by_name: Parameter -> the function that converts its JSON; parameters that take JSON as it is are missing.
+        unmade: Parameter -> why its JSON cannot be converted, although its annotation may need that.
     """
 
     by_name: Mapping[str, Make]
@@ -90,14 +93,14 @@ class _Makers(msgspec.Struct, frozen=True):
 
 
 def makers_for(function: Any) -> _Makers:
-    """Give the makers for those parameters of a function that want more than JSON has."""
+    """Return the conversions for those parameters of a function whose annotations need one."""
     inspected = unwrap_function(function)
     by_name: dict[str, Make] = {}
     unmade: dict[str, str] = {}
     for name in getattr(inspected, "__annotations__", ()) if hasattr(inspected, "__globals__") else ():
         annotation = annotation_of(inspected, name) if name != "return" else None
         if isinstance(annotation, Unresolved):
-            unmade[name] = f"{annotation} is not to be had at run time"
+            unmade[name] = f"{annotation} cannot be resolved at run time"
         elif needs_making(annotation):
             make, error = attempt(lambda annotation=annotation: maker_of(annotation))  # type: ignore[misc]
             if make is not None:
@@ -108,7 +111,7 @@ def makers_for(function: Any) -> _Makers:
 
 
 def is_json_shaped(value: object, depth: int = 0) -> bool:
-    """True for what JSON can be read into: nothing of it is an object of a class of its own yet."""
+    """True for a value that consists of JSON only, without objects of other classes at any depth."""
     kind = type(value)
     if depth > _MAX_NESTING:
         return True
@@ -141,6 +144,7 @@ def _is_scalar(kind: type) -> bool:
 
 
 def _maker_of(kind: Any) -> Make:
+    """Return the fastest conversion: the class's own, msgspec's, or for other dataclasses one through their constructor."""
     kind = resolve_alias(kind)
     own = _own_way(kind)
     if own is not None:
@@ -156,7 +160,7 @@ def _maker_of(kind: Any) -> Make:
 
 
 def _own_way(kind: Any) -> Make | None:
-    """How a pydantic model or dataclass makes its objects."""
+    """Return the validation function of a pydantic model or dataclass; None for any other class."""
     if hasattr(kind, "model_validate"):
         validate: Make = kind.model_validate
         return validate
@@ -165,7 +169,7 @@ def _own_way(kind: Any) -> Make | None:
 
 
 def _make_nested(kind: Any, value: Any) -> Any:
-    """Make what msgspec does not know by itself."""
+    """Convert a value to a class that msgspec does not know (its `dec_hook`)."""
     own = _own_way(kind)
     if own is None:
         raise TypeError(f"a {getattr(kind, '__name__', kind)} cannot be made of JSON")
@@ -173,7 +177,10 @@ def _make_nested(kind: Any, value: Any) -> Any:
 
 
 def _maker_by_arguments(kind: Any) -> Make:
-    """A dataclass that msgspec cannot make, e.g. for its InitVars: its arguments are read as fields, then it is called."""
+    """Return the conversion for a dataclass that msgspec cannot make, for instance because of InitVars: call its constructor.
+
+    Its arguments are first converted as the fields of a temporary Struct.
+    """
     from dataclasses import MISSING
 
     hints = hints_of(kind)
@@ -200,12 +207,12 @@ def _maker_by_arguments(kind: Any) -> Make:
 
 # --- defaults of dataclasses ---------------------------------------------------------------
 #
-# msgspec leaves a default that the class holds out of the object that it makes, and later leaves out of JSON what is not in the
-# object: a field would get lost on its way from one handler to the next.
+# If a field is missing in JSON, msgspec does not set it on the object, because the class attribute holds the default. When it
+# encodes the object later, it leaves the field out. So the field would be lost between two handlers; `_completed` sets it.
 
 
 def _classes_in(annotation: Any, found: dict[Any, None]) -> dict[Any, None]:
-    """The classes that objects of this annotation may hold, at any depth."""
+    """Add the classes that objects of this annotation may contain, at any depth, to `found`, and return it."""
     for part in map(resolve_alias, get_args(annotation) or (annotation,)):
         if get_args(part):
             _classes_in(part, found)
@@ -219,7 +226,7 @@ def _classes_in(annotation: Any, found: dict[Any, None]) -> dict[Any, None]:
 
 @lru_cache(256)
 def _defaults_of(kind: type) -> dict[str, Any]:
-    """The defaults that a dataclass holds for objects that do not have their own value."""
+    """Return field -> default of a dataclass without `__slots__`, for defaults that are class attributes."""
     from dataclasses import MISSING
 
     fields = getattr(kind, "__dataclass_fields__", {}) if not hasattr(kind, "__slots__") else {}
@@ -231,7 +238,7 @@ def _defaults_of(kind: type) -> dict[str, Any]:
 
 
 def _completed(value: Any) -> Any:
-    """The same object; dataclasses in it have their defaults themselves."""
+    """Set missing defaults on all dataclass objects inside of a value, and return the value."""
     kind = type(value)
     inside: Iterable[Any] = ()
     if kind is list or kind is tuple:
@@ -244,7 +251,9 @@ def _completed(value: Any) -> Any:
             own.setdefault(name, default)
         inside = own.values()
     elif hasattr(kind, "__struct_fields__"):
-        inside = [getattr(value, name, None) for name in kind.__struct_fields__]  # one that was deleted is not there
+        inside = [
+            getattr(value, name, None) for name in kind.__struct_fields__
+        ]  # None for an attribute that was deleted
     for each in inside:
         if type(each) not in _JSON_KINDS:
             _completed(each)
@@ -255,11 +264,12 @@ def _completed(value: Any) -> Any:
 
 
 def _explain(kind: Any, value: Json, error: Exception) -> tuple[ValueProblem, ...]:
-    """All that is wrong by the types of the fields, or what only the library or the class itself has noticed."""
-    return problems_in(type_of(kind), value) or _told_by_pydantic(error) or (_told_by_msgspec(kind, value, error),)
+    """Return the problems that the types of the fields show, or else those that the error of the library names."""
+    return problems_in(type_of(kind), value) or _pydantic_problems(error) or (_msgspec_problem(kind, value, error),)
 
 
-def _told_by_pydantic(error: Exception) -> tuple[ValueProblem, ...]:
+def _pydantic_problems(error: Exception) -> tuple[ValueProblem, ...]:
+    """Return the problems that an error of pydantic lists; empty for any other error."""
     errors, _ = attempt(lambda: error.errors(include_url=False))  # type: ignore[attr-defined]
     return tuple(
         ValueProblem(
@@ -270,14 +280,15 @@ def _told_by_pydantic(error: Exception) -> tuple[ValueProblem, ...]:
 
 
 def _as_wanted(message: str, kind: str = "value") -> str:
-    """What a library expects, to be read after "expected"."""
+    """Turn the message of a library into the words that follow on "expected"."""
     wanted = re.match(r"(?:Expected|Input should be) (.*?)(?:, got .*)?$", message)
     told = re.sub(r"^(Value error|Assertion failed), ", "", message)
     text = wanted[1] if wanted else f"a valid {kind} ({told})"
     return clip_text(text.replace("`", "").replace("| null", "| None") if wanted else text)
 
 
-def _told_by_msgspec(kind: Any, value: Json, error: Exception) -> ValueProblem:
+def _msgspec_problem(kind: Any, value: Json, error: Exception) -> ValueProblem:
+    """Parse an error of msgspec, such as "Expected `int`, got `str` - at `$.items[0].count`"."""
     told, _, place = str(error).partition(" - at `$")
     path = place.strip(".`")
     for step in re.findall(r"\.\.\.|[^.\[\]]+", path):

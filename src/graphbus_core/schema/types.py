@@ -1,9 +1,8 @@
-"""What a value may look like: types as GraphBus reads them from annotations and schemas, as plain data.
+"""Types of values as plain data, read from annotations and schemas.
 
     {"order_id": str, "items": list[Item]}   ->   Schema(fields=(Field("order_id", STR), Field("items", list of record)))
 
-A type that the reader cannot know is `unknown`; it fits everything and everything fits it, so that GraphBus never raises a
-false alarm over it.
+A type that cannot be read is `unknown`: every value fits it, so GraphBus reports nothing about it.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ Kind = Literal[
 
 
 ITEM = "[]"
-"""Among the keys that lead into a `result`: any item of a list."""
+"""A key into a `result` that stands for any item of a list."""
 ALL_OCCUR = "either"
-"""The name of a `union` all of whose choices happen: no condition that was asked before has narrowed it."""
+"""The name of a `union` of which all choices are known to occur, because no condition can have narrowed it."""
 _SHOWN = {"null": "None", "any": "Any", "unknown": "?"}
 
 
@@ -46,16 +45,16 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One type.
 
     Attributes:
-        kind: What it is; `args`, `values`, `name` and `fields` qualify it.
+        kind: Which type it is; the other attributes refine it.
         args: `list`, `set`: the item type (none: any). `dict`: key and value types. `tuple`: item types. `union`: the choices.
         values: The choices of a `literal`.
-        name: The name that the source gives it, for a `record` the class name, for `unknown` the text that was not understood.
-            A `literal` with a name is an Enum: its members are of it, too. A `str` with a name is the text of a class: see
-            `texts`. A `list` with a name is `tuple[T, ...]`, of which JSON has the same.
+        name: For a `record` the class name, for `unknown` the text that was not understood. A `literal` with a name is an Enum,
+            whose members fit, too. A `str` with a name is the text form of that class; see `TEXT_TYPES`. A `list` with a name
+            is `tuple[T, ...]`, which is an array in JSON like a list.
         fields: The fields of a `record` (TypedDict, dataclass, msgspec or pydantic class, or a nested schema mapping).
 
-    A `result` is what another agent gives: its `name` is `"Agent.method"` or the topic of a request, its `values` are the keys
-    that lead into it. Only the whole graph knows what it is.
+    A `result` stands for the result of another agent: its `name` is `"Agent.method"` or the topic of a request, its `values` are
+    the keys that lead to a part of it. It is resolved when the whole graph is known.
     """
 
     kind: Kind
@@ -78,7 +77,7 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Field(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A named value of a schema; `required=False` if it may be missing."""
+    """A named field of a schema; it may be missing unless it is `required`."""
 
     name: str
     type: Type
@@ -90,8 +89,8 @@ class Schema(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     Attributes:
         fields: In the order of the source.
-        is_open: True when further fields that are not listed may be present, e.g. after `**extra` in a dict display.
-        rest: Types of the kind `result` whose fields are present as well.
+        is_open: Further fields may be present, for instance because of `**extra` in a dict display.
+        rest: Types of kind `result` whose fields are present as well.
     """
 
     fields: tuple[Field, ...] = ()
@@ -103,7 +102,7 @@ class Schema(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return "{" + ", ".join(shown + ["..."] * self.is_open) + "}"
 
     def get(self, name: str) -> Field | None:
-        """Give the field called `name`, or None."""
+        """Return the field with this name, or None."""
         return next((field for field in self.fields if field.name == name), None)
 
     @property
@@ -125,7 +124,7 @@ DICT = Type("dict")
 
 
 def union(*types: Type) -> Type:
-    """Give the type that is one of these: flat, each choice once, unknown as soon as one is unknown."""
+    """Return the union of types: flat and without duplicates; unknown if one of them is unknown, `any` if one is `any`."""
     choices: list[Type] = []
     for item in types:
         choices.extend(item.args if item.kind == "union" else (item,))
@@ -138,10 +137,10 @@ def union(*types: Type) -> Type:
     return distinct[0] if len(distinct) == 1 else Type("union", distinct)
 
 
-# --- texts of a form of their own ----------------------------------------------------------
+# --- texts in a certain format -------------------------------------------------------------
 #
-# JSON has dates, times, durations and ids as text, and decimals as text or numbers. Such a type is a `str` with a name: it fits
-# where any text is wanted. Whether a text has the form is decided by what makes objects of it.
+# In JSON, dates, times, durations and UUIDs are text, and decimals are text or numbers. Such a type is a `str` with the name
+# of its class. It fits wherever a text is wanted. A text fits it if msgspec can convert it to an object of the class.
 
 _HOMES = {
     "date": "datetime",
@@ -152,7 +151,7 @@ _HOMES = {
     "UUID": "uuid",
 }
 FORMATS = {"date": "date", "datetime": "date-time", "time": "time", "timedelta": "duration", "UUID": "uuid"}
-"""Class -> what JSON Schema calls its text; it has no word for decimals."""
+"""Class -> the `format` of its text in JSON Schema, which has none for decimals."""
 
 TEXT_EXAMPLES = {
     "date": ("2026-01-31", "1999-12-01"),
@@ -165,18 +164,18 @@ TEXT_EXAMPLES = {
 
 TEXT_TYPES: dict[tuple[str, str], Type] = {(home, name): Type("str", name=name) for name, home in _HOMES.items()}
 TEXT_TYPES["decimal", "Decimal"] = union(TEXT_TYPES["decimal", "Decimal"], FLOAT)
-"""Module and name of a class -> its type; by name, so that who has none of them does not import them."""
+"""(module, name) of a class -> its type; by name, so that the modules are imported only where they are used."""
 
 
 def is_unspecific(of: Type) -> bool:
-    """True for a type that does not say what is in its values: `dict`, `list[Any]`, nothing at all."""
+    """True for a type that says nothing about the content of its values, such as `dict`, `list[Any]` or an unknown type."""
     if of.kind in ("list", "set", "tuple", "dict", "union"):
         return not of.args or any(map(is_unspecific, of.args))
     return of.kind in ("unknown", "any")
 
 
 def without_text_forms(of: Type) -> Type:
-    """The type with nothing said of such texts: pydantic makes dates of numbers and of texts in other forms, too."""
+    """Return a type with named texts made unknown: pydantic also makes dates of numbers and of texts in other formats."""
     if of.kind == "str" and of.name:
         return Type("unknown", name=of.name)
     if of.kind == "union":
@@ -190,14 +189,14 @@ IsOne = Callable[[object], bool]
 
 @cache
 def is_text_of(name: str) -> IsOne:
-    """Give the function that tells whether a value is an object of this class, or a text that one can be made of."""
+    """Return a function that tests whether a value is an object of the class, or a text that can be converted to one."""
     kind: type = getattr(import_module(_HOMES[name]), name)
     others: tuple[type, ...] = (import_module("datetime").datetime,) if name == "date" else ()
 
     def is_one(value: object) -> bool:
         own = type(value)
         if not issubclass(own, str):
-            # To Python a datetime is a date, but its text is none.
+            # In Python a datetime is a date, but its text is not the text of a date.
             return issubclass(own, kind) and not issubclass(own, others)
         try:
             msgspec.convert(str.__str__(value), kind)

@@ -1,7 +1,8 @@
-"""How checks look at values: by their real type, never by what they say of themselves.
+"""Inspects values safely: by their real type, without trusting methods of their classes.
 
-A value may be of any class: a Mapping that raises, a list whose `__iter__` lies, an object with a `__class__` of its own. What is
-a subclass of a builtin is read as that builtin; only Mappings and typed objects run code of theirs, and none of it can spread.
+A value may be of any class: a Mapping that raises, a list with a false `__iter__`, an object with a `__class__` of its own.
+Objects of a subclass of a builtin type are read as that type. Only Mappings and typed objects run code of their own, and
+errors of it are caught.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from graphbus_core.errors.legible import escape_to_one_line
 from graphbus_core.isolation import attempt
 
 MAX_ENTRIES = 262_144
-"""A Mapping that gives more entries than a payload may have, or never comes to an end, cannot be read."""
+"""How many entries of a Mapping are read; its iterator may never end."""
 
 Items = list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]
 
 
 def is_int(value: object) -> bool:
-    """An int, also of a subclass such as an IntEnum; True and False are none."""
+    """True for an int, also of a subclass such as an IntEnum, but not for True and False."""
     kind = type(value)
     return kind is not bool and issubclass(kind, int)
 
 
 def is_float(value: object) -> bool:
-    """A float or an int, also of a subclass; True and False are none."""
+    """True for a float or int, also of a subclass, but not for True and False."""
     kind = type(value)
     return kind is not bool and issubclass(kind, int | float)
 
 
 def has_nan_or_infinity(value: object) -> bool:
-    """True for plain data that holds NaN or an infinite float; an encoder would write null for it."""
+    """True for plain data that contains NaN or an infinite float, which msgspec would encode as null."""
     left = [value]
     while left:
         each = left.pop()
@@ -48,17 +49,17 @@ def has_nan_or_infinity(value: object) -> bool:
 
 
 def is_str(value: object) -> bool:
-    """A text, also of a subclass such as a StrEnum."""
+    """True for a str, also of a subclass such as a StrEnum."""
     return issubclass(type(value), str)
 
 
 def is_bytes(value: object) -> bool:
-    """Bytes, also of a subclass."""
+    """True for bytes, also of a subclass."""
     return issubclass(type(value), bytes)
 
 
 def items_of(value: object) -> Items | None:
-    """The items of a list or tuple, also of a subclass; None for anything else."""
+    """Return the items of a list or tuple, also of a subclass; None for anything else."""
     kind = type(value)
     if kind is list or kind is tuple:
         return value  # type: ignore[return-value]
@@ -68,7 +69,7 @@ def items_of(value: object) -> Items | None:
 
 
 def members_of(value: object) -> Items | None:
-    """The members of a set or frozenset, or what `items_of` gives: JSON has no sets."""
+    """Return the members of a set or frozenset, or the items of a list or tuple, which stand for a set in JSON."""
     kind = type(value)
     if kind is set or kind is frozenset:
         return value  # type: ignore[return-value]
@@ -78,7 +79,7 @@ def members_of(value: object) -> Items | None:
 
 
 def mapping_of(value: object) -> dict[Any, Any] | None:
-    """The entries of a dict or Mapping; None for anything else, and for a Mapping that cannot be read."""
+    """Return the entries of a dict or Mapping; None for anything else, and for a Mapping that raises or has too many."""
     kind = type(value)
     if kind is dict:
         return value  # type: ignore[return-value]
@@ -91,16 +92,16 @@ def mapping_of(value: object) -> dict[Any, Any] | None:
 
 
 def fields_of(value: object) -> dict[Any, Any] | None:
-    """The entries of a dict or Mapping, or the attributes of a typed object; None for what has neither."""
+    """Return the entries of a dict or Mapping, or the fields of a typed object; None for anything else."""
     found = mapping_of(value)
     return found if found is not None else _attributes_of(value)
 
 
 def _attributes_of(value: object) -> dict[str, Any] | None:
-    """The fields of an object of a dataclass, msgspec or other annotated class that have a value; None for anything else."""
+    """Return JSON name -> value of the fields of a dataclass, msgspec, pydantic or annotated object; None for anything else."""
     kind = type(value)
     if hasattr(kind, "model_fields"):
-        return attempt(lambda: _of_model(kind.model_fields, object.__getattribute__(value, "__dict__")))[0]
+        return attempt(lambda: _model_fields(kind.model_fields, object.__getattribute__(value, "__dict__")))[0]
     names = getattr(kind, "__struct_fields__", None) or getattr(kind, "__dataclass_fields__", None)
     if names is not None:
         shown_as = getattr(kind, "__struct_encode_fields__", names)  # a Struct may rename its fields
@@ -111,18 +112,18 @@ def _attributes_of(value: object) -> dict[str, Any] | None:
     return attempt(lambda: {**object.__getattribute__(value, "__dict__")})[0]
 
 
-def _of_model(fields: Mapping[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _model_fields(fields: Mapping[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return {alias_of(name, field): own[name] for name, field in fields.items() if name in own}
 
 
 def alias_of(name: str, field: Any) -> str:
-    """The name of a field of a pydantic model in JSON."""
+    """Return the JSON name of a field of a pydantic model."""
     alias = getattr(field, "validation_alias", None) or getattr(field, "alias", None)
     return alias if isinstance(alias, str) else name
 
 
 def builtin_of(value: object) -> object:
-    """The text or number that an object of a subclass, such as an Enum, is; everything else as it is."""
+    """Return an object of a subclass of str, int or float as that type, such as a StrEnum member; anything else unchanged."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -133,7 +134,7 @@ def builtin_of(value: object) -> object:
 
 
 def enum_value_of(value: object) -> object:
-    """The value of a member of an Enum; everything else as `builtin_of` gives it."""
+    """Return the value of a member of an Enum; anything else as `builtin_of` does."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -154,12 +155,12 @@ _MAX_SHOWN = 60
 
 
 def clip_text(text: str, limit: int = 240) -> str:
-    """A text that may be long, short, and without characters that a terminal or a log obeys or cannot write."""
+    """Return a text for a message: at most `limit` characters, on one line, with control characters escaped."""
     return escape_to_one_line(text if len(text) <= limit else f"{text[: limit - 3]}...")
 
 
 def format_value(value: object) -> str:
-    """A value for people: its class, and as much of it as 60 characters hold; no code of its class runs."""
+    """Return a value for a message: its class and at most 60 characters of its repr. No code of its class runs."""
     if value is None:
         return "None"
     text = _repr_of(value)
@@ -167,12 +168,13 @@ def format_value(value: object) -> str:
 
 
 def _name_of(kind: type) -> str:
-    """The name of a class; what is frozen is what it was before to the eyes of a user."""
+    """Return the name of a class; a frozen dict or list is named as users know it."""
     return {"FrozenDict": "dict", "FrozenList": "list"}.get(kind.__name__, kind.__name__)
 
 
 def _repr_of(value: object) -> str:
-    from reprlib import Repr  # most values fit
+    """Return the repr of builtin data, shortened inside; empty for objects of other classes."""
+    from reprlib import Repr  # only imported for messages about wrong values
 
     plain = builtin_of(value)
     if issubclass(type(plain), dict):

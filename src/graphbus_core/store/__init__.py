@@ -1,10 +1,10 @@
-"""`.graphbus/` on disk: artifacts written all or nothing and verified when they are read, and stamps that tell what changed.
+"""The folder `.graphbus/` on disk: artifacts are written atomically, and verified when they are read.
 
-    reading     load, verify; do sources fit the artifacts?        writing     all files or none
-    migration   old formats -> that of today                       stamps      what changed since
-    cache       what only saves time, and the seals that prove it  folders     folders without links
+    reading     load artifacts, verify them and the sources        writing     write all artifacts or none
+    migration   old formats -> the present one                     stamps      detect changed files
+    cache       sealed files that only save time                   folders     folders opened without following links
 
-The first is offered here. Who needs the others imports them: a graph that starts only reads and verifies.
+The names of `reading` are exported here, because a graph that starts needs no others; import the other modules themselves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What only saves time, in `.graphbus/cache/`: never trusted to be there or whole, and never written through a link.
+"""The cache in `.graphbus/cache/`: files that only save time and may be missing or damaged, protected by seals.
 
-An entry is its seal and its content. One that this user's GraphBus has not written, for this place, is as good as none: whoever
-can put a file into a project cannot make a seal, as the secret lies outside of every project. A seal is a keyed BLAKE2b digest of
-what a file is for, where it belongs and what it says.
+An entry is a seal and its content. A seal is a keyed BLAKE2b digest of the purpose, the place and the content of an entry. Its
+key is a secret of the user outside of all projects, so a cache that comes with a cloned project, or was copied from another
+place, is
+ignored: the files in it cannot make GraphBus believe anything.
 """
 
 from __future__ import annotations
@@ -24,12 +25,18 @@ _SECRET_BYTES = 32
 
 
 def seal_of(purpose: str, place: str, data: bytes) -> str:
-    """Give the seal of data that is for a purpose and belongs to a place, as 64 hexadecimal digits."""
+    """Return the seal of data as 64 hexadecimal digits.
+
+    Args:
+        purpose: What the data is used for, such as "cache".
+        place: Where it belongs, usually a path.
+        data: The content.
+    """
     return keyed_hex(_user_secret(), msgspec.msgpack.encode((purpose, place, data)))
 
 
 def _user_secret() -> bytes:
-    """Give the secret of this user, and make it when there is none; where it cannot be kept, one that this process forgets."""
+    """Return the secret of this user, created at first use; where it cannot be stored, one for this process only."""
     with suppress(OSError, RuntimeError):  # there may be no home
         path = _key_path()
         if not os.path.lexists(path):
@@ -40,14 +47,14 @@ def _user_secret() -> bytes:
                 secret = file.read(_SECRET_BYTES + 1)
                 if len(secret) == _SECRET_BYTES:
                     return secret
-    return _forgotten_secret()
+    return _process_secret()
 
 
 def _key_path() -> Path:
-    """Give the place of the secret.
+    """Return the path of the secret, in the user's state folder.
 
     Raises:
-        RuntimeError: This user has no home.
+        RuntimeError: The user has no home folder.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
@@ -55,12 +62,12 @@ def _key_path() -> Path:
 
 
 @cache
-def _forgotten_secret() -> bytes:
+def _process_secret() -> bytes:
     return os.urandom(_SECRET_BYTES)
 
 
 def _write_secret(path: Path) -> None:
-    """Write a new secret, whole or not at all; the first one of several processes wins."""
+    """Write a new secret atomically; of several processes that do so, the first one wins."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
@@ -74,7 +81,7 @@ def _write_secret(path: Path) -> None:
 
 CACHE = "cache"
 _MOST_CACHED_BYTES = 64 * 1024 * 1024
-"""A larger entry of the cache is none of ours."""
+"""The limit for entries that are read."""
 _PURPOSE = "cache"
 _SEAL_BYTES = 64
 
@@ -82,10 +89,12 @@ _Entry = TypeVar("_Entry", bound=msgspec.Struct)
 
 
 def write_cache(path: Path, value: Any, place: str | None = None) -> None:
-    """Write a value to the cache. The cache only saves time, so that one that cannot be written is left out.
+    """Write a value to the cache; errors of the disk are ignored.
 
     Args:
-        place: What the entry belongs to; by default its path: in another place it is worth nothing.
+        path: The file of the entry.
+        value: A value that msgspec can encode.
+        place: What the entry belongs to; by default its path. Reading it for another place finds nothing.
     """
     data = msgspec.msgpack.encode(value)
     seal = seal_of(_PURPOSE, _place_of(path, place), data).encode()
@@ -94,7 +103,7 @@ def write_cache(path: Path, value: Any, place: str | None = None) -> None:
 
 
 def read_cache(path: Path, kind: type[_Entry], place: str | None = None) -> _Entry | None:
-    """Read a value from the cache; None when it is missing, damaged, of another shape, too large, or not sealed."""
+    """Read a value of this type from the cache; None when it is missing, damaged, too large, or not sealed for the place."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         data = read_handle(handle, _MOST_CACHED_BYTES)

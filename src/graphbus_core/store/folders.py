@@ -1,8 +1,8 @@
-"""Folders of a project, opened without following a link: what is done in one of them stays in it.
+"""Folders of a project, opened without following symbolic links, so that no operation leads out of them.
 
-A clone may hold links at any place, so that a path is not looked up twice: a folder is opened once, and all names are relative to
-it. Each part of a path is opened by itself, relative to the one before it, with O_NOFOLLOW: no part can become a link between a
-check and its use.
+Theory of operation. A cloned project may contain links anywhere, and another process may replace a folder by a link between a
+check and its use. So a path is never resolved twice: each part is opened relative to the descriptor of the one before it, with
+O_NOFOLLOW, and every later operation names a file relative to the open folder (`dir_fd`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from types import TracebackType
 
 _EXCHANGE = 2
 _NO_EXCHANGE = frozenset({ENOSYS, EPERM, EINVAL, EOPNOTSUPP})
-"""What a kernel, a jail and a file system say that cannot exchange two names."""
+"""Errors from a kernel, sandbox or file system without RENAME_EXCHANGE."""
 
 
 def _exchange(folder: int, one: str, other: str) -> bool:
-    """Let two names in a folder change places at once; False where this kernel or this file system cannot do that.
+    """Swap two names in a folder atomically; False where this kernel or file system cannot.
 
     Raises:
-        OSError: One is not there, ...
+        OSError: The swap failed, for instance because one of the names does not exist.
     """
     try:
         from ctypes import CDLL, get_errno
-    except ImportError:  # a Python that was built without
+    except ImportError:  # a Python without ctypes
         return False
+    # Python has no function for renameat2.
     rename = getattr(CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
     if rename is None:
         return False
@@ -43,24 +44,24 @@ def _exchange(folder: int, one: str, other: str) -> bool:
 
 _StrPath = str | os.PathLike[str]
 _MOST_BYTES = 256 * 1024 * 1024
-"""A larger file below `.graphbus/` is none that GraphBus wrote."""
+"""The limit for files that are read; GraphBus writes none that is larger."""
 
 _HOME = ".graphbus"
 _IGNORED = b"# Written by GraphBus: of what is here, only the lock belongs into the repository.\n*\n!negotiation.lock\n"
 
-_STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+_FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def resolve_parent(path: _StrPath) -> str:
-    """Give a place that a person has named: links on the way to it are theirs, a link at the place itself is not followed."""
+    """Return a path with links in its parent folders resolved, but not in its last part. For paths that a user has given."""
     above, name = os.path.split(os.path.abspath(path))
     return os.path.join(os.path.realpath(above), name)
 
 
 class Folder:
-    """An open folder. Every name is relative to it; none may be a link, lie behind one or lead out of it.
+    """An open folder; use it in a `with` statement. All names are relative to it and must not lead through a link or out of it.
 
-    Each method raises OSError; a link gives ELOOP.
+    Every method may raise OSError, with ELOOP for a link.
     """
 
     def __init__(self, handle: int, path: str) -> None:
@@ -69,13 +70,14 @@ class Folder:
 
     @classmethod
     def at(cls, path: _StrPath, *, make: bool = False) -> Folder:
-        """Open a folder by its whole path, in which no part is a link.
+        """Open a folder by its absolute path, in which no part may be a link.
 
         Args:
-            make: Make what is missing of it.
+            path: The path.
+            make: Create the folders that do not exist.
         """
         whole = os.path.abspath(path)
-        with cls(os.open(os.sep, _STEP), "") as top:
+        with cls(os.open(os.sep, _FOLDER_FLAGS), "") as top:
             return top.folder(whole.strip(os.sep), make=make)
 
     def __enter__(self) -> Folder:
@@ -87,9 +89,9 @@ class Folder:
         os.close(self._handle)
 
     def folder(self, relative: str, *, make: bool = False) -> Folder:
-        """Open a folder below this one."""
+        """Open a folder below this one; with `make`, create the parts that do not exist."""
         try:
-            return Folder(self.open(relative, os.O_RDONLY | os.O_DIRECTORY), self._shown(relative))
+            return Folder(self.open(relative, os.O_RDONLY | os.O_DIRECTORY), self._full_path(relative))
         except FileNotFoundError:
             if not make:
                 raise
@@ -97,64 +99,67 @@ class Folder:
         with self.folder(above or ".", make=True) as parent:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=parent._handle)
-            made = Folder(parent.open(name, os.O_RDONLY | os.O_DIRECTORY), self._shown(relative))
-            for each in (parent, made):  # a clone may have the first of them, with the lock in it
+            made = Folder(parent.open(name, os.O_RDONLY | os.O_DIRECTORY), self._full_path(relative))
+            for each in (parent, made):  # the parent too: a clone may contain `.graphbus` with only the lock in it
                 if os.path.basename(each.path) == _HOME:
                     each.ignore()
         return made
 
     def ignore(self) -> None:
-        """Let git leave out what is in this folder, but for the lock; a `.gitignore` that is there stays as it is.
+        """Write a `.gitignore` that excludes everything but the lock, unless there is one.
 
-        Where it cannot be written, as by a confined graph, nothing else depends on it.
+        An error is ignored: a confined graph may not write here, and nothing depends on the file.
         """
         with suppress(OSError):
             if self.status(".gitignore") is None:
                 self.create(".gitignore", _IGNORED, is_flushed=False)
 
     def open(self, relative: str, flags: int, mode: int = 0o666) -> int:
-        """Open what lies below this folder, and give its descriptor."""
+        """Open a file or folder below this one with the flags of `os.open`, and return its descriptor."""
         if ".." in relative.split("/") or relative.startswith("/"):
-            raise OSError(EINVAL, "it leads out of its folder", self._shown(relative))
+            raise OSError(EINVAL, "it leads out of its folder", self._full_path(relative))
         *above, name = relative.split("/")
         here = os.dup(self._handle)
         try:
             for part in above:
-                there = _step(part, _STEP, 0, here)
+                there = _open_part(part, _FOLDER_FLAGS, 0, here)
                 os.close(here)
                 here = there
-            return _step(name, flags | os.O_NOFOLLOW, mode, here)
+            return _open_part(name, flags | os.O_NOFOLLOW, mode, here)
         except OSError as error:
             why = "it is a link, or lies behind one" if error.errno == ELOOP else error.strerror
-            raise OSError(error.errno, why, self._shown(relative)) from None
+            raise OSError(error.errno, why, self._full_path(relative)) from None
         finally:
             os.close(here)
 
     def open_own(self, name: str, mode: int = 0o666) -> int:
-        """Open a file of ours for reading and writing, made when it is not there: no pipe, and under no second name elsewhere."""
+        """Open a regular file without further hard links for reading and writing, created if missing; return its descriptor."""
         handle = self.open(name, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, mode)
         found = os.fstat(handle)
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             return handle
         os.close(handle)
-        raise _odd(self._shown(name))
+        raise _not_ours(self._full_path(name))
 
     def read(self, relative: str, most_bytes: int = _MOST_BYTES) -> bytes:
-        """Read a plain file; nothing else is opened for long, and nothing larger is read."""
+        """Return the content of a regular file of at most `most_bytes`. O_NONBLOCK keeps a pipe from blocking the open."""
         handle = self.open(relative, os.O_RDONLY | os.O_NONBLOCK)
-        return read_handle(handle, most_bytes, self._shown(relative))
+        return read_handle(handle, most_bytes, self._full_path(relative))
 
     def write(self, name: str, data: bytes, mode: int = 0o666, *, is_flushed: bool = True) -> None:
-        """Write a file in the place of what has this name; it is not there whole at once.
+        """Remove what has this name and write a new file. Not atomic; see `write_atomic`.
 
         Args:
-            is_flushed: Let it reach the disk before this returns.
+            name: The file.
+            data: Its content.
+            mode: Its permissions, before the umask.
+            is_flushed: Call fsync before returning.
         """
         self.remove(name)
         self.create(name, data, mode, is_flushed=is_flushed)
 
     def create(self, name: str, data: bytes, mode: int = 0o666, *, is_flushed: bool = True) -> None:
-        """Write a new file, whole or not at all; FileExistsError when there is something of this name."""
+        """Write a new file, and remove it again if that fails; FileExistsError if the name is taken."""
         handle = self.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         is_whole = False
         try:
@@ -169,12 +174,12 @@ class Folder:
                 self.remove(name)
 
     def write_atomic(self, name: str, data: bytes, *, is_flushed: bool = True) -> None:
-        """Replace a file's content so that, whatever happens, it has either the old bytes or the new ones; its mode is kept."""
+        """Replace a file by a rename, so that it has either the old or the new content after a crash; its mode is kept."""
         known = self.status(name)
         if known and stat.S_ISDIR(known.st_mode):
-            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), self._shown(name))
+            raise IsADirectoryError(EISDIR, os.strerror(EISDIR), self._full_path(name))
         if known and not (stat.S_ISREG(known.st_mode) or stat.S_ISLNK(known.st_mode)):
-            raise OSError(EINVAL, "what is there is no plain file", self._shown(name))
+            raise OSError(EINVAL, "what is there is no plain file", self._full_path(name))
         temporary = f".{name}.{os.getpid()}.tmp"
         try:
             self.write(temporary, data, is_flushed=is_flushed)
@@ -187,71 +192,72 @@ class Folder:
             self.flush()
 
     def set_mode(self, name: str, *, mode: int, owner: tuple[int, int] | None = None) -> None:
-        """Give a file its mode, and its owner where that is possible."""
+        """Set the mode of a file, and its owner (uid, gid) if the system permits."""
         handle = self.open(name, os.O_RDONLY | os.O_NONBLOCK)
         try:
             if owner:
-                with suppress(PermissionError):  # only root may give a file away; otherwise it belongs to who writes
+                with suppress(PermissionError):  # only root may change the owner
                     os.fchown(handle, *owner)
             os.fchmod(handle, mode)
         finally:
             os.close(handle)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Give what is known of a name in this folder, a link for itself; None when there is nothing."""
+        """Return the status of a name, of a link itself and not its target; None when it does not exist."""
         try:
             return os.lstat(name, dir_fd=self._handle)
         except FileNotFoundError:
             return None
 
     def names(self) -> list[str]:
-        """Give the names in this folder, sorted."""
+        """Return the sorted names in this folder."""
         return sorted(os.listdir(self._handle))
 
     def make(self, name: str) -> None:
-        """Make a folder; FileExistsError when there is something of this name."""
+        """Create a folder; FileExistsError if the name is taken."""
         os.mkdir(name, dir_fd=self._handle)
 
     def replace(self, name: str, other: str) -> None:
-        """Rename, in the place of what has the other name."""
+        """Rename `name` to `other`, replacing a file of that name."""
         os.replace(name, other, src_dir_fd=self._handle, dst_dir_fd=self._handle)
 
     def exchange(self, name: str, other: str) -> bool:
-        """Let two names change places at once; False where the system cannot do that, and nothing has happened."""
+        """Swap two names atomically; False, and no change, where the system cannot do that."""
         return _exchange(self._handle, name, other)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a link itself, if there is one."""
+        """Remove a file or link, if it exists."""
         with suppress(FileNotFoundError):
             self.unlink(name)
 
     def unlink(self, name: str) -> None:
-        """Remove a file, or a link itself."""
+        """Remove a file or link; FileNotFoundError if it does not exist."""
         os.unlink(name, dir_fd=self._handle)
 
     def remove_empty(self, name: str) -> None:
-        """Remove a folder in which there is nothing."""
+        """Remove an empty folder."""
         os.rmdir(name, dir_fd=self._handle)
 
     def remove_tree(self, name: str) -> None:
-        """Remove a folder with all that is in it; a link goes, and what it leads to stays."""
+        """Remove a folder with its content, or a file; of a link only the link itself. Does nothing if the name is free."""
         known = self.status(name)
         if known and stat.S_ISDIR(known.st_mode):
-            from shutil import rmtree  # a start without it is faster
+            from shutil import rmtree  # imported here because it slows every start
 
             rmtree(name, dir_fd=self._handle)
         elif known:
             self.remove(name)
 
     def flush(self) -> None:
-        """Make the names in this folder survive a crash of the machine."""
+        """Call fsync on the folder, so that new names in it survive a crash of the machine."""
         os.fsync(self._handle)
 
-    def _shown(self, relative: str) -> str:
+    def _full_path(self, relative: str) -> str:
         return os.path.normpath(f"{self.path}/{relative}")
 
 
-def _step(part: str, flags: int, mode: int, above: int) -> int:
+def _open_part(part: str, flags: int, mode: int, above: int) -> int:
+    """Open one part of a path; raise ELOOP for a link, which O_DIRECTORY would report as ENOTDIR."""
     try:
         return os.open(part, flags, mode, dir_fd=above)
     except OSError as error:
@@ -260,12 +266,12 @@ def _step(part: str, flags: int, mode: int, above: int) -> int:
         raise
 
 
-def _odd(path: str) -> OSError:
+def _not_ours(path: str) -> OSError:
     return OSError(EMLINK, "it is a link, not a regular file, or has another hard link", path)
 
 
 def read_handle(handle: int, most_bytes: int = _MOST_BYTES, shown: str | None = None) -> bytes:
-    """Read and close what was opened, if it is a plain file of at most so many bytes."""
+    """Read and close a descriptor; OSError unless it is a regular file of at most `most_bytes`. `shown` is its path in errors."""
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(EINVAL, "it is not a regular file", shown)
@@ -277,26 +283,27 @@ def read_handle(handle: int, most_bytes: int = _MOST_BYTES, shown: str | None = 
 
 
 def read_plain(path: _StrPath, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Read a plain file by its whole path; see `Folder.read`."""
+    """Read a regular file by its path, in which no part may be a link; see `Folder.read`."""
     above, name = os.path.split(os.path.abspath(path))
     with Folder.at(above) as folder:
         return folder.read(name, most_bytes)
 
 
 def make_private(path: _StrPath, companions: tuple[str, ...]) -> None:
-    """Make a file that only its owner can read, unless it is there, for a library that then opens it by its name.
+    """Create a file with permissions for its owner only, unless it exists, before a library opens it by its name.
 
     Args:
-        companions: What follows on its name in the files that the library makes beside it.
+        path: The file.
+        companions: Suffixes of the files that the library creates beside it, such as `-wal`.
 
     Raises:
-        OSError: It or one of its companions is a link, no plain file, or has another name elsewhere.
+        OSError: The file or one of its companions is a link, not a regular file, or has another hard link.
     """
     above, name = os.path.split(os.path.abspath(path))
     with Folder.at(above, make=True) as folder:
         for each in (name, *(name + companion for companion in companions)):
-            known = folder.status(each)  # not opened: to close it would take SQLite's locks away
+            known = folder.status(each)  # not opened: closing any descriptor of a file releases SQLite's locks on it
             if known and (not stat.S_ISREG(known.st_mode) or known.st_nlink > 1):
-                raise _odd(os.path.join(above, each))
+                raise _not_ours(os.path.join(above, each))
         with suppress(FileExistsError):
             os.close(folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

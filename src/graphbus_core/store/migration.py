@@ -1,8 +1,8 @@
-"""Artifacts of an older format, read and proved to be whole, and brought to the format of today.
+"""Verifies artifacts of an older format and upgrades them to the present one.
 
-Only the manifest changes from one format to the next. So a migration proves that everything else is what the manifest says, and
-replaces the manifest by a rename: whatever happens, the folder has the old format or the new one. A step is written when the
-format is raised, and never changed afterwards: `tests/projects/frozen/` holds it to what it did.
+Only the manifest differs between formats. A migration verifies the other artifacts against the manifest and then replaces it by a
+rename, so after a crash the folder has either the old format or the new one. Each step between two formats is frozen once it is
+released; `tests/projects/frozen/` verifies its result.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from graphbus_core.store.writing import encode_artifact, lock_folder
 
 
 class SourceFacts(NamedTuple):
-    """What a step needs to know and the old artifacts do not say; it is read from the sources.
+    """Facts that a newer format needs and an older one lacks; they are read from the source files.
 
     Attributes:
-        imports: Path -> sha256 of the files that agents import.
-        third_party: The packages of other people that all files import.
+        imports: Path -> sha256 of the project's own files that agents import.
+        third_party: The third-party packages that all these files import.
     """
 
     imports: Mapping[str, str] = {}
@@ -43,29 +43,29 @@ class SourceFacts(NamedTuple):
 
 
 def _to_2(manifest: Mapping[str, Any], learned: SourceFacts) -> dict[str, Any]:
-    """Let the manifest name what agents import."""
+    """Upgrade format 1: add what agents import."""
     return {**manifest, "schema_version": 2, "imports": learned.imports, "third_party": learned.third_party}
 
 
 def _to_3(manifest: Mapping[str, Any], _learned: SourceFacts) -> dict[str, Any]:
-    """Let agents say what types their topics have and what is read of results; who does not say it, has none."""
+    """Upgrade format 2: only the number changes, because the new fields (topic types, keys that are read) are optional."""
     return {**manifest, "schema_version": 3}
 
 
 _STEPS: Mapping[int, Callable[[Mapping[str, Any], SourceFacts], dict[str, Any]]] = {1: _to_2, 2: _to_3}
-"""Format -> what makes the manifest of the next one."""
-_UNSAID = frozenset({"imports", "third_party"})
-"""What the manifest of format 1 does not say: without `SourceFacts` it is empty, which means nothing."""
+"""Format -> the function that makes a manifest of the next format."""
+_UNKNOWN_IN_1 = frozenset({"imports", "third_party"})
+"""Fields that a manifest of format 1 lacks; without `SourceFacts` they are empty, which then means unknown."""
 
 
 class MigrationResult(NamedTuple):
-    """What a migration did, or would do.
+    """What a migration did, or would do in a dry run.
 
     Attributes:
         before: The format that the artifacts had.
         after: The format that they have now; the same when there was nothing to do.
-        changed: File name -> bytes before and after.
-        learned: What was read from the sources for it.
+        changed: File name -> (bytes before, bytes after).
+        learned: The facts that were read from the sources.
     """
 
     before: int
@@ -75,16 +75,16 @@ class MigrationResult(NamedTuple):
 
 
 def find_artifact_folder(name: str) -> Path:
-    """Give the artifact folder that a person means: a project stands for the one in it."""
+    """Return the artifact folder for a path from the command line: the path itself, or `.graphbus` in a project folder."""
     inside = os.path.join(name, ".graphbus")
     return Path(inside if os.path.isfile(os.path.join(inside, MANIFEST)) else name)
 
 
 def load_any(folder: Path) -> tuple[BuildArtifacts, int, frozenset[str]]:
-    """Read artifacts of this or an older format; nothing is written.
+    """Read artifacts of the present or an older format, without writing anything.
 
     Returns:
-        The artifacts, their format, and the fields of the manifest that this format does not say: they are empty.
+        The artifacts, their format, and the names of the manifest's fields that this format lacks and that are therefore empty.
 
     Raises:
         ArtifactError: As `load`; GBE513, GBE514.
@@ -93,26 +93,26 @@ def load_any(folder: Path) -> tuple[BuildArtifacts, int, frozenset[str]]:
     if version >= SCHEMA_VERSION:
         return load(folder), version, frozenset()
     manifest, _ = _upgraded(folder, version, SourceFacts())
-    return load_parts(folder, manifest), version, _UNSAID if version == 1 else frozenset()
+    return load_parts(folder, manifest), version, _UNKNOWN_IN_1 if version == 1 else frozenset()
 
 
 def migrate(folder: Path, learn: Callable[[BuildArtifacts], SourceFacts], *, dry_run: bool = False) -> MigrationResult:
-    """Bring the artifacts of a folder to the format of today; a damaged artifact stays as it is.
+    """Upgrade the artifacts of a folder to the present format; damaged artifacts are refused.
 
     Args:
-        folder: Where they are.
-        learn: Reads from the sources what the old artifacts do not say; given them as far as they are known.
-        dry_run: Only say what would be done.
+        folder: The artifact folder.
+        learn: Called with the old artifacts if the new format needs facts from the sources; returns these.
+        dry_run: Change nothing, only return what would be done.
 
     Raises:
-        ArtifactError: GBE501, GBE502, GBE504-507 as `load`; GBE510 the folder cannot be written; GBE513 no step leads from that
-            format; GBE514 a file is too large; and what `learn` raises. Then nothing has changed.
+        ArtifactError: GBE501, GBE502, GBE504-507 as `load`; GBE510 when the folder cannot be written; GBE513 for a format without
+            a step; GBE514 for a file that is too large; and what `learn` raises. After an error nothing has changed.
     """
-    with _alone(folder, dry_run=dry_run) as opened:
-        artifacts, version, unsaid = load_any(folder)
+    with _locked_folder(folder, dry_run=dry_run) as opened:
+        artifacts, version, missing = load_any(folder)
         if version == SCHEMA_VERSION:
             return MigrationResult(version, version, {}, SourceFacts())
-        learned = learn(artifacts) if unsaid else SourceFacts()
+        learned = learn(artifacts) if missing else SourceFacts()
         before, (_, after) = read_file(str(folder / MANIFEST)), _upgraded(folder, version, learned)
         if opened:
             opened.write_atomic(MANIFEST, after)
@@ -120,7 +120,7 @@ def migrate(folder: Path, learn: Callable[[BuildArtifacts], SourceFacts], *, dry
 
 
 def _upgraded(folder: Path, version: int, learned: SourceFacts) -> tuple[Manifest, bytes]:
-    """Go all steps from a format to that of today."""
+    """Apply all steps from a format to the present one; return the manifest and its bytes."""
     path = str(folder / MANIFEST)
     document = decode_artifact(read_file(path), dict[str, Any], path)
     for number in range(version, SCHEMA_VERSION):
@@ -132,8 +132,8 @@ def _upgraded(folder: Path, version: int, learned: SourceFacts) -> tuple[Manifes
 
 
 @contextmanager
-def _alone(folder: Path, *, dry_run: bool) -> Iterator[Folder | None]:
-    """Open the folder and keep builds out while artifacts are replaced; None where nothing is to be written."""
+def _locked_folder(folder: Path, *, dry_run: bool) -> Iterator[Folder | None]:
+    """Open the folder and lock it against builds; None for a dry run and for a folder that does not exist."""
     if dry_run or not os.path.isdir(folder):
         yield None
         return

@@ -1,7 +1,7 @@
-"""Artifacts read from `.graphbus/`, and proved to be whole and to describe the source files as they are.
+"""Reads artifacts from `.graphbus/`, verifies them, and detects source files that have changed since they were built (drift).
 
-A source file counts as changed when its bytes differ, when it has become a link, when it stands where there was none, and when
-another file now answers the name under which it is imported: `run`, `build`, `validate` and the others ask `find_drift`.
+A source file counts as changed when its content differs, when it has become a link, when it is new, and when Python would now
+import another file under its name. All commands use `find_drift` for this.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ ARTIFACTS: Mapping[str, type[msgspec.Struct]] = {
 }
 
 MOST_ARTIFACT_BYTES = 256 * 1024 * 1024
-"""A larger file is none that a build wrote."""
+"""The limit for a file that is read; a build writes none that is larger."""
 
 StrPath = str | os.PathLike[str]
-"""What a graph reads when it starts is named by text: `pathlib` alone would take a tenth of that time."""
+"""Paths here are text, because importing `pathlib` would take a tenth of the start of a graph."""
 
 
 class BuildArtifacts(Artifacts, frozen=True, kw_only=True):
@@ -70,19 +70,20 @@ def load(folder: StrPath, *, without: Collection[str] = ()) -> BuildArtifacts:
     """Read and verify the artifacts of a build.
 
     Args:
-        folder: Where they are.
-        without: `negotiations.json`, `modified_files.json`: verified by their digests, but not decoded; their parts stay empty.
+        folder: The artifact folder.
+        without: File names of artifacts that are verified but not decoded, to save time; their parts of the result are empty.
 
     Raises:
-        ArtifactError: GBE501 nothing there, GBE502 not readable as an artifact, GBE503 and GBE504 written by an older or newer
-            GraphBus, GBE505 an artifact is missing, GBE506 an artifact does not fit the manifest, GBE507 no permission, GBE514 a
-            file is too large.
+        ArtifactError: GBE501 when there are no artifacts, GBE502 for one that cannot be decoded, GBE503 and GBE504 for an
+        older or
+            newer format, GBE505 for a missing artifact, GBE506 for one with another digest than the manifest says, GBE507 for
+            one that cannot be opened, GBE514 for one that is too large.
     """
     return load_parts(folder, load_manifest(folder), without)
 
 
 def load_parts(folder: StrPath, manifest: Manifest, without: Collection[str] = ()) -> BuildArtifacts:
-    """Read and verify what a manifest names, as `load` does."""
+    """Read and verify the artifacts that a manifest names, as `load` does."""
     data = {name: _read_part(folder, manifest, name) for name in ARTIFACTS}
     parts = {
         name: decode_artifact(data[name], kind, os.path.join(folder, name))
@@ -96,7 +97,7 @@ def load_parts(folder: StrPath, manifest: Manifest, without: Collection[str] = (
 
 
 def load_artifact(folder: Path, kind: type[_Artifact]) -> _Artifact:
-    """Read and verify one artifact of a build, whatever the others are like.
+    """Read and verify one artifact, given by its class; the others are not read.
 
     Raises:
         ArtifactError: As `load` does.
@@ -106,7 +107,7 @@ def load_artifact(folder: Path, kind: type[_Artifact]) -> _Artifact:
 
 
 def load_manifest(folder: StrPath) -> Manifest:
-    """Read the manifest alone.
+    """Read the manifest only.
 
     Raises:
         ArtifactError: GBE501-504, GBE507.
@@ -118,7 +119,7 @@ def load_manifest(folder: StrPath) -> Manifest:
 
 
 def read_version(folder: StrPath) -> int:
-    """Give the format of artifacts, which may be an older one.
+    """Return the format number of the artifacts, which may be an older one.
 
     Raises:
         ArtifactError: GBE501, GBE502, GBE504, GBE507.
@@ -127,6 +128,7 @@ def read_version(folder: StrPath) -> int:
 
 
 def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
+    """Return the bytes of the manifest, its format number and its path; raise for a format that is too new."""
     path = os.path.join(folder, MANIFEST)
     try:
         data = _read_limited(path)
@@ -142,7 +144,7 @@ def _read_manifest(folder: StrPath) -> tuple[bytes, int, str]:
 
 
 def has_artifacts(folder: StrPath) -> bool:
-    """Tell whether a build has written something of its artifacts here, with or without the manifest."""
+    """True when the folder contains any artifact, with or without a manifest."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in ARTIFACTS)
 
 
@@ -151,6 +153,7 @@ class _Versioned(msgspec.Struct):
 
 
 def _read_part(folder: StrPath, manifest: Manifest, name: str) -> bytes:
+    """Return the bytes of an artifact whose digest is as the manifest says."""
     path = os.path.join(folder, name)
     data = read_file(path)
     if sha256_hex(data) != manifest.artifacts.get(name):
@@ -159,10 +162,10 @@ def _read_part(folder: StrPath, manifest: Manifest, name: str) -> bytes:
 
 
 def read_file(path: str) -> bytes:
-    """Read an artifact.
+    """Return the bytes of an artifact.
 
     Raises:
-        ArtifactError: GBE505 it is missing, GBE507 it cannot be opened, GBE514 it is too large.
+        ArtifactError: GBE505 when it is missing, GBE507 when it cannot be opened, GBE514 when it is too large.
     """
     try:
         return _read_limited(path)
@@ -173,6 +176,7 @@ def read_file(path: str) -> bytes:
 
 
 def _read_limited(path: str) -> bytes:
+    """Return the content of a file of at most `MOST_ARTIFACT_BYTES`."""
     with _open(path) as file:
         size_bytes, limit = os.fstat(file.fileno()).st_size, MOST_ARTIFACT_BYTES
         if size_bytes > limit:
@@ -186,21 +190,21 @@ def _read_limited(path: str) -> bytes:
 
 
 def _is_finite(file: IO[bytes]) -> bool:
-    """False for a device, which may be a link away and never end."""
+    """True for a regular file or a pipe; reading a device, to which a link may lead, could never end."""
     mode = os.fstat(file.fileno()).st_mode
     return S_ISREG(mode) or S_ISFIFO(mode)
 
 
 def _open(path: StrPath) -> IO[bytes]:
-    """Open a file for reading; a pipe that nobody writes to is an empty file, and not waited for."""
+    """Open a file for reading. O_NONBLOCK makes a pipe without a writer read as an empty file instead of blocking."""
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 def decode_artifact(data: bytes, kind: type[_Decoded], path: str) -> _Decoded:
-    """Give what the bytes of an artifact say.
+    """Decode the bytes of an artifact into its class; `path` is named in the error.
 
     Raises:
-        ArtifactError: GBE502.
+        ArtifactError: GBE502 when they do not fit the class.
     """
     try:
         return msgspec.json.decode(data, type=kind)
@@ -215,38 +219,38 @@ def _unreadable(path: str, error: OSError) -> ArtifactError:
 
 
 def reason_of(error: Exception) -> str:
-    """Give what went wrong as the end of a sentence."""
+    """Return the text of an error in lower case, to end a sentence with."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text[:1].lower() + text[1:]
 
 
 def format_path(path: StrPath) -> str:
-    """Give the path as a person would write it from the working directory."""
+    """Return a path for messages: relative to the working directory if it is below that."""
     below = os.path.relpath(path)
     return str(path) if below.startswith("..") else below
 
 
 def project_root(folder: StrPath, manifest: Manifest) -> str:
-    """Give the project that the artifacts belong to; if their folder is a link, that in which the link stands."""
+    """Return the folder of the project that the artifacts belong to. If their folder is a link, the link's place counts."""
     return os.path.normpath(os.path.join(os.path.abspath(folder), manifest.project_root))
 
 
 def needed_files(manifest: Manifest) -> tuple[str, ...]:
-    """Give the files of the project that a run needs, by path."""
+    """Return the sorted paths of the project's files that a run needs."""
     return tuple(sorted(path for path, digest in {**manifest.imports, **manifest.sources}.items() if digest))
 
 
 def find_changed_sources(folder: StrPath, manifest: Manifest) -> tuple[str, ...]:
-    """Give the files with agents in them that are not what they were when the artifacts were built, by path.
+    """Return the sorted paths of files with agents that have changed since the build.
 
-    Only artifacts of an old format, which know of no other files, are judged by these alone; `drift` judges those of today.
+    Only for artifacts of format 1, which record no other files; use `find_drift` for later ones.
     """
     root = project_root(folder, manifest)
     return tuple(path for path, digest in sorted(manifest.sources.items()) if digest_of(f"{root}/{path}") != digest)
 
 
 def digest_of(path: StrPath) -> str:
-    """Give the sha256 of a file, `""` when it cannot be read, is no file, or is larger than any that a build reads."""
+    """Return the sha256 of a file; `""` when it cannot be read, is not a regular file, or is too large."""
     try:
         with _open(path) as file:
             is_file = (
@@ -258,19 +262,19 @@ def digest_of(path: StrPath) -> str:
 
 
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
-"""In the order in which Python looks for them."""
+"""Suffixes of modules in the order in which Python looks for them."""
 _CACHE = "__pycache__"
-_HEAD = 16
-_IS_HASHED = 0b1
+_HEAD = 16  # bytes of the header of a .pyc file
+_IS_HASHED = 0b1  # its flag for validation by a hash of the source, not by time
 _OUTSIDE = (sys.stdlib_module_names - {"test"}) | {
     *("sitecustomize", "usercustomize", "graphbus_core", "msgspec", "click"),
     *("uvicorn", "starlette", "h11", "anyio", "opentelemetry"),
 }
-"""Names that Python, GraphBus and what it stands on import; a project that answers one of them is asked first."""
+"""Modules that Python, GraphBus and its dependencies import; a file of the project with such a name would be imported instead."""
 
 
 class ImportFinder:
-    """Which file Python would import by which name from the import roots of a project. Each folder is listed once.
+    """Finds the file that Python would import for a module name, without importing it. Reads each folder once.
 
     Args:
         root: The project.
@@ -285,30 +289,32 @@ class ImportFinder:
         self._located: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def locate(self, name: str) -> tuple[str, tuple[str, ...]]:
-        """Give the path of the file that answers a dotted name, `""` for none, and the folders with the modules below it."""
+        """Return the path of the file for a dotted name (`""`: none), and the folders that contain its submodules."""
         found = self._located.get(name)
         if found is None:
-            found = self._located[name] = self._find(name)
+            found = self._located[name] = self._locate_uncached(name)
         return found
 
-    def _find(self, name: str) -> tuple[str, tuple[str, ...]]:
+    def _locate_uncached(self, name: str) -> tuple[str, tuple[str, ...]]:
+        """Do what `locate` does, without its memory: search the packages first, as Python does."""
         parent, _, last = name.rpartition(".")
         homes = self.locate(parent)[1] if parent else self._homes
         portions: list[str] = []
         for home in homes:
             inner = f"{home}{last}/"
             is_folder = last in self._listing(home) and bool(self._listing(inner))
-            path = self._first(inner, "__init__") if is_folder else ""
+            path = self._find_module_file(inner, "__init__") if is_folder else ""
             if path:
                 return path, (inner,)
-            path = self._first(home, last)
+            path = self._find_module_file(home, last)
             if path:
                 return path, ()
             if is_folder:
                 portions.append(inner)
         return "", tuple(portions)
 
-    def _first(self, folder: str, stem: str) -> str:
+    def _find_module_file(self, folder: str, stem: str) -> str:
+        """Return the path of the module `stem` in a folder with the first suffix that exists; `""` for none."""
         listing = self._listing(folder)
         for suffix in _SUFFIXES:
             entry = listing.get(stem + suffix)
@@ -317,6 +323,7 @@ class ImportFinder:
         return ""
 
     def _listing(self, folder: str) -> dict[str, os.DirEntry[str]]:
+        """Return name -> entry of a folder; empty for one that cannot be read."""
         found = self._listings.get(folder)
         if found is None:
             try:
@@ -328,13 +335,17 @@ class ImportFinder:
         return found
 
     def find_shadowing_files(self, files: Collection[str], third_party: Collection[str]) -> set[str]:
-        """Give the files that Python would import in the place of, or on the way to, one of these or a module of others."""
+        """Return files that are not in `files`, but that Python would import instead of, or as a package of, one of these.
+
+        A module of Python, of GraphBus or of a third-party package may be shadowed in the same way.
+        """
         outside = _OUTSIDE.union(third_party)
         tops = {name.partition(".")[0] for home in self._homes for name in self._listing(home)}
         names = {part for path in files for part in _with_packages(self._name_of(path))} | (tops & outside)
         return {path for name in names if (path := self.locate(name)[0]) and path not in files}
 
     def _name_of(self, path: str) -> str:
+        """Return the dotted module name of a path."""
         home = max((each for each in self._homes if path.startswith(each)), key=len, default="")
         folder, _, file = path[len(home) :].rpartition("/")
         stem = file.partition(".")[0]
@@ -342,23 +353,23 @@ class ImportFinder:
         return ".".join(parts[:-1] if stem == "__init__" and folder else parts)
 
     def link_target_of(self, path: str) -> str | None:
-        """Give where a file really is, if it is a link or lies behind one; else None. `""`: outside of the project."""
+        """Return None for a path without links, else the path that it leads to; `""` if that is outside of the project."""
         parts = path.split("/")
         folder = ""
         for part in parts:
             entry = self._listing(folder).get(part)
             if entry is not None and entry.is_symlink():
-                return self._real(path)
+                return self._resolve_link(path)
             folder += f"{part}/"
         return None
 
-    def _real(self, path: str) -> str:
+    def _resolve_link(self, path: str) -> str:
         root = os.path.realpath(self._root)
         real = os.path.realpath(os.path.join(self._root, path))
         return os.path.relpath(real, root) if real.startswith(os.path.join(root, "")) else ""
 
     def find_unchecked_bytecode(self, path: str) -> Iterator[str]:
-        """Give the bytecode beside a source file that names no time of it: Python runs it whatever the source says."""
+        """Yield compiled files of a source file that are not validated by its time: Python may run them after it has changed."""
         if sys.pycache_prefix is not None or not path.endswith(".py"):
             return
         folder, slash, file = path.rpartition("/")
@@ -367,7 +378,7 @@ class ImportFinder:
                 yield f"{folder}{slash}{_CACHE}/{entry.name}"
 
     def _bytecode(self, folder: str) -> dict[str, list[os.DirEntry[str]]]:
-        """The bytecode of the modules in a folder, by the first part of their names."""
+        """Return module name -> its compiled files in `__pycache__` of the folder."""
         found = self._compiled.get(folder)
         if found is None:
             found = self._compiled[folder] = {}
@@ -378,6 +389,7 @@ class ImportFinder:
 
 
 def _is_hashed(path: str) -> bool:
+    """True for a compiled file that Python validates by a hash, or not at all."""
     try:
         with _open(path) as file:
             head = file.read(_HEAD) or b""
@@ -393,11 +405,11 @@ def _with_packages(name: str) -> Iterator[str]:
 
 
 def find_drift(folder: StrPath, manifest: Manifest) -> tuple[ArtifactError, ...]:
-    """Give every way in which the files that agents import are not those that the artifacts describe.
+    """Return an error for each file that agents import and that is not as the artifacts describe it.
 
     Returns:
-        By path: GBE508 for each file that changed, appeared, is gone or has become a link; GBE515 for bytecode that would run
-        whatever its source says; GBE516 for a link that leaves the project.
+        Sorted by path: GBE508 for a file that has changed, is new or missing, or has become a link; GBE515 for bytecode that
+        would run regardless of its source; GBE516 for a link that leaves the project.
     """
     files = {**manifest.sources, **manifest.imports}
     root = project_root(folder, manifest)
@@ -414,7 +426,7 @@ def find_drift(folder: StrPath, manifest: Manifest) -> tuple[ArtifactError, ...]
 
 
 def find_problems(folder: Path) -> tuple[ArtifactError, ...]:
-    """Give everything that is wrong with the artifacts, and each file that is not what it was when they were built."""
+    """Return all errors of the artifacts in a folder, and an error for each file that has changed since they were built."""
     try:
         manifest = load_manifest(folder)
     except ArtifactError as error:
@@ -432,10 +444,10 @@ _Document = TypeVar("_Document", bound=msgspec.Struct)
 
 
 def decode_versioned(data: bytes, kind: type[_Document], version: int) -> _Document:
-    """Give what a document says, if it has this version.
+    """Decode a JSON document that has a `schema_version`.
 
     Raises:
-        msgspec.DecodeError: It is damaged, or of another version, whatever else it says.
+        msgspec.DecodeError: The document is damaged, or has another version.
     """
     try:
         found = msgspec.json.decode(data, type=_Versioned).schema_version

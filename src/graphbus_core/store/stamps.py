@@ -1,4 +1,4 @@
-"""Stamps of files, which tell what has changed since they were taken."""
+"""Fingerprints of files, which detect changes since they were taken without reading each file again."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from graphbus_core.store.reading import digest_of
 _Status = tuple[int, int, int, int]
 """Size, modification time in nanoseconds, inode, time of the last change of any of these.
 
-The last one cannot be set: an archive may bring a file with the size and the time of another one, and find its inode free.
+A program can set the modification time but not the last one. So a file unpacked from an archive is noticed even if it has the
+size, the time and by chance the inode of the file before.
 """
 
 ABSENT: _Status = (-1, 0, 0, 0)
 _RACY_NS = 50_000_000
-"""A file written so shortly before it was looked at may have been written again within the clock's resolution."""
+"""The resolution of file times. A file that was younger when its status was taken may have changed again without a trace."""
 
 
 class FileStatuses(NamedTuple):
@@ -30,7 +31,7 @@ class FileStatuses(NamedTuple):
 
 
 def take_statuses(root: str, paths: Iterable[str]) -> FileStatuses:
-    """FileStatuses at the files at these paths below `root`."""
+    """Return the status of the files at these paths below `root`."""
     taken_ns = time.time_ns()
     return FileStatuses(taken_ns, {path: _status(f"{root}/{path}") for path in paths})
 
@@ -48,12 +49,12 @@ def _newest(status: _Status) -> int:
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
-    """Files as they were at one moment. The digests decide; the status only saves reading a file again.
+    """The status and digests of files at one moment. Only files whose status has changed need to be read and compared again.
 
     Attributes:
-        key: What else the result rests on: settings, version, what was asked for.
-        taken_ns: When it was taken.
-        files: Path -> status and sha256, `""` for a file that cannot be read.
+        key: Identifies the other inputs of a result, such as settings and version.
+        taken_ns: When it was taken, in nanoseconds since the epoch.
+        files: Path -> (status, sha256); the sha256 is `""` for a file that cannot be read.
     """
 
     key: str
@@ -62,35 +63,37 @@ class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def take(cls, root: str, paths: Iterable[str], key: str = "") -> Fingerprint:
-        """Read the files at these paths below `root`."""
-        look = take_statuses(root, paths)
-        return cls.of(look, {path: digest_of(os.path.join(root, path)) for path in look.files}, key)
+        """Read the files at these paths below `root`, and return their fingerprint."""
+        statuses = take_statuses(root, paths)
+        return cls.of(statuses, {path: digest_of(os.path.join(root, path)) for path in statuses.files}, key)
 
     @classmethod
-    def of(cls, look: FileStatuses, digests: Mapping[str, str], key: str = "") -> Fingerprint:
-        """Join the status of files with their digests; the look must have come first."""
-        files = {path: (status, digests[path]) for path, status in look.files.items() if path in digests}
-        return cls(key, look.taken_ns, files)
+    def of(cls, statuses: FileStatuses, digests: Mapping[str, str], key: str = "") -> Fingerprint:
+        """Combine the status of files with their digests. The status must be older, so that a change in between is noticed."""
+        files = {path: (status, digests[path]) for path, status in statuses.files.items() if path in digests}
+        return cls(key, statuses.taken_ns, files)
 
     @property
     def is_racy(self) -> bool:
-        """True when a file had been written so shortly before that its status cannot vouch for it."""
+        """True when some file was so young that its status does not prove it unchanged; take the fingerprint again later."""
         return any(_newest(status) >= self.taken_ns - _RACY_NS for status, _ in self.files.values())
 
-    def unchanged_digests(self, look: FileStatuses) -> dict[str, str]:
-        """Give path -> sha256 of the files that surely did not change between the fingerprint and the look."""
+    def unchanged_digests(self, statuses: FileStatuses) -> dict[str, str]:
+        """Return path -> sha256 of the files whose status proves that they have not changed since the fingerprint."""
         latest_ns = self.taken_ns - _RACY_NS
         known: dict[str, str] = {}
-        for path, status in look.files.items():
+        for path, status in statuses.files.items():
             entry = self.files.get(path)
             if entry is not None and entry[0] == status and _newest(status) < latest_ns:
                 known[path] = entry[1]
         return known
 
     def is_current(self, root: str, paths: Iterable[str], key: str = "") -> bool:
-        """True when the key and all files are what they were, and `paths` names none that was not looked at."""
+        """True when the key and all files are unchanged, and the fingerprint covers all of `paths`."""
         if key != self.key or any(path not in self.files for path in paths):
             return False
-        look = take_statuses(root, self.files)
-        known = self.unchanged_digests(look)
-        return all(path in known or digest_of(os.path.join(root, path)) == self.files[path][1] for path in look.files)
+        statuses = take_statuses(root, self.files)
+        known = self.unchanged_digests(statuses)
+        return all(
+            path in known or digest_of(os.path.join(root, path)) == self.files[path][1] for path in statuses.files
+        )

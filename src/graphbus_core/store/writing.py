@@ -1,7 +1,7 @@
-"""Artifacts written to `.graphbus/`, all or nothing.
+"""Writes artifacts to `.graphbus/` so that a failure leaves the old ones whole.
 
-Every file is written next to its place and flushed before the first one is renamed; the manifest with the digests of the others
-comes last. A build that is killed half way leaves artifacts that do not fit their manifest, and `load` says so.
+All files are written under temporary names and flushed, then renamed; the manifest with the digests of the others comes last.
+A build that is killed between two renames leaves artifacts that do not match their manifest, which `load` reports.
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ if TYPE_CHECKING:
 
 
 def encode_artifact(document: Any) -> bytes:
-    """Give an artifact as JSON: sorted keys, indented by two, final newline; equal values give equal bytes."""
+    """Return an artifact as JSON with sorted keys, an indentation of two and a final newline; equal values give equal bytes."""
     return msgspec.json.format(msgspec.json.encode(document, order="sorted"), indent=2) + b"\n"
 
 
 def save_artifacts(folder: Path, artifacts: BuildArtifacts) -> Manifest:
-    """Write all artifacts and a manifest with their digests, and give the manifest.
-
-    The manifest of `artifacts` says what the result rests on; only the digests of the artifacts are filled in here.
+    """Write all artifacts, and the manifest of `artifacts` completed with their digests; return that manifest.
 
     Raises:
-        ArtifactError: GBE510 when the folder cannot be written; the artifacts from before are still whole then.
+        ArtifactError: GBE510 when the folder cannot be written; the previous artifacts are unchanged then.
     """
     if artifacts.manifest is None:
         raise TypeError("artifacts without a manifest cannot be saved")
@@ -55,7 +53,7 @@ def save_artifacts(folder: Path, artifacts: BuildArtifacts) -> Manifest:
 
 @contextmanager
 def lock_folder(folder: Folder) -> Iterator[None]:
-    """Let one process at a time write to the folder."""
+    """Within the block, hold the lock of the folder; other processes wait for it."""
     handle = folder.open(".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -65,7 +63,7 @@ def lock_folder(folder: Folder) -> Iterator[None]:
 
 
 def _write_together(folder: Folder, parts: Mapping[str, bytes]) -> None:
-    """Write all files beside their places first, so that a full disk is met before anything is replaced."""
+    """Write all files under temporary names, then rename them, so that a full disk is noticed before anything is replaced."""
     for left_over in folder.names():
         if left_over.startswith(".") and left_over.endswith(".json.tmp"):
             folder.remove(left_over)
@@ -82,13 +80,12 @@ def _write_together(folder: Folder, parts: Mapping[str, bytes]) -> None:
 
 
 def write_atomic(path: StrPath, data: bytes) -> None:
-    """Replace a file's content so that, whatever happens, it has either the old bytes or the new ones.
+    """Replace the content of a file so that it has either the old or the new content after a crash.
 
-    Missing folders are made, and permissions of an existing file are kept. A link at the file is replaced and not followed;
-    of one on the way to it nothing is written.
+    Missing folders are created, and the mode of an existing file is kept. If the file is a link, the link is replaced.
 
     Raises:
-        OSError: The old content is still there.
+        OSError: The file cannot be written, or its path leads through a link; the old content is unchanged.
     """
     above, name = os.path.split(os.path.abspath(path))
     with Folder.at(above, make=True) as folder:
@@ -96,10 +93,10 @@ def write_atomic(path: StrPath, data: bytes) -> None:
 
 
 def refuse_special(path: Path) -> None:
-    """Let nobody put a file in the place of a folder, a pipe or a device: as root, that could be `/dev/stdout`.
+    """Check that a file may be written at this path: as root, `/dev/stdout` could be replaced by accident.
 
     Raises:
-        OSError: Something of that kind is there.
+        OSError: There is a folder, a pipe or a device.
     """
     if os.path.isdir(path):
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR))

@@ -1,4 +1,4 @@
-"""The testing kit: graphs and a bus that record, a clock that stands still, nodes that follow a script. See docs/testing.md."""
+"""The testing kit: graphs and a bus that record events, a fake clock, and stand-ins for agents. See docs/testing.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test lets time pass, so that retries and delays are tested without waiting for them."""
+"""A fake clock whose time passes only when a test says so, for testing retries and delays without waiting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NS = 1_000_000_000
 
 
 class FakeTimer:
-    """Work that waits in a `FakeClock`; None when it is done or cancelled."""
+    """A timer of a `FakeClock`; `work` is None when it has run or was cancelled."""
 
     __slots__ = ("work",)
 
@@ -20,58 +20,61 @@ class FakeTimer:
         self.work: Callable[[], None] | None = work
 
     def cancel(self) -> None:
-        """Let it not happen."""
+        """Cancel the call."""
         self.work = None
 
 
 class FakeClock:
-    """A `Clock` whose time passes only in `advance`.
+    """A `Clock` whose time passes only in `advance` and `advance_to_next`.
 
-    What is due is called there, on the thread of the test: in the order of the times, each at its own time, and what it sets for
-    later as well if that is due, too. An exception of it comes out of `advance`, and the rest waits for the next one.
+    These call the functions of due timers on the thread of the test, in order, each at its own time; timers that such a function
+    starts are included. An exception of a function is raised by `advance`; later timers then wait for the next `advance`.
 
     Args:
-        now: Seconds since the epoch at which it stands; the first moment of 2026 by default.
+        now: The time at the start, in seconds since the epoch; the beginning of 2026 by default.
     """
 
     def __init__(self, now: float = _NEW_YEAR_2026) -> None:
         self._start = now
-        self._elapsed_ns = 0  # whole numbers, so that ten times 0.1 is 1
+        self._elapsed_ns = 0  # an int, so that ten steps of 0.1 s are exactly 1 s
         self._timers: list[tuple[int, int, FakeTimer]] = []
         self._numbers = count()
         self._changing = Lock()
 
     def time(self) -> float:
-        """Seconds since the epoch."""
+        """Return the time in seconds since the epoch."""
         return self._start + self._elapsed_ns / _NS
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
+        """Return the seconds that have passed since the clock was created."""
         return self._elapsed_ns / _NS
 
     def after(self, delay_s: float, work: Callable[[], None]) -> FakeTimer:
-        """Call `work` when so much time was let pass."""
+        """Call `work` once `delay_s` seconds have passed."""
         timer = FakeTimer(work)
         with self._changing:
             heappush(self._timers, (self._elapsed_ns + max(0, round(delay_s * _NS)), next(self._numbers), timer))
         return timer
 
     def close(self) -> None:
-        """Let nothing happen any more of what waits."""
+        """Cancel all timers."""
         with self._changing:
             self._timers.clear()
 
     @property
     def waiting(self) -> list[float]:
-        """The seconds after which something will happen, the next first."""
+        """The seconds until each timer that waits, the next one first."""
         with self._changing:
             return [(due_ns - self._elapsed_ns) / _NS for due_ns, _, timer in sorted(self._timers) if timer.work]
 
     def advance(self, seconds: float) -> int:
-        """Let time pass, and tell how many timers were due.
+        """Let time pass, and return how many timers have fired.
+
+        Args:
+            seconds: How much time passes.
 
         Raises:
-            ValueError: For less than no time.
+            ValueError: The seconds are negative.
         """
         if seconds < 0:
             raise ValueError("time does not go back")
@@ -83,10 +86,11 @@ class FakeClock:
         return fired
 
     def advance_to_next(self) -> bool:
-        """Let time pass until the next timer is due; False when none waits."""
+        """Let time pass until the next timer fires; False when there is none."""
         return self._fire_next(None)
 
     def _fire_next(self, end_ns: int | None) -> bool:
+        """Fire the next timer that is due by `end_ns` (None: any); False when there is none."""
         with self._changing:
             work = None
             while self._timers and work is None:
@@ -103,7 +107,12 @@ class FakeClock:
 
 
 class BusClock:
-    """A `FakeClock` as one bus sees it: what is due is done and delivered on the thread that lets time pass."""
+    """The view of a bus on a `FakeClock`: timers run through the bus, on the thread that lets time pass.
+
+    Args:
+        clock: The clock, which several buses may share.
+        run: Runs a function on the bus and delivers what it publishes.
+    """
 
     def __init__(self, clock: FakeClock, run: Callable[[Callable[[], None]], object]) -> None:
         self.time, self.monotonic = clock.time, clock.monotonic
@@ -112,7 +121,7 @@ class BusClock:
         self._timers: list[FakeTimer] = []
 
     def after(self, delay_s: float, work: Callable[[], None]) -> FakeTimer:
-        """Let the bus do `work` when so much time was let pass."""
+        """Run `work` on the bus once `delay_s` seconds have passed."""
 
         def run() -> None:
             self._run(work)
@@ -122,6 +131,6 @@ class BusClock:
         return timer
 
     def close(self) -> None:
-        """Let nothing happen any more of what waits for this bus."""
+        """Cancel the timers of this bus; those of other buses stay."""
         for timer in self._timers:
             timer.cancel()

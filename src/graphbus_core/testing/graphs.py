@@ -1,4 +1,4 @@
-"""Graphs for tests: of classes or of what was built, in memory, on a clock that stands still, and recorded."""
+"""Graphs for tests: they run in memory with a fake clock and record what happens. Made from classes or from a build."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MOST_TIMERS = 100_000
 
 
 class RecordingGraph(Recorded, LiveGraph):
-    """A running graph that remembers what happened in it.
+    """A running graph that records events, deliveries and calls; see `Recorded` for its queries and assertions.
 
     Attributes:
-        clock: Where it has its time from.
+        clock: The clock of its bus.
     """
 
     def __init__(self, bus: RecordingBus, members: Iterable[Member], clock: Clock, state_path: str = "") -> None:
@@ -43,18 +43,18 @@ class RecordingGraph(Recorded, LiveGraph):
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Stop. The exception that ended the test is raised unchanged; failures while the rest is delivered are only logged."""
+        """Stop the graph. If the block has raised, that exception counts, and errors of the shutdown are ignored."""
         if any(raised):
             attempt(self.stop)
         else:
             self.stop()
 
     def dead_letters(self) -> tuple[DeadLetter, ...]:
-        """The events that a handler could not handle, after all attempts."""
+        """Return the events that a handler could not handle after all attempts, oldest first."""
         return self.bus.dead_letters()
 
     def publish_all(self, *events: tuple[str | Topic[Any], Json]) -> None:
-        """Publish (topic, payload) after (topic, payload); the first is delivered when all of them wait."""
+        """Publish several events, each a tuple (topic, payload), before the first one is delivered."""
 
         def publish() -> None:
             for topic, payload in events:
@@ -63,13 +63,13 @@ class RecordingGraph(Recorded, LiveGraph):
         self.bus.run(publish)
 
     def wait_for(self, receipt: Receipt, *, is_rest_enough: bool = False) -> bool:
-        """Wait until a receipt is done. With a `FakeClock` time passes until it is, unless rest is enough."""
+        """Wait until the event of a receipt is done; with a `FakeClock` this lets time pass, unless `is_rest_enough`."""
         if isinstance(self.clock, FakeClock) and not is_rest_enough:
             self.settle()
         return super().wait_for(receipt, is_rest_enough=is_rest_enough)
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Deliver everything that waits. With a `FakeClock` time passes until nothing waits for it: no retry is left either."""
+        """Wait until no event or retry is left; with a `FakeClock` this lets time pass until no timer waits."""
         if not isinstance(self.clock, FakeClock):
             return super().settle(timeout_s)
         self.bus.run(lambda: None)
@@ -86,23 +86,26 @@ def run_graph(
     state: str | Path = "",
     factory: Factory | None = None,
 ) -> RecordingGraph:
-    """Start a graph that records: `with run_graph(Shop, Stock) as graph: ...`.
+    """Start a graph that records what happens: `with run_graph(Shop, Stock) as graph: ...`.
 
     Args:
-        agents: Classes, or objects that were made before; they are served in this order. None: the graph that was built.
-        artifacts: Where that graph is.
-        clock: Where the graph has its time from; a new `FakeClock` by default.
-        validation: What happens to arguments, results and payloads that do not fit the declared schemas; `strict` by default, and
-            for a graph that was built what its project says.
-        on_error: `raise`: the first exception of a handler comes out of the publish or call that caused it. `isolate`: it becomes
-            a dead letter, as in a graph that runs for real.
-        middleware: What goes around every handler and call, outermost first.
-        state: The file with the agents' state; without one it is kept in memory, as long as the graph lives.
-        factory: What makes the objects of classes, `make(cls: type[T]) -> T`; by default they are made without arguments, and
-            those of a graph that was built as its project says.
+        agents: Agent classes, or objects of them; handlers of one topic run in this order. None: the graph that was built.
+        artifacts: The artifact folder of the graph that was built.
+        clock: The clock of the graph; None: a new `FakeClock`.
+        validation: Whether values that do not fit their schemas raise (`"strict"`), are logged (`"warn"`), or are not checked
+            (`"off"`). None: `"strict"`, or for a graph that was built, as its project says.
+        on_error: `"raise"`: the publish or call that caused it raises the first exception of a handler. `"isolate"`: it becomes a
+            dead letter, as with `graphbus run`.
+        middleware: Wraps every handler and call, outermost first.
+        state: The file of the agents' state; empty: the state lives in memory, until the graph stops.
+        factory: Creates the agents, `make(cls: type[T]) -> T`. None: classes are called without arguments; a graph that was built
+            uses the factory of its project.
+
+    Returns:
+        The running graph.
 
     Raises:
-        GraphBusError: What `connect` and `graphbus run` refuse.
+        GraphBusError: What `connect` and `runtime.run_graph` raise.
     """
     time = FakeClock() if clock is None else clock
     if agents:
@@ -114,7 +117,7 @@ def run_graph(
         return graph
 
     def init(artifacts: BuildArtifacts, modules: NodeModules, config: ResolvedRun) -> RecordingGraph:
-        """Do what `runtime.init_simple_bus` does in a run for real."""
+        """Replace the stage `runtime.init_simple_bus`: make a recording graph instead of a plain one."""
         topics, members = compose_from_build(artifacts, modules, config)
         around = (*middleware, *modules.middleware)
         bus = RecordingBus(
@@ -127,7 +130,7 @@ def run_graph(
         graph.start()
         return graph
 
-    from graphbus_core import runtime  # most tests have no build
+    from graphbus_core import runtime  # not needed for most tests, which pass classes
 
     stages = runtime.PIPELINE.excluding("EXECUTE_ENTRYPOINT", "SHUTDOWN").replacing({"INIT_SIMPLE_BUS": init})
     return stages.run(RuntimeConfig(artifacts=str(artifacts), validation=validation))[RecordingGraph]

@@ -1,6 +1,6 @@
 """Fixtures for pytest: `pytest_plugins = ["graphbus_core.testing.plugin"]` in the conftest.py of the project root.
 
-With it pytest leaves the lines of GraphBus out of its tracebacks; `--full-trace` shows them.
+The plugin also hides the frames of GraphBus in tracebacks of pytest; `--full-trace` shows them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ for _name in [name for name in sys.modules if name.startswith("graphbus_core.")]
 
 @pytest.fixture
 def fake_clock() -> FakeClock:
-    """A clock that stands still; the graphs of `run_graph` have their time from it."""
+    """A fake clock, which the graphs of the fixture `run_graph` use."""
     return FakeClock()
 
 
 @pytest.fixture
 def run_graph(fake_clock: FakeClock) -> Iterator[Callable[..., RecordingGraph]]:
-    """Start graphs as `graphbus_core.testing.run_graph` does; they are stopped when the test ends, the last one first."""
+    """A function that starts graphs as `graphbus_core.testing.run_graph` does; they are stopped at the end of the test."""
     with ExitStack() as running:
 
         def start(*agents: type[GraphBusNode] | GraphBusNode, **options: Any) -> RecordingGraph:

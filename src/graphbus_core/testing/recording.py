@@ -1,4 +1,4 @@
-"""What happened on a bus, in order, and assertions about it that say what there was instead."""
+"""Records what happens on a bus, and asserts about it with messages that show what happened instead."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ _MOST = 20
 _WIDEST = 160
 
 _Thing = tuple[str, object]
-"""What happened: a line about it, and the fields that it had."""
+"""An event or call for a message: a line about it, and its payload or arguments."""
 
 
 class Delivered(msgspec.Struct, kw_only=True):
-    """One attempt to hand an event to a handler.
+    """One attempt of a handler to handle an event.
 
     Attributes:
+        event: The event.
         handler: `Agent.method`.
-        attempt: 1 for the first one.
-        error: What the handler raised; None when it has returned, or has not ended yet.
+        attempt: 1 for the first attempt.
+        error: The exception of the handler; None when it has returned, or has not ended yet.
     """
 
     event: Event
@@ -48,14 +49,14 @@ class Delivered(msgspec.Struct, kw_only=True):
 
 
 class Recorder:
-    """Middleware that writes down what goes to handlers and methods."""
+    """Middleware that records deliveries to handlers and calls of methods."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivered] = []
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Write down one attempt or call."""
+        """Record one delivery or call."""
         if handling.event is None:
             self.calls.append((handling.name, handling.arguments))
             yield
@@ -70,7 +71,7 @@ class Recorder:
             delivery.error = None if has_returned else sys.exception()
 
     def note_timeout(self, failed: Delivery) -> None:
-        """Say that it was a time limit: that goes around the middleware, which hears of a cancellation only."""
+        """Record a TimeoutError as the error of a delivery; the middleware itself only sees the cancellation it causes."""
         if not isinstance(failed.error, TimeoutError):
             return
         for each in self.deliveries:
@@ -82,39 +83,42 @@ class Recorder:
 
 
 class Recorded:
-    """What a bus or a graph that records can be asked. Topics may be patterns; all is in the order in which it happened."""
+    """Queries and assertions of a recording bus or graph.
+
+    Topics may be patterns. Results are in the order in which things happened.
+    """
 
     _recorder: Recorder
     _recorded_bus: MessageBus
 
     def events(self, topic: str | Topic[Any] = _EVERYTHING, /) -> list[Event]:
-        """The events whose delivery has begun."""
+        """Return the events of a topic whose delivery has begun; of all topics by default."""
         topic = name_of(topic)
         if not is_topic_or_pattern(topic):
             raise RunError("GBE610", topic=topic, reason="it is neither a topic nor a pattern")
         return [event for event in self._recorded_bus.history() if matches(topic, event.topic)]
 
     def published(self, topic: str | Topic[Any] = _EVERYTHING, /) -> list[Json]:
-        """The payloads of these events."""
+        """Return the payloads of the events that `events` returns."""
         return [event.payload for event in self.events(topic)]
 
     def deliveries(self, handler: str = "", /) -> list[Delivered]:
-        """The attempts to hand events to a handler, `Agent.method`, or to those of an agent, `Agent`; to all by default."""
-        return [each for each in self._recorder.deliveries if _is_of(each.handler, handler)]
+        """Return the deliveries to a handler `Agent.method`, or to all handlers of `Agent`; to all handlers by default."""
+        return [each for each in self._recorder.deliveries if _matches_name(each.handler, handler)]
 
     def failures(self, handler: str = "", /) -> list[Delivered]:
-        """The attempts that failed, also those that were made good by a later one."""
+        """Return the deliveries that failed, even if a retry succeeded."""
         return [each for each in self.deliveries(handler) if each.error is not None]
 
     def calls(self, method: str, /) -> list[dict[str, Any]]:
-        """The arguments of each call of `Agent.method`, or of the methods of `Agent`."""
-        return [dict(arguments) for name, arguments in self._recorder.calls if _is_of(name, method)]
+        """Return the arguments of each call of `Agent.method`, or of all methods of `Agent`."""
+        return [dict(arguments) for name, arguments in self._recorder.calls if _matches_name(name, method)]
 
     def assert_published(self, topic: str | Topic[Any], /, **fields: object) -> Event:
-        """Give the first event of the topic whose payload has these fields.
+        """Assert that an event with these payload fields was published on the topic, and return the first such event.
 
         Raises:
-            AssertionError: There is none; it says what there was.
+            AssertionError: There is none; the message lists the events that there were.
         """
         __tracebackhide__ = True
         topic = name_of(topic)
@@ -129,10 +133,10 @@ class Recorded:
         raise self._failure(f"nothing was published on {topic}.{hint} There were:", map(_event, every))
 
     def assert_not_published(self, topic: str | Topic[Any], /, **fields: object) -> None:
-        """Prove that no event of the topic has these fields.
+        """Assert that no event with these payload fields was published on the topic.
 
         Raises:
-            AssertionError: There is one; it says which.
+            AssertionError: There are some; the message lists them.
         """
         __tracebackhide__ = True
         found = [event for event in self.events(topic) if not _differences(event.payload, fields)]
@@ -142,10 +146,15 @@ class Recorded:
     def assert_delivered_to(
         self, handler: str, topic: str | Topic[Any] = _EVERYTHING, /, **fields: object
     ) -> Delivered:
-        """Give the first delivery of such an event to the handler, `Agent.method` or `Agent`, that did not fail.
+        """Assert that a handler handled such an event without an error, and return the first such delivery.
+
+        Args:
+            handler: `Agent.method`, or `Agent` for any of its handlers.
+            topic: The topic of the event, or a pattern; all topics by default.
+            fields: Fields that the payload must have.
 
         Raises:
-            AssertionError: There is none; it says what the handler got instead.
+            AssertionError: There is none; the message lists the events that the handler got.
         """
         __tracebackhide__ = True
         topic = name_of(topic)
@@ -160,39 +169,40 @@ class Recorded:
         raise self._failure(f"{wanted}.{hint} It got:", things, fields if on_topic else {})
 
     def assert_called(self, method: str, /, **arguments: object) -> dict[str, Any]:
-        """Give the arguments of the first call of `Agent.method`, or of a method of `Agent`, that was made with these.
+        """Assert that `Agent.method`, or any method of `Agent`, was called with these arguments; return all its arguments.
 
         Raises:
-            AssertionError: There is none; it says which calls there were.
+            AssertionError: It was not; the message lists the calls that there were.
         """
         __tracebackhide__ = True
         calls = self.calls(method)
         for each in calls:
             if not _differences(each, arguments):
                 return each
-        every = [(name, each) for name, each in self._recorder.calls if not calls or _is_of(name, method)]
+        every = [(name, each) for name, each in self._recorder.calls if not calls or _matches_name(name, method)]
         hint = "" if calls else did_you_mean(method, _names(name for name, _ in every))
         head = f"nobody called {method}{_expectation(arguments)}.{hint} Calls were:"
         raise self._failure(head, (_call(name, each) for name, each in every), arguments if calls else {})
 
     def assert_no_dead_letters(self) -> None:
-        """Prove that every event was handled by all who hear it, if not at the first attempt.
+        """Assert that every event was handled by all its handlers, retries included.
 
         Raises:
-            AssertionError: It says which were not, and why.
+            AssertionError: The message lists the dead letters with their errors.
         """
         __tracebackhide__ = True
         letters = self._recorded_bus.dead_letters()
         if letters:
             things = [
-                (f"{_line(each.event)} to {each.subscription or 'nobody'}: {each.error}", None) for each in letters
+                (f"{_event_line(each.event)} to {each.subscription or 'nobody'}: {each.error}", None)
+                for each in letters
             ]
             raise self._failure("there are dead letters:", things)
 
     def _failure(
         self, head: str, things: Iterable[_Thing], fields: Mapping[str, object] | None = None
     ) -> AssertionError:
-        """Tell what there was instead, and which handlers have failed: often that is why something is missing."""
+        """Make the error: its head, what there was instead, and the handlers that failed, which is often the reason."""
         there = list(things)
         failed = [
             f"  {each.handler} on {each.event.topic}: {error_line(each.error)}"
@@ -209,13 +219,15 @@ class Recorded:
 
 
 class RecordingBus(Recorded, MessageBus):
-    """A message bus that remembers what happened on it.
+    """A message bus that records events, deliveries and calls; see `Recorded` for its queries and assertions.
 
     Args:
-        on_error: `raise`: the first exception of a handler comes out of the publish that caused it.
-        clock: Where the bus has its time from, e.g. a `FakeClock`.
-        admit: See `MessageBus`; so is `learn`.
-        middleware: What goes around every handler, outermost first.
+        on_error: `"raise"`: the publish that caused it raises the first exception of a handler. `"isolate"`: it becomes a dead
+            letter.
+        clock: The clock of the bus, for instance a `FakeClock`; None: the time of the machine.
+        admit: See `MessageBus`.
+        learn: See `MessageBus`.
+        middleware: Wraps every handler, outermost first.
         settings: The limits of `[tool.graphbus.runtime]`.
     """
 
@@ -248,7 +260,7 @@ class RecordingBus(Recorded, MessageBus):
 
 
 def _differences(payload: object, fields: Mapping[str, object]) -> list[str]:
-    """Give one sentence for each field that is not as expected; none when the payload fits."""
+    """Return a sentence for each expected field that is missing or different; empty when all are as expected."""
     if not fields:
         return []
     if not isinstance(payload, dict):
@@ -267,7 +279,7 @@ def _differences(payload: object, fields: Mapping[str, object]) -> list[str]:
 
 
 def _expectation(fields: Mapping[str, object]) -> str:
-    """Give the expected fields as they were written: ` with total=12, status='open'`."""
+    """Return the expected fields for a message: ` with total=12, status='open'`; empty for none."""
     return f" with {_arguments(fields)}" if fields else ""
 
 
@@ -276,21 +288,21 @@ def _arguments(fields: Mapping[str, object]) -> str:
 
 
 def _event(event: Event) -> _Thing:
-    return _line(event), event.payload
+    return _event_line(event), event.payload
 
 
 def _call(name: str, arguments: Mapping[str, object]) -> _Thing:
     return f"{name}({_arguments(arguments)})", dict(arguments)
 
 
-def _line(event: Event) -> str:
+def _event_line(event: Event) -> str:
     return event.topic if event.payload is None else f"{event.topic} {msgspec.json.encode(event.payload).decode()}"
 
 
 def _names(handlers: Iterable[str]) -> set[str]:
-    """Give the handlers and their agents."""
+    """Return the names of the handlers and of their agents, for suggestions."""
     return {name for handler in handlers for name in (handler, handler.partition(".")[0])}
 
 
-def _is_of(name: str, wanted: str) -> bool:
+def _matches_name(name: str, wanted: str) -> bool:
     return not wanted or name == wanted or name.partition(".")[0] == wanted

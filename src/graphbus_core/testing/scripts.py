@@ -1,4 +1,4 @@
-"""Stand-ins: nodes that do what a test has written down for them, and nothing that the real class could not do."""
+"""Stand-ins for agents: nodes that follow a script of a test, checked against the contracts of the real class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Script = object
 
 
 class Say(NamedTuple):
-    """A step of a script: publish an event."""
+    """A step of a script that publishes an event; written `say(topic, payload)`."""
 
     topic: str | Topic[Any]
     payload: Json = None
@@ -37,11 +37,13 @@ say = Say
 
 
 class ScriptedNode(GraphBusNode):
-    """A stand-in; `scripted` makes it.
+    """A stand-in for an agent; made by `scripted`.
 
     Attributes:
-        heard: The events that it got, in order.
-        called: (method, arguments) of each call.
+        stands_for: The real class; None for a stand-in that was given by name.
+        scripts: Topic, or name of a method -> its script.
+        heard: The events that it has received, in order.
+        called: (method, arguments) of each call, in order.
     """
 
     stands_for: ClassVar[type[GraphBusNode] | None] = None
@@ -53,10 +55,10 @@ class ScriptedNode(GraphBusNode):
         self._steps = {name: list(script) for name, script in self.scripts.items() if isinstance(script, list)}
 
     def assert_done(self) -> None:
-        """Prove that every step of every script was taken.
+        """Assert that every step of every script was taken.
 
         Raises:
-            AssertionError: It names the steps that were not.
+            AssertionError: The message lists the steps that were not.
         """
         __tracebackhide__ = True
         left = [f"  {what}: {step!r}" for what, steps in self._steps.items() for step in steps]
@@ -64,7 +66,7 @@ class ScriptedNode(GraphBusNode):
             raise AssertionError("\n".join([f"{type(self).__name__} did not come to these steps:", *left]))
 
     def play_event(self, method: str, event: Event) -> Json:
-        """Take the next step for an event, after the real handler's signature was found to fit it."""
+        """Take the next step for an event; raise if the real handler could not be called with it."""
         self.heard.append(event)
         if self.stands_for is not None:
             _check_fit(self, self.stands_for, method, event)
@@ -72,11 +74,15 @@ class ScriptedNode(GraphBusNode):
         return self._take(what, lambda step: step(event))
 
     def play_call(self, method: str, arguments: dict[str, Any]) -> Any:
-        """Take the next step for a call."""
+        """Take the next step for a call, and return its answer."""
         self.called.append((method, arguments))
         return self._take(method, lambda step: step(**arguments))
 
     def _take(self, what: str, compute: Callable[[Callable[..., object]], object]) -> Any:
+        """Take the next step of the script for a topic or method: publish, raise, or return its answer.
+
+        `compute` calls a function in the script with the event or the arguments.
+        """
         script = self.scripts[what]
         if isinstance(script, list):
             steps = self._steps[what]
@@ -101,17 +107,20 @@ def scripted(
     on: Mapping[Any, Script] | None = None,
     methods: Mapping[str, Script] | None = None,
 ) -> ScriptedNode:
-    """Make an agent that stands in for a neighbour: it follows a script, and records what it got.
+    """Make an agent that stands in for another one: it follows scripts, and records the events and calls that it receives.
 
-    A script is a list with a step for each event or call, or a single step that is taken every time. A step is an answer, an
-    exception to raise, `say(topic, payload)` to publish, a function of the event or of the arguments that gives the answer, or a
-    tuple of several of these.
+    A script is a list with a step for each event or call, or a single step for all of them. A step is an answer, an exception to
+    raise, `say(topic, payload)` to publish, a function of the event or of the arguments that returns the answer, or a tuple of
+    several of these.
 
     Args:
-        who: The class that it stands in for: then the script may do only what the contracts of this class allow, and events and
-            arguments must fit its handlers and schemas. Or just a name.
+        who: The class to stand in for, or just a name. With a class, scripts must keep to its contracts, and events and arguments
+            must fit its handlers and schemas.
         on: Topic, or its name -> script.
-        methods: Name of a method that can be called -> script.
+        methods: Name of a `@schema_method` -> script.
+
+    Returns:
+        An object to pass to `run_graph` or `connect`.
 
     Raises:
         UsageError: GBE167 for an answer or payload that does not fit the contract, GBE168 for a topic or method that the class
@@ -127,7 +136,7 @@ def scripted(
         contract = _contract(real, method, script) if real else DeclaredSchema(None, None)
         space[method] = _method(method, contract)
     if real is not None:
-        _check_says(name, real, (*heard.values(), *methods.values()))
+        _check_publications(name, real, (*heard.values(), *methods.values()))
         space["__graphbus_publishes__"] = tuple(members.declared_topics_of(real))
     node: ScriptedNode = type(name, (ScriptedNode,), space)()
     return node
@@ -139,7 +148,7 @@ def scripted(
 def _subscriptions(
     name: str, real: type[GraphBusNode] | None, topics: Iterable[str]
 ) -> dict[str, list[DeclaredSubscription]]:
-    """Give what each handler hears: named and tried again as in the real class, by a plain function."""
+    """Return method -> its subscriptions, with the names and retries of the real class; handlers are plain functions."""
     found: dict[str, list[DeclaredSubscription]] = {}
     heard = list(handlers_of(real)) if real is not None else []
     for topic in topics:
@@ -147,7 +156,7 @@ def _subscriptions(
         if real is not None and not fitting:
             hint = did_you_mean(topic, [each for each, _, _ in heard])
             raise UsageError("GBE168", name=name, what=f"does not hear {topic}", suggestion=hint)
-        method, real_policy = fitting[0] if fitting else (_plain_name(topic), ONCE)
+        method, real_policy = fitting[0] if fitting else (_handler_name(topic), ONCE)
         policy = DeliveryPolicy(
             retries=real_policy.retries, backoff_s=real_policy.backoff_s, retry_on=real_policy.retry_on
         )
@@ -156,7 +165,10 @@ def _subscriptions(
 
 
 def _contract(real: type[GraphBusNode], method: str, script: Script) -> DeclaredSchema:
-    """Give the contract of a method, which every answer of its script fits that is known before it is asked."""
+    """Return the contract of a method of the real class; raise if an answer in the script does not fit it.
+
+    Answers of functions, which are not known beforehand, are checked when the method is called.
+    """
     specs = {spec.name: spec for spec in members.methods_of(real)}
     if method not in specs:
         what = f"has no method {method} with @schema_method"
@@ -175,7 +187,8 @@ def _contract(real: type[GraphBusNode], method: str, script: Script) -> Declared
     return contract
 
 
-def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
+def _check_publications(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) -> None:
+    """Raise GBE167 for a payload of `say` that does not fit a topic that the real class publishes."""
     topics = TopicContracts(members.topics_of(real), None, "strict")
     for said in (part for script in scripts for step in _steps(script) for part in _parts(step)):
         check = topics.admit(name_of(said.topic)) if isinstance(said, Say) else None
@@ -189,12 +202,12 @@ def _check_says(name: str, real: type[GraphBusNode], scripts: Iterable[Script]) 
 
 
 def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event: Event) -> None:
-    """Refuse what the real handler could not be called with."""
+    """Raise unless the real handler could be called with the event."""
     function = getattr(real, method)
 
     @wraps(function)
     def take(_self: object, *_arguments: object, **_fields: object) -> None:
-        """Have the signature of the real handler."""
+        """Copy the signature of the real handler, for `bind`."""
 
     shape: HandlerShape | None = (
         "topic_payload" if method == "handle_event" and event.topic in map(name_of, real.SUBSCRIBE) else None
@@ -206,8 +219,10 @@ def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event:
 
 
 def _handler(method: str, declarations: list[DeclaredSubscription]) -> Callable[..., Json]:
+    """Make a handler that plays the script for its topics."""
+
     def on_event(self: ScriptedNode, event: Event) -> Json:
-        """Follow the script."""
+        """Take the next step of the script."""
         return self.play_event(method, event)
 
     on_event.__graphbus_subscriptions__ = tuple(declarations)  # type: ignore[attr-defined]
@@ -215,8 +230,10 @@ def _handler(method: str, declarations: list[DeclaredSubscription]) -> Callable[
 
 
 def _method(method: str, contract: DeclaredSchema) -> Callable[..., Any]:
+    """Make a callable method that plays its script."""
+
     def play(self: ScriptedNode, **arguments: Any) -> Any:
-        """Follow the script."""
+        """Take the next step of the script."""
         return self.play_call(method, arguments)
 
     play.__graphbus_schema__ = contract  # type: ignore[attr-defined]
@@ -235,5 +252,5 @@ def _is_exception(part: object) -> TypeGuard[BaseException | type[BaseException]
     return isinstance(part, BaseException) or (isinstance(part, type) and issubclass(part, BaseException))
 
 
-def _plain_name(topic: str) -> str:
+def _handler_name(topic: str) -> str:
     return "on" + topic.replace("**", "any").replace("*", "any").replace("/", "_").replace("-", "_").lower()

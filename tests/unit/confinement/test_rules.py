@@ -102,7 +102,7 @@ def refuse(deed: RefusedAction) -> NoReturn:
 def test_a_declared_host_is_reached_and_no_other(pattern: str, host: str, is_reached: bool) -> None:
     judge = PowerHook(readable=(), writable=(), hosts=(pattern,), may_start=False, refuse=refuse)
     try:
-        judge._look_up(host)
+        judge._check_look_up(host)
     except PermissionError:
         assert not is_reached
     else:

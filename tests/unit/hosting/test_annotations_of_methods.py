@@ -124,7 +124,7 @@ def test_a_parameter_is_made_whatever_stands_beside_it(
 @pytest.mark.parametrize(
     ("method", "item", "why"),
     [
-        ("lost", {"sku": "a"}, "Ghost is not to be had at run time"),
+        ("lost", {"sku": "a"}, "Ghost cannot be resolved at run time"),
         ("not_to_be_made", {"sku": "a"}, "no JSON can become an object of "),
     ],
 )
@@ -135,7 +135,7 @@ def test_what_cannot_be_made_is_passed_as_it_is_and_said_once(
         for _ in range(2):
             assert graph.call("Shop", method, item=item) is item
     assert len(caplog.records) == 1
-    assert caplog.records[0].message.startswith(f"Shop.{method} takes item as it is given: {why}")
+    assert caplog.records[0].message.startswith(f"Shop.{method} gets the argument item unconverted: {why}")
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_a_file_that_is_held_costs_deliveries_a_moment_and_loses_nothing(
     for number in range(1, 200):
         keeper(letter(payload={"n": number}))
     assert time.monotonic() - began < 3, "it is not tried again for each letter"
-    assert "not written" in caplog.text
+    assert "not saved" in caplog.text
     holder.execute("ROLLBACK")
     holder.close()
     keeper.close()
@@ -171,10 +171,10 @@ def test_a_file_that_cannot_be_made_is_told_and_stops_nothing(
         keeper.close()
         keeper(letter())
     told = caplog.text
-    assert "1 dead letter is not written" in told
+    assert "1 dead letter is not saved to" in told
     assert told.count("too many wait") == 2
-    assert "3 dead letters are lost to the disk" in told
-    assert "came after the end" in told
+    assert "3 dead letters are not saved; " in told
+    assert "came after the graph had stopped" in told
 
 
 def test_a_disk_that_is_full_is_told_and_tried_again(path: str, caplog: pytest.LogCaptureFixture) -> None:

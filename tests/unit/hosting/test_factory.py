@@ -91,7 +91,7 @@ def test_a_graph_that_was_built_makes_its_agents_with_the_factory(
         ("json:dumps", "GBE655", "the project has no module json"),
         ("my_shop.wiring:mke", "GBE655", "my_shop.wiring has no 'mke'; did you mean 'make'"),
         ("my_shop.wiring:number", "GBE655", "'int' cannot be called"),
-        ("my_shop.wiring:later", "GBE655", "an `async def` gives no agent"),
+        ("my_shop.wiring:later", "GBE655", "an `async def` function returns an awaitable"),
         ("my_shop.broken:make", "GBE601", "No module named 'nowhere_at_all'"),
         ("my_shop.wiring:fail", "GBE656", "fail cannot make Shop: ValueError: no database"),
         ("my_shop.wiring:forget", "GBE657", "forget gave None where Shop was wanted"),

@@ -239,7 +239,7 @@ def test_a_letter_that_waits_for_the_disk_is_replayed_likewise(
         carrier.is_down = False
         with caplog.at_level(logging.ERROR, "graphbus.dead_letters"):
             graph.replay_dead_letters(graph.bus.dead_letters()[:1])
-        assert "the result of a replay is not written" in caplog.text
+        assert "the result of a replay was not written" in caplog.text
         holder.execute("ROLLBACK")
     keeper.close()
     left = [(each.letter.event["order_id"], each.letter.attempts) for each in on_disk(path)]

@@ -353,7 +353,7 @@ def test_arguments_may_be_given_by_position() -> None:
 @pytest.mark.parametrize(
     ("does", "code", "said"),
     [
-        (lambda shop: shop.agent(Pricing).quote("a", 1, 2), "GBE622", "it takes 2 by position, not 3"),
+        (lambda shop: shop.agent(Pricing).quote("a", 1, 2), "GBE622", "it takes 2 positional arguments, not 3"),
         (lambda shop: shop.agent(Pricing).quote("a", sku="b"), "GBE622", "sku is given twice"),
         (lambda shop: shop.agent(Pricing).quote(sku=3), "GBE622", "sku: expected str, got int 3"),
         (lambda shop: shop.agent(Pricing).helper(), "GBE621", "no method helper that can be called"),

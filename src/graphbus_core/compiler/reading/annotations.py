@@ -339,10 +339,8 @@ def _read_name(expression: ast.Name | ast.Attribute, scope: NameScope, depth: in
     target = resolve(expression, scope)
     if isinstance(target, External):
         home, _, name = target.dotted.rpartition(".")
-        found = (
-            _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted)) or TEXT_TYPES.get((home, name))
-        )
-        return found or _unknown(expression)
+        found = _BUILTIN_TYPES.get(target.dotted) or _NAMED.get(_plain_name(target.dotted))
+        return found or TEXT_TYPES.get((home, name)) or _unknown(expression)
     if isinstance(target, DefinedName):
         if isinstance(target.node, ast.ClassDef):
             return _read_class(ClassSite(target.module, target.node), scope, depth)

@@ -1,1 +1,1 @@
-"""Instruments: middleware that shows what a running graph does: trace, profile, breakpoints."""
+"""Instruments: middleware for observing a running graph: trace, profile and breakpoints."""

@@ -1,8 +1,8 @@
-"""Breakpoints: middleware that stops the graph before a handler or method, in pdb at its first line.
+"""Breakpoints: middleware that stops in pdb at the first line of a handler or method.
 
     thread of the handler:  middleware -> sys.settrace -> first line of the handler -> pdb at the terminal -> continue
 
-Everything else that runs on this thread waits meanwhile.
+While the debugger waits for commands, this thread delivers nothing else.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def _use_stdin(_prompt: str, _reason: str) -> AbstractContextManager[object]:
 
 
 class Breakpoints:
-    """Middleware that stops before the named handlers and methods.
+    """Middleware that stops at the named handlers and methods.
 
     Args:
-        names: `Agent.method`; names may be added and removed while the graph runs.
-        terminal: Called with a prompt and a reason; the debugger reads lines in the block that it gives.
+        names: `Agent.method`; the set `names` may be changed while the graph runs.
+        terminal: Called with a prompt and a reason; returns a context manager in which the debugger reads its commands.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Breakpoints:
         self.terminal = terminal
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Stop before what is handled, if it is named."""
+        """Run one handler or call, in the debugger if it is named."""
         if handling.name not in self.names:
             yield
             return
@@ -59,7 +59,7 @@ class Breakpoints:
 
 
 class _Debugger(pdb.Pdb):
-    """pdb for one handler: it stops at the first line, and knows `skip` and `event` as well."""
+    """pdb for one handler: stops at its first line, has a command `skip`, and defines `event` in each frame."""
 
     def __init__(self, handling: Handling, breakpoints: Breakpoints) -> None:
         super().__init__(skip=_SKIPPED_MODULES, nosigint=True, readrc=False)
@@ -70,7 +70,7 @@ class _Debugger(pdb.Pdb):
         self._leaving: BaseException = RunError("GBE681", name=handling.name)
 
     def wait_for_handler(self, frame: FrameType, event: str, _argument: object) -> Any:
-        """Trace function until the handler is called."""
+        """Trace function that starts the debugger when the handler is called, and ignores all frames before."""
         if event != "call" or not self._is_handler(frame):
             return None
         self.reset()
@@ -80,6 +80,7 @@ class _Debugger(pdb.Pdb):
         return self.trace_dispatch(frame, event, None)
 
     def _is_handler(self, frame: FrameType) -> bool:
+        """True for the frame of the method with the name of the breakpoint, on an object of its class."""
         code = frame.f_code
         agent, _, method = self._handling.name.rpartition(".")
         if code.co_name != method or not code.co_argcount:
@@ -87,37 +88,37 @@ class _Debugger(pdb.Pdb):
         return type(frame.f_locals.get(code.co_varnames[0])).__name__ == agent
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Trace; `skip` and `quit` leave the handler with an exception that the bus knows, instead of BdbQuit."""
+        """Trace function of the debugger. `skip` and `quit` raise an exception that the bus handles, instead of BdbQuit."""
         try:
             return super().trace_dispatch(frame, event, arg)
         except bdb.BdbQuit:
             raise self._leaving from None
 
     def interaction(self, frame: FrameType | None, traceback: Any) -> None:
-        """Read commands at the terminal; the first time, say where the graph has stopped."""
+        """Read commands at the terminal; the first time, print the handler and its event."""
         with self._breakpoints.terminal(self.prompt, f"Stopped before {self._handling.name}"):
             if not self._has_stopped:
                 self._has_stopped = True
-                for line in _welcome(self._handling):
+                for line in _describe_stop(self._handling):
                     self.message(line)
             super().interaction(frame, traceback)
 
     def setup(self, f: FrameType | None, tb: Any) -> Any:
-        """Look at a frame; the event has a name in each."""
+        """Select a frame, and define `event` in it."""
         stops = super().setup(f, tb)
         cast("dict[str, Any]", self.curframe_locals).setdefault("event", self._handling.event)
         return stops
 
     def do_skip(self, arg: str) -> bool:
         """skip
-        Leave the handler here. An event goes to the dead letters; the caller of a method gets an error.
+        End the handler now. Its event becomes a dead letter; the caller of a method gets an error.
         """
         self.set_quit()
         return True
 
     def do_quit(self, arg: str) -> bool:
         """q(uit)
-        Remove all breakpoints and leave the handler as Ctrl-C does: the graph stops, or the prompt comes back.
+        Remove all breakpoints and end the handler as Ctrl-C does: the graph stops, or the prompt returns.
         """
         self._breakpoints.names.clear()
         if current_thread() is main_thread():
@@ -131,26 +132,27 @@ class _Debugger(pdb.Pdb):
 
     def do_EOF(self, arg: str) -> bool:  # noqa: N802 - the name that cmd looks for
         """EOF
-        As quit.
+        Same as quit.
         """
         self.message("")
         return self.do_quit(arg)
 
 
-def _welcome(handling: Handling) -> Iterator[str]:
+def _describe_stop(handling: Handling) -> Iterator[str]:
+    """Yield the lines to print when the debugger stops: the handler and its event or arguments."""
     yield f"Stopped before {handling.name}"
     event = handling.event
     if event is None:
-        yield f"  arguments  {_shown(dict(handling.arguments))}"
+        yield f"  arguments  {_shortened(dict(handling.arguments))}"
     else:
         yield f"  event    {event.topic}  {event.event_id[:8]}  from {event.published_by or event.src or 'outside'}"
-        yield f"  payload  {_shown(event.payload)}"
+        yield f"  payload  {_shortened(event.payload)}"
         if event.trail:
             yield f"  causes   {' > '.join(name for link in event.trail[-3:] for name in link)}"
     yield f"  {_HELP}"
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = msgspec.json.encode(value, enc_hook=repr).decode()
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 

@@ -1,6 +1,6 @@
-"""Profile: an instrument that measures how long each handler and method takes, in a bounded amount of memory.
+"""Profile: middleware that measures how long each handler and method takes, in constant memory per handler.
 
-Durations go into a histogram whose steps grow by 4.4 %: a percentile is at most 2.2 % from the duration that it stands for.
+Durations are counted in a histogram whose bounds grow by 4.4 %, so a percentile is off by at most 2.2 %.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from graphbus_core.store.writing import write_atomic
 FILE = "profile.json"
 VERSION = 1
 
-_STEPS = 16  # of an octave
-_OCTAVES = 48  # three days of nanoseconds
+_STEPS = 16  # steps of the histogram per doubling of the duration
+_OCTAVES = 48  # 2**48 ns are three days
 
 SortKey = Literal["total", "count", "mean", "p50", "p99", "max", "failed", "name"]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of one handler or method. Durations of `async def` include the time in which it waited.
+    """The measurements of one handler or method. Durations of `async def` include the time that it waited.
 
     Attributes:
         name: `Agent.method`.
-        failed: How many raised; they are counted and measured as the others.
-        share: Its part of the time of all of them, 0 to 1.
+        count: How many calls, failed ones included.
+        failed: How many calls raised an exception.
+        share: Its part of the total time of all handlers and methods, from 0 to 1.
     """
 
     name: str
@@ -51,12 +52,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """`profile.json`: one run.
+    """The content of `profile.json`: the measurements of one run.
 
     Attributes:
-        began: Seconds since the epoch.
-        wall_s: From the first look at the clock to the last.
-        handlers: By total time, longest first.
+        began: When the run began, in seconds since the epoch.
+        wall_s: How long the run took.
+        handlers: One row for each handler and method, longest total time first.
     """
 
     schema_version: int = VERSION
@@ -66,6 +67,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Measured:
+    """The counters of one handler or method; durations in nanoseconds."""
+
     __slots__ = ("count", "failed", "histogram", "kind", "max_ns", "name", "total_ns")
 
     def __init__(self, name: str, kind: Kind) -> None:
@@ -81,7 +84,7 @@ class _Measured:
         self.histogram[min(int(log2(duration_ns or 1) * _STEPS), _STEPS * _OCTAVES - 1)] += 1
 
     def quantile_ns(self, fraction: float) -> float:
-        """Give the middle of the step that holds this one of the sorted durations; never more than the longest."""
+        """Return the duration below which this fraction of all calls lies: the middle of its step, at most the longest."""
         rank = max(1, -(-self.count * fraction // 1))
         seen = 0
         for step, count in enumerate(self.histogram):
@@ -91,6 +94,7 @@ class _Measured:
         return float(self.max_ns)
 
     def row(self, all_ns: int) -> Row:
+        """Return the row of the profile; `all_ns` is the total time of all handlers."""
         return Row(
             name=self.name,
             kind=self.kind,
@@ -106,7 +110,7 @@ class _Measured:
 
 
 class Profiler:
-    """Middleware that measures. It holds 6 KiB for each handler and method that was ever called, however often that was."""
+    """Middleware that collects a profile. It uses 6 KiB for each handler and method that was called."""
 
     def __init__(self) -> None:
         self._measured: dict[str, _Measured] = {}
@@ -114,7 +118,7 @@ class Profiler:
         self._began_ns = perf_counter_ns()
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Measure what is handled."""
+        """Measure one handler or call."""
         measured = self._measured.get(handling.name)
         if measured is None:
             measured = self._measured.setdefault(handling.name, _Measured(handling.name, handling.kind))
@@ -127,7 +131,7 @@ class Profiler:
             measured.failed += failed
 
     def profile(self) -> Profile:
-        """Give what was measured so far."""
+        """Return the measurements so far."""
         measured = [each for each in list(self._measured.values()) if each.count]
         all_ns = sum(each.total_ns for each in measured)
         rows = (each.row(all_ns) for each in sorted(measured, key=lambda each: -each.total_ns))
@@ -135,7 +139,7 @@ class Profiler:
 
 
 def save_profile(profile: Profile, folder: Path) -> None:
-    """Write `profile.json` into the `state_dir`, all or nothing.
+    """Write `profile.json` into the folder, the project's `state_dir`, atomically.
 
     Raises:
         RunError: GBE683 when it cannot be written.
@@ -147,10 +151,10 @@ def save_profile(profile: Profile, folder: Path) -> None:
 
 
 def load_profile(folder: Path) -> Profile:
-    """Read the profile of the last run that made one.
+    """Read the last profile from the folder, the project's `state_dir`.
 
     Raises:
-        RunError: GBE687 when there is none, or when it cannot be read.
+        RunError: GBE687 when there is none, or it cannot be read.
     """
     path = folder / FILE
     if not path.is_file():
@@ -162,7 +166,7 @@ def load_profile(folder: Path) -> Profile:
 
 
 def sort_rows(profile: Profile, key: SortKey) -> list[Row]:
-    """Sort by one of the columns: names from A, all else from the largest."""
+    """Return the rows sorted by a column: names alphabetically, numbers from the largest."""
     if key == "name":
         return sorted(profile.handlers, key=lambda row: row.name)
     field = key if key in ("count", "failed") else f"{key}_s"

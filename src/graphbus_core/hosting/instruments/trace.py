@@ -1,8 +1,8 @@
-"""Trace: which handler got which event, when, for how long, and with what outcome; in memory, or as JSON lines in a file.
+"""Trace: middleware that records each delivery of an event to a handler, in memory or in a file of JSON lines.
 
-`trace.jsonl` begins with a line that names its version; every other line is one `TracedDelivery`, in the order in which they
-ended. Each line is one `write` at the end of the file: any number of threads and processes can write, and a reader that
-follows the file sees each delivery at once. A full file becomes `trace.1.jsonl`, in the place of the one before it.
+The first line of `trace.jsonl` is its version; every other line is one `TracedDelivery`, in the order in which they ended. A line
+is written by a single `write` in append mode: several threads and processes can write, and a reader can follow the file. A full
+file is renamed to `trace.1.jsonl`, which replaces the previous one.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ FILE = "trace.jsonl"
 PREVIOUS_FILE = "trace.1.jsonl"
 VERSION = 1
 SHORT_ID_LENGTH = 8
-"""How many digits of an id are shown."""
+"""How many digits of an event id are displayed."""
 
 _MOST_BYTES = 32 << 20
-"""How large the file becomes: about 80,000 deliveries without payloads."""
+"""The size at which the file is renamed: about 80,000 deliveries without payloads."""
 _READ_BYTES = 1 << 30
 _RECORDED = 10_000
 _HEADER_BYTES = 200
@@ -45,17 +45,20 @@ _log = Log("graphbus.trace")
 
 
 class TracedDelivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One event at one handler.
+    """One attempt of a handler to handle an event; a line of the trace.
 
     Attributes:
-        published_by: The handler that published the event, `Agent.method`; empty from outside of the graph.
+        event_id: The event.
+        causation_id: The event whose handler published it; empty for an event from outside.
+        correlation_id: The event from outside that all this follows from.
+        published_by: The handler that published the event, `Agent.method`; empty for an event from outside.
         published: When it was published, in seconds since the epoch.
-        handler: `Agent.method`.
-        attempt: 1 for the first time.
-        started: Seconds since the epoch.
-        duration_s: Until the handler was done; an `async def` handler may have waited most of it.
-        error: What it raised, one line.
-        payload: JSON, or empty: payloads are written only when asked for.
+        handler: The handler that received it, `Agent.method`.
+        attempt: 1 for the first attempt.
+        started: When the handler began, in seconds since the epoch.
+        duration_s: How long the handler took; for `async def` this includes waiting.
+        error: The exception of the handler as one line; empty if it raised none.
+        payload: The payload as JSON text; empty unless payloads are recorded.
     """
 
     event_id: str
@@ -81,12 +84,12 @@ class Tracer:
     """Middleware that records every delivery, on the thread of the handler.
 
     Args:
-        take: Gets each delivery; without it the last 10,000 are recorded.
-        show: Gets each delivery after that; may be exchanged while the graph runs.
+        take: Called with each delivery, such as `TraceFile.add`; None: the last 10,000 are kept in `recorded`.
+        show: Called with each delivery after `take`; the attribute may be changed while the graph runs.
         with_payloads: Record payloads, too.
 
     Attributes:
-        recorded: The last deliveries, in the order in which they ended.
+        recorded: The last deliveries in the order in which they ended, if there is no `take`.
     """
 
     def __init__(self, take: Take | None = None, *, show: Take | None = None, with_payloads: bool = False) -> None:
@@ -96,7 +99,7 @@ class Tracer:
         self._with_payloads = with_payloads
 
     def __call__(self, handling: Handling) -> Iterator[None]:
-        """Record one delivery; a call is none."""
+        """Record a delivery; calls of methods are not recorded."""
         if handling.event is None:
             yield
             return
@@ -107,11 +110,12 @@ class Tracer:
             has_returned = True
         finally:
             error = None if has_returned else sys.exception()
-            self._note(handling, handling.event, started, perf_counter() - begun, error)
+            self._record(handling, handling.event, started, perf_counter() - begun, error)
 
-    def _note(
+    def _record(
         self, handling: Handling, event: Event, started: float, duration_s: float, error: BaseException | None
     ) -> None:
+        """Make the record of a delivery, and pass it on."""
         outcome: Outcome = "done" if error is None else "failed" if isinstance(error, Exception) else "interrupted"
         delivery = TracedDelivery(
             event_id=event.event_id,
@@ -126,7 +130,7 @@ class Tracer:
             started=started,
             duration_s=duration_s,
             outcome=outcome,
-            error="" if error is None else _describe(error),
+            error="" if error is None else _error_line(error),
             payload=_as_json(event.payload) if self._with_payloads else "",
         )
         self._take(delivery)
@@ -134,7 +138,7 @@ class Tracer:
             self.show(delivery)
 
 
-def _describe(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     if isinstance(error, RunError):
         return f"{error.sentence} [{error.code}]"
     first = str(error).partition("\n")[0].encode("utf-8", "replace").decode()
@@ -150,13 +154,13 @@ def _as_json(payload: object) -> str:
 
 
 class TraceFile:
-    """The file, open for adding to it; a process that is killed has lost no delivery that ended before.
+    """The open trace file. Each delivery is written at once, so a killed process loses none that ended before.
 
-    A disk that takes nothing more is logged once; then the graph runs on without a trace.
+    After an error of the disk, which is logged, the graph runs on without a trace.
 
     Args:
-        folder: The `state_dir`.
-        most_bytes: How large the file becomes before the next one is begun.
+        folder: The project's `state_dir`.
+        most_bytes: The size at which the file is renamed and a new one is begun.
 
     Raises:
         RunError: GBE683 when it cannot be opened; GBE643 when it is damaged or a newer GraphBus has written it.
@@ -194,31 +198,35 @@ class TraceFile:
             os.write(self._handle, line)
             self._bytes += len(line)
             if self._bytes > self._most_bytes:
-                self._turn()
+                self._begin_next_file()
         except (OSError, RunError) as error:
             self.close()
             refusal = error if isinstance(error, RunError) else self._unwritable(error)
             _log.error("%s The graph runs on without a trace.", refusal.sentence)
 
-    def _turn(self) -> None:
+    def _begin_next_file(self) -> None:
+        """Rename the full file and open a new one, unless another thread or process has done so."""
         with self._turning:
             if self._bytes <= self._most_bytes or self._handle < 0:
                 return
             with Folder.at(self._folder) as folder:
                 known = folder.status(FILE)
-                if known is not None and os.path.samestat(known, os.fstat(self._handle)):  # else another has done it
+                if known is not None and os.path.samestat(
+                    known, os.fstat(self._handle)
+                ):  # otherwise another process has renamed it
                     folder.replace(FILE, PREVIOUS_FILE)
             before = self._handle
             self._open()
             os.close(before)
 
     def _open(self) -> None:
+        """Open the file, and write its first line if it is new."""
         with Folder.at(self._folder, make=True) as folder:
-            handle = folder.open_own(FILE, 0o600)  # payloads are for its owner alone
+            handle = folder.open_own(FILE, 0o600)  # readable for the owner only, because of payloads
         try:
             header = os.pread(handle, _HEADER_BYTES, 0)
             if header:
-                _check(header, self._folder / FILE)
+                _check_version(header, self._folder / FILE)
             else:
                 os.write(handle, msgspec.json.encode({"trace_version": VERSION}) + b"\n")
         except RunError:
@@ -232,7 +240,8 @@ class TraceFile:
         return RunError("GBE683", where=place, what="The trace", reason=error.strerror or str(error))
 
 
-def _check(content: bytes, path: Path) -> None:
+def _check_version(content: bytes, path: Path) -> None:
+    """Raise GBE643 unless the first line has the version of this GraphBus."""
     header = content.partition(b"\n")[0]
     version, _ = attempt(lambda: msgspec.json.decode(header, type=dict[str, int])["trace_version"])
     if version != VERSION:
@@ -241,7 +250,7 @@ def _check(content: bytes, path: Path) -> None:
 
 
 def read_trace(folder: Path) -> list[TracedDelivery]:
-    """Give the deliveries of a trace in the order in which they ended; a graph may be writing to it.
+    """Return the deliveries of both trace files in the order in which they ended; a graph may be writing meanwhile.
 
     Raises:
         RunError: GBE684 when there is no trace; GBE643 when it is damaged or a newer GraphBus has written it.
@@ -256,13 +265,13 @@ def read_trace(folder: Path) -> list[TracedDelivery]:
             continue
         except OSError as error:
             raise RunError("GBE684", reason=error.strerror or str(error)) from None
-        _check(content, path)
+        _check_version(content, path)
         found += _deliveries(content)
     return found
 
 
 def _deliveries(content: bytes) -> Iterator[TracedDelivery]:
-    """Decode each line; one that a full disk has cut off, or that is being written, is left out."""
+    """Yield the delivery of each line; incomplete lines, from a full disk or a write in progress, are left out."""
     decoder = msgspec.json.Decoder(TracedDelivery)
     for line in content.split(b"\n")[1:]:
         try:
@@ -275,12 +284,12 @@ def _deliveries(content: bytes) -> Iterator[TracedDelivery]:
 
 
 class EventTree(NamedTuple):
-    """An event and everything that it has caused.
+    """An event and all events that follow from it.
 
     Attributes:
-        event_id: The event.
-        deliveries: Event -> its deliveries, oldest first; an event that the trace has forgotten, or that nobody heard, has none.
-        effects: Event -> the events that its handlers have published, oldest first.
+        event_id: The event at the root.
+        deliveries: Event id -> its deliveries, oldest first; an event without handlers, or no longer in the trace, is missing.
+        effects: Event id -> the ids of the events that its handlers published, oldest first.
     """
 
     event_id: str
@@ -289,7 +298,7 @@ class EventTree(NamedTuple):
 
 
 def build_tree(event_id: str, deliveries: Sequence[TracedDelivery]) -> EventTree:
-    """Make the tree below an event from all deliveries of its root, oldest first."""
+    """Return the tree below an event, given all deliveries with its correlation id, oldest first."""
     tree = EventTree(event_id, {}, {})
     for delivery in deliveries:
         if delivery.event_id not in tree.deliveries and delivery.causation_id:
@@ -299,12 +308,15 @@ def build_tree(event_id: str, deliveries: Sequence[TracedDelivery]) -> EventTree
 
 
 class RootSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One event from outside, with its effects as far as the trace still holds them.
+    """A row of `graphbus trace`: an event from outside, and totals over all events that follow from it.
 
     Attributes:
-        topic: That of the root; empty if its own deliveries are forgotten or it had none.
-        published: When the root, or else the first event of its tree, was published.
-        busy_s: The durations of all handlers together.
+        topic: The topic of the event; empty if none of its own deliveries is in the trace.
+        published: When the event, or else the first one that follows from it, was published.
+        events: How many events, this one included.
+        deliveries: How many deliveries.
+        failed: How many of the deliveries failed or were interrupted.
+        busy_s: The sum of the durations of all handlers.
     """
 
     event_id: str
@@ -318,17 +330,18 @@ class RootSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_roots(deliveries: Sequence[TracedDelivery], limit: int = 0) -> list[RootSummary]:
-    """Give the last roots, that with the last delivery first; 0: all."""
+    """Return the last `limit` events from outside (0: all), the one with the latest delivery first."""
     trees: dict[str, list[TracedDelivery]] = {}
     for each in deliveries:
         tree = trees.pop(each.correlation_id, [])
         tree.append(each)
         trees[each.correlation_id] = tree  # the keys are in the order of their last deliveries
     last = list(reversed(trees))
-    return [_root(event_id, trees[event_id]) for event_id in (last[:limit] if limit else last)]
+    return [_summarize(event_id, trees[event_id]) for event_id in (last[:limit] if limit else last)]
 
 
-def _root(event_id: str, tree: Sequence[TracedDelivery]) -> RootSummary:
+def _summarize(event_id: str, tree: Sequence[TracedDelivery]) -> RootSummary:
+    """Return the row for an event from outside, given all deliveries that follow from it."""
     own = next((each for each in tree if each.event_id == event_id), None)
     return RootSummary(
         event_id=event_id,
@@ -343,7 +356,7 @@ def _root(event_id: str, tree: Sequence[TracedDelivery]) -> RootSummary:
 
 
 class TracedEvent(NamedTuple):
-    """An event of a trace, and the deliveries of its root."""
+    """An event in a trace, the event from outside that it follows from, and all deliveries with the same root."""
 
     event_id: str
     root: str
@@ -351,7 +364,7 @@ class TracedEvent(NamedTuple):
 
     @property
     def tree(self) -> EventTree:
-        """What the root has caused."""
+        """The tree of the whole root event."""
         return build_tree(self.root, self.deliveries)
 
 

@@ -1,4 +1,4 @@
-"""HTTP beside a running graph: calls and events with `--serve`, probes and metrics alone with `--health`. Loaded only then.
+"""HTTP servers of a running graph: `--serve` for calls and events, `--health` for probes and metrics. Imported only then.
 
-server (uvicorn) -> app (routes, threads, bodies) -> address (who may) -> graph
+server (uvicorn) -> app (routes, threads, bodies) -> address (authorization) -> graph
 """

@@ -1,8 +1,9 @@
-"""Where to listen and with which token, settled before anything listens; and who may send requests.
+"""The address and token of the HTTP server, and which requests it accepts.
 
-A token keeps strangers out, the Host keeps rebound names out, the Origin keeps pages of others out. A web page can make its
-reader's browser send requests to 127.0.0.1. It cannot set their Origin, their token, or a content type of JSON without asking
-first; and a page whose own name points here cannot hide that name.
+Theory of operation. Any web page can make its reader's browser send requests to 127.0.0.1. The browser sets their Origin, and
+asks the server before it sends a token or JSON, so checking these refuses such pages. With DNS rebinding, a page makes its own
+host name resolve to this machine; its requests still carry that name as Host, so only known names and plain addresses are
+accepted.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _HOST = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]*))(?::[0-9]*)?")
 
 
 class RequestGuard:
-    """Judges requests by method, path and headers, before their body is read."""
+    """Decides from method, path and headers, before the body is read, whether a request is accepted."""
 
     def __init__(self, config: ServeConfig, token: str) -> None:
         self._token = token.encode()
@@ -40,10 +41,10 @@ class RequestGuard:
         self._is_loopback = is_loopback(config.host)
 
     def check(self, method: str, path: str, headers: Mapping[str, str]) -> None:
-        """Let the request pass, or refuse it. Probes pass always: they say nothing that an attacker could use.
+        """Raise an error for a request that is not accepted. Probes always are: their answers reveal nothing of use.
 
         Raises:
-            RunError: GBE674 for a foreign Host, GBE675 for a foreign Origin, GBE673 without the token.
+            RunError: GBE674 for an unknown Host, GBE675 for an Origin that is not allowed, GBE673 without the token.
         """
         is_read = method in ("GET", "HEAD")
         if is_read and path in PROBES:
@@ -63,23 +64,27 @@ class RequestGuard:
 
 
 def may_read_without_token(listens_at: str, host: str) -> bool:
-    """True unless the Host is of a page whose own name leads here; where other machines may read, any name may be ours."""
+    """True if metrics may be read without a token: on a loopback address, only with a Host that names this machine.
+
+    A server that other machines can reach may have any name, so there the Host is not checked.
+    """
     return not is_loopback(listens_at) or _names_one_of(host, _LOOPBACK_NAMES)
 
 
 def _names_one_of(host: str, names: Container[str]) -> bool:
-    """True when the Host is one of the names, or an address: no page can make an address point elsewhere."""
+    """True when a Host header has one of these names or an IP address, which DNS rebinding cannot forge."""
     name = _host_name(host)
     return name in names or _is_address(name)
 
 
 def _host_name(host: str) -> str:
-    """The host without its port, in small letters; empty for what is none."""
+    """Return the host of a Host header in lower case, without its port; empty for an invalid header."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2]).lower() if found else ""
 
 
 def _is_address(name: str) -> bool:
+    """True for an IP address."""
     import socket
 
     with suppress(OSError, ValueError):
@@ -99,21 +104,21 @@ _log = Log("graphbus.http")
 
 
 class Token(NamedTuple):
-    """What requests must bear, and what a person is told about it; nothing when they know it already."""
+    """The token that requests must carry, and a line for the terminal about it; no line for a configured token."""
 
     text: str
     notice: str = ""
 
 
 def parse_address(text: str, host: str) -> tuple[str, int]:
-    """Understand `PORT` or `HOST:PORT`.
+    """Parse `PORT` or `HOST:PORT`.
 
     Args:
-        text: What was given.
-        host: The host for a port alone.
+        text: The text from the command line.
+        host: The default host.
 
     Raises:
-        UsageError: GBE157.
+        UsageError: GBE157 for anything else.
     """
     name, colon, port = text.rpartition(":")
     if not port.isdecimal() or not port.isascii() or int(port) > 65_535:
@@ -124,26 +129,31 @@ def parse_address(text: str, host: str) -> tuple[str, int]:
 
 
 def address_error(host: str, port: int, error: OSError | OverflowError) -> RunError:
-    """GBE672 for an address on which nothing can listen."""
+    """Make the error GBE672 for an address that cannot be listened on."""
     number = error.errno if isinstance(error, OSError) and not isinstance(error, gaierror) else None
     reason = os.strerror(number) if number else getattr(error, "strerror", None) or str(error)
     return RunError("GBE672", address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}", reason=reason)
 
 
 def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
-    """Take the token from the environment or the file that is configured; else make one, as far as that is safe.
+    """Return the configured token, from an environment variable or a file, or else create one.
 
-    On a terminal a made token is shown. Elsewhere a log would keep it: it goes into a file that only its owner can read, and who
-    listens for other machines must bring a token.
+    A new token is printed if stderr is a terminal. Otherwise a log might store it, so it is written to `http_token` in the state
+    folder, readable for its owner only; a server that other machines can reach then needs a configured token.
+
+    Args:
+        config: The settings of the server.
+        root: The project; `token_file` is relative to it.
+        state_dir: Where a new token is written.
 
     Raises:
-        UsageError: GBE155 nobody has given one and it cannot be shown, GBE156 it is unusable.
+        UsageError: GBE155 when a token must be configured, GBE156 when the configured one cannot be used.
     """
     given = os.environ.get(config.token_env, "") if config.token_env else ""
     if given:
-        return Token(_checked(given.strip(), f"the variable {config.token_env}"))
+        return Token(_check_token(given.strip(), f"the variable {config.token_env}"))
     if config.token_file:
-        return Token(_checked(_read(root / config.token_file, config.token_file), config.token_file))
+        return Token(_check_token(_read_token_file(root / config.token_file, config.token_file), config.token_file))
     made = token_urlsafe(24)
     if sys.stderr.isatty():
         return Token(made, f"token: {made} (set {config.token_env or 'token_env'} to keep one)")
@@ -159,7 +169,8 @@ def find_token(config: ServeConfig, root: Path, state_dir: Path) -> Token:
     return Token(made, f"token: in {os.path.relpath(path)}")
 
 
-def _checked(token: str, source: str) -> str:
+def _check_token(token: str, source: str) -> str:
+    """Return a token that is long enough and fits into a header; raise GBE156 for any other."""
     if len(token) < _MIN_TOKEN_LENGTH:
         reason = f"it has {len(token)} characters, and at least {_MIN_TOKEN_LENGTH} are needed"
         raise UsageError("GBE156", source=source, reason=reason)
@@ -170,7 +181,8 @@ def _checked(token: str, source: str) -> str:
     return token
 
 
-def _read(path: Path, shown: str) -> str:
+def _read_token_file(path: Path, shown: str) -> str:
+    """Return the text of a token file, and log a warning if other users of the machine can access it."""
     try:
         text = path.read_text(encoding="utf-8").strip()
         mode = path.stat().st_mode

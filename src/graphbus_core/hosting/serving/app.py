@@ -1,4 +1,4 @@
-"""The ASGI application of a served graph, and the only module that knows starlette: routes, bodies, threads and responses."""
+"""The ASGI application of a served graph: routes, request bodies, worker threads and responses. Only it imports starlette."""
 
 from __future__ import annotations
 
@@ -50,20 +50,23 @@ _log = logging.getLogger("graphbus.http")
 
 _LINGER_S = 1.0
 _LINGER_BYTES = 4_194_304
+"""How long, and how much, of a body is still read after its request was refused."""
 _JSON = "application/json"
-_CLIENT_GONE = 499  # as proxies write it
+_CLIENT_GONE = 499  # the status that proxies log when the client hangs up before the answer
 _ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _ONCE = ("host", "origin", "authorization", "content-type", "content-length")
-"""Headers that decide something: two of them could be read in two ways."""
+"""Headers that may occur only once: a proxy might evaluate another of two values than this server."""
 _HEADERS = {401: {"www-authenticate": 'Bearer realm="graphbus"'}, 503: {"retry-after": "1"}}
 _DETAILS = {404: "There is nothing at this address. `GET /` lists what there is.", 405: "This address takes {allow}."}
 
 
 class Workers:
-    """Does blocking work for a loop, each piece on a daemon thread: a pool of the library would wait for a handler that hangs.
+    """Runs blocking functions for an event loop, each on a daemon thread of its own.
+
+    A pool of the standard library would keep the process from ending while a handler hangs.
 
     Args:
-        size: Pieces of work at the same time.
+        size: How many functions run at the same time.
         backlog: How many more may wait.
     """
 
@@ -74,10 +77,11 @@ class Workers:
         self._waiting = 0
 
     async def do(self, work: Callable[[], R], timeout_s: float) -> _Outcome[R]:
-        """Have the work done, and give its result and None, or None and the Exception that it raised.
+        """Run a function on a thread; return (its result, None), or (None, the Exception that it raised).
 
         Raises:
-            RunError: GBE678 when too much waits, GBE679 when the time is up; what has not begun then never does.
+            RunError: GBE678 when too many functions wait, GBE679 after `timeout_s`. A function that has not begun by then never
+                runs; one that has begun runs on, and its result is dropped.
         """
         if self._free.locked() and self._waiting >= self._backlog:
             raise RunError("GBE678", count=self._size + self._waiting)
@@ -93,6 +97,7 @@ class Workers:
             raise RunError("GBE679", timeout_s=timeout_s) from None
 
     def _begin(self, work: Callable[[], R]) -> Future[_Outcome[R]]:
+        """Start a thread for the function, and return the future of its outcome."""
         loop = get_running_loop()
         future: Future[_Outcome[R]] = loop.create_future()
 
@@ -102,7 +107,7 @@ class Workers:
                 future.set_result(outcome)
 
         def perform() -> None:
-            outcome: _Outcome[R] = None, RunError("GBE618")  # for what ends the thread
+            outcome: _Outcome[R] = None, RunError("GBE618")  # stays if a BaseException ends the thread
             try:
                 outcome = attempt(work)
             finally:
@@ -118,10 +123,10 @@ class Workers:
 
 
 class Site:
-    """One graph, for all requests; a method for each route.
+    """The HTTP interface of one graph, with a method for each route.
 
     Attributes:
-        in_flight: Requests that were let in and are not answered yet.
+        in_flight: How many accepted requests are not answered yet.
     """
 
     def __init__(
@@ -143,8 +148,8 @@ class Site:
         self._config = config
         self._workers = Workers(config.concurrency, config.backlog)
         self._graph = graph
-        self._continue_trace = _tracing_of(graph) if graph.origin.config.settings.tracing else nullcontext
-        # The agents that run in other processes are not described.
+        self._continue_trace = _trace_context_of(graph) if graph.origin.config.settings.tracing else nullcontext
+        # Agents that run in other processes (`--only`) are not described.
         away = {name for name, why in graph.left_out.items() if why.code == "GBE696"}
         artifacts = graph.origin.artifacts
         here = tuple(agent for agent in artifacts.agents.agents if agent.name not in away)
@@ -162,24 +167,24 @@ class Site:
             Route("/publish/{topic:path}", self._publish, methods=["POST"]),
         ]
         handlers = {HTTPException: _answer_http_exception, Exception: self._answer_failure}
-        app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(_Door, site=self)])
+        app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(_RequestFilter, site=self)])
         app.router.redirect_slashes = False
         origins = list(self._config.allowed_origins)
         headers = ["authorization", "content-type", "traceparent"]
         return CORSMiddleware(app, allow_origins=origins, allow_headers=headers) if origins else app
 
     async def _index(self, _request: Request) -> Response:
-        """What can be requested here."""
+        """Answer `GET /` with a list of all routes."""
         paths = self._description["paths"]
         listed = {
             "call": [f"POST {path}" for path in paths if path.startswith("/call/")],
             "publish": [f"POST {path}" for path in paths if path.startswith("/publish/")],
             "pages": [f"GET {path}" for path in (*sorted(PROBES), "/metrics", "/openapi.json")],
         }
-        return _pretty(listed)
+        return _json_response(listed)
 
     async def _openapi(self, _request: Request) -> Response:
-        return _pretty(self._description)
+        return _json_response(self._description)
 
     async def _metrics(self, _request: Request) -> Response:
         page = render_metrics(self._graph.bus.statistics(), self.meter)
@@ -189,6 +194,7 @@ class Site:
         return Response(*self.status.encode_answer(request.scope["path"]), media_type=_JSON)
 
     async def _call(self, request: Request) -> Response:
+        """Answer `POST /call/AGENT/METHOD`."""
         agent, method = request.path_params["agent"], request.path_params["method"]
 
         def work(body: bytes) -> Response:
@@ -197,6 +203,7 @@ class Site:
         return await self._answer(request, work, f"{agent}.{method}")
 
     async def _publish(self, request: Request) -> Response:
+        """Answer `POST /publish/TOPIC[?wait=SECONDS]`."""
         topic = "/" + request.path_params["topic"]
         limit_s = self._config.call_timeout_s
         wait_s = _seconds(request.query_params.get("wait", ""), limit_s)
@@ -206,20 +213,26 @@ class Site:
 
         def work(body: bytes) -> Response:
             receipts.append(self._publish_event(topic, body, request.headers))
-            return _outcome(receipts[0], has_waited=False)
+            return _receipt_response(receipts[0], has_waited=False)
 
         answer = await self._answer(request, work, topic)
         if wait_s and receipts:
             await _wait_for(receipts[0], wait_s)
-            return _outcome(receipts[0], has_waited=True)
+            return _receipt_response(receipts[0], has_waited=True)
         return answer
 
     async def _answer_failure(self, _request: Request, error: Exception) -> Response:
-        """Whatever else has failed in here is logged and answered with 500."""
+        """Answer an unexpected error of this module: log it, and return status 500."""
         return _refuse(self.refusal("The request", error))
 
     async def _answer(self, request: Request, work: Callable[[bytes], Response], what: str) -> Response:
-        """Read the body, have a thread do the work, and give its response, or a refusal."""
+        """Read the body, call `work` with it on a thread, and return its response, or one for the error.
+
+        Args:
+            request: The request.
+            work: Makes the response from the body.
+            what: The method or topic, for the log.
+        """
         try:
             body = await _read_body(request, self._config.max_body_bytes)
             answer, error = await self._workers.do(lambda: work(body), self._config.call_timeout_s)
@@ -228,11 +241,11 @@ class Site:
         return _refuse(self.refusal(what, error or RunError("GBE618"))) if answer is None else answer
 
     def _call_method(self, agent: str, method: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """Call a method with the arguments in the body, and give its result as JSON.
+        """Call a method with the JSON object in the body as arguments, and return its result as JSON.
 
         Raises:
-            RunError: GBE670 for a body that is no JSON object, what the graph refuses, GBE625 when the method itself was refused
-                something, GBE623 for a result that JSON does not have.
+            RunError: GBE670 for a body that is no JSON object, what `LiveGraph.call` raises, GBE625 when the method itself
+                made an invalid call or publish, GBE623 for a result that is not JSON.
         """
         arguments = _read_json(body) if body.strip() else {}
         if not isinstance(arguments, dict):
@@ -244,13 +257,13 @@ class Site:
             raise RunError("GBE625", where=where, agent=agent, method=method, reason=reason) from error
         if error is not None:
             raise error
-        return _encoded(result, agent, method)
+        return _encode_result(result, agent, method)
 
     def _publish_event(self, topic: str, body: bytes, headers: Mapping[str, str]) -> Receipt:
-        """Publish the payload in the body, and give the receipt of the event.
+        """Publish the payload in the body, and return the receipt of the event.
 
         Raises:
-            RunError: GBE670 for a body that is no JSON, and what the graph refuses.
+            RunError: GBE670 for a body that is not JSON, and what `LiveGraph.publish` raises.
         """
         payload = _read_json(body) if body.strip() else None
         with self._continue_trace(headers):
@@ -260,7 +273,7 @@ class Site:
         return receipt
 
     def refusal(self, what: str, error: Exception) -> ProblemDetails:
-        """What the client may know; what it may not know is logged."""
+        """Return the problem to send for an error. An error of the server is logged, and the client gets only a request id."""
         known = problem_of(error)
         if known is not None:
             return known
@@ -273,8 +286,8 @@ class Site:
         return make_problem(500, f"{what} failed.", hint=hint, request_id=request_id)
 
 
-class _Door:
-    """What every request passes first: headers that mean one thing, the guard, and the clock."""
+class _RequestFilter:
+    """Middleware around all routes: refuses ambiguous headers and requests without authorization, and measures the rest."""
 
     def __init__(self, app: ASGIApp, site: Site) -> None:
         self._app = app
@@ -295,13 +308,15 @@ class _Door:
 
         async def send_marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                if has_more and "expect" not in request.headers:  # who asks first sends nothing when the answer is no
+                if (
+                    has_more and "expect" not in request.headers
+                ):  # with `Expect`, a client sends no body after a refusal
                     await _discard(receive)
                 statuses.append(message["status"])
                 message["headers"] = [*message["headers"], *_ALWAYS]
             await send(message)
 
-        refusal = self._judge(request)
+        refusal = self._problem_with(request)
         self._site.in_flight += refusal is None
         try:
             app = self._app if refusal is None else _refuse(refusal)
@@ -310,9 +325,10 @@ class _Door:
             pass
         finally:
             self._site.in_flight -= refusal is None
-        self._tell(request, statuses, perf_counter() - started)
+        self._record(request, statuses, perf_counter() - started)
 
-    def _judge(self, request: Request) -> ProblemDetails | None:
+    def _problem_with(self, request: Request) -> ProblemDetails | None:
+        """Return why a request is refused before its body is read; None for one that is accepted."""
         names = [name for name, _ in request.headers.items()]
         if any(names.count(name) > 1 for name in _ONCE) or {"content-length", "transfer-encoding"} <= {*names}:
             return make_problem(400, "A header contradicts another one.")
@@ -324,8 +340,8 @@ class _Door:
             return make_problem(503, "The server is stopping.")
         return None
 
-    def _tell(self, request: Request, statuses: list[int], seconds: float) -> None:
-        """One line per request that has reached the graph; a guard, a probe or a scrape is no news."""
+    def _record(self, request: Request, statuses: list[int], seconds: float) -> None:
+        """Count a request in the metrics, and log it if it was a call or publish."""
         route = request.scope.get("route")
         status = statuses[0] if statuses else _CLIENT_GONE
         name = "" if route is None else route.path.replace(":path", "")
@@ -336,7 +352,7 @@ class _Door:
 
 
 def _seconds(text: str, limit_s: float) -> float | None:
-    """Read `?wait=SECONDS`; None for what is no number of seconds up to the limit."""
+    """Parse the value of `?wait=SECONDS`, empty for 0; None if it is no number from 0 to the limit."""
     try:
         seconds = float(text or 0)
     except ValueError:
@@ -344,8 +360,8 @@ def _seconds(text: str, limit_s: float) -> float | None:
     return seconds if 0 <= seconds <= limit_s else None
 
 
-def _outcome(receipt: Receipt, *, has_waited: bool) -> Response:
-    """What became of an event, for one who has waited, if it is known by now."""
+def _receipt_response(receipt: Receipt, *, has_waited: bool) -> Response:
+    """Return status 202 for an event that was accepted; with `has_waited` and a result, 200 and that result."""
     document: dict[str, Json] = {"event_id": receipt.event.event_id, "status": "accepted"}
     if has_waited and receipt.is_done:
         failed = sorted({each.handler for each in receipt.results if each.error is not None})
@@ -355,25 +371,25 @@ def _outcome(receipt: Receipt, *, has_waited: bool) -> Response:
 
 
 async def _wait_for(receipt: Receipt, wait_s: float) -> None:
-    """Wait until the event and all that came of it is handled, or the time is up; no thread waits with it."""
+    """Wait until an event and all that follow from it are handled, or the time is up; without blocking a thread."""
     loop, is_done = get_running_loop(), Event()
 
-    def tell() -> None:
+    def notify() -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it the one who waited
             loop.call_soon_threadsafe(is_done.set)
 
-    receipt.call_when_done(tell)
+    receipt.call_when_done(notify)
     with suppress(TimeoutError):
         async with timeout(wait_s):
             await is_done.wait()
 
 
 async def _read_body(request: Request, limit: int) -> bytes:
-    """The body, as far as it is JSON by its headers and not too long; of unknown length it is counted while it arrives.
+    """Read a body that is JSON by its headers, of at most `limit` bytes; without a Content-Length, count them as they arrive.
 
     Raises:
-        RunError: GBE676, GBE677.
-        ClientDisconnect: It does not arrive.
+        RunError: GBE676 for a body that is too large, GBE677 for another content type or encoding.
+        ClientDisconnect: The client hangs up before the end of the body.
     """
     length = request.headers.get("content-length", "0" if "transfer-encoding" not in request.headers else "")
     if length and int(length) > limit:
@@ -391,7 +407,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
 
 
 async def _discard(receive: Receive) -> None:
-    """Take what a client is still sending, within reason: to hang up on it at once would cost it the answer, too."""
+    """Read and drop what a client still sends, up to a limit: closing the connection at once would lose the answer."""
     left = _LINGER_BYTES
     with suppress(TimeoutError):
         async with timeout(_LINGER_S):
@@ -406,14 +422,14 @@ def _refuse(refusal: ProblemDetails, headers: dict[str, str] | None = None) -> R
 
 
 async def _answer_http_exception(_request: Request, error: Exception) -> Response:
-    """Addresses and methods that the routes do not know."""
+    """Answer a request for an unknown address, or with a method that the address does not take."""
     headers = dict(getattr(error, "headers", None) or {})
     status = getattr(error, "status_code", 500)
     detail = _DETAILS.get(status, "The request was refused.").format(allow=headers.get("Allow", ""))
     return _refuse(make_problem(status, detail), headers)
 
 
-def _tracing_of(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[Any]]:
+def _trace_context_of(graph: LiveGraph) -> Callable[[Mapping[str, str]], AbstractContextManager[Any]]:
     from graphbus_core.hosting.telemetry import Tracing
 
     return next(each for each in graph.bus.middleware if isinstance(each, Tracing)).continue_trace
@@ -427,11 +443,12 @@ def _read_json(body: bytes) -> Json:
 
 
 def _is_about(error: GraphBusError, agent: str, method: str) -> bool:
-    """True for a refusal of this call itself: its method can meet the same ones in what it calls and publishes."""
+    """True when an error concerns this very call, and not a call or publish that the method itself made."""
     return error.data.get("agent") == agent and error.data.get("method", method) == method
 
 
-def _encoded(result: Any, agent: str, method: str) -> bytes:
+def _encode_result(result: Any, agent: str, method: str) -> bytes:
+    """Return a result as JSON; raise GBE623 for one that is not JSON, NaN and Infinity included."""
     encoded, error = attempt(lambda: msgspec.json.encode(result, enc_hook=encode_model))
     if encoded is None:
         reason = "" if error is None else describe_exception(error)
@@ -442,5 +459,5 @@ def _encoded(result: Any, agent: str, method: str) -> bytes:
     return encoded
 
 
-def _pretty(document: dict[str, Any]) -> Response:
+def _json_response(document: dict[str, Any]) -> Response:
     return Response(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n", media_type=_JSON)

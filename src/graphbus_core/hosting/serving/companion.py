@@ -1,6 +1,6 @@
-"""What stands beside a running graph for `--serve` and `--health`: made before it, entered when it is ready.
+"""The servers for `--serve` and `--health`: created before the graph, so that address errors come first, and run beside it.
 
-leaving:  /readyz says no -> requests in flight end -> (the graph stops) -> the servers hang up
+shutdown:  /readyz answers 503 -> requests in flight end -> the graph stops -> the servers close
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Show = Callable[[str], None]
 
 
 class ServerOptions(NamedTuple):
-    """What the command line says.
+    """The options of the command line about servers.
 
     Attributes:
-        is_serving: Calls and events over HTTP.
-        host: Overrides `serve.host`; empty: it does not.
-        port: Overrides `serve.port`.
-        health: Host and port for probes and metrics alone.
+        is_serving: Accept calls and events over HTTP.
+        host: Overrides the setting `serve.host`; empty: keep it.
+        port: Overrides the setting `serve.port`; None: keep it.
+        health: Host and port of the server for probes and metrics; None: no such server.
     """
 
     is_serving: bool = False
@@ -44,16 +44,20 @@ class ServerOptions(NamedTuple):
 
 
 class Servers:
-    """Both servers of a run; the meter is to be among the middleware of its graph.
+    """Both servers of a run. The constructor opens the sockets; clients that connect before the graph is ready wait.
 
-    Addresses and token are settled at once, so that no graph is started for nothing. Who connects before it is ready waits.
+    Args:
+        asked: What the command line asks for.
+        artifacts: The artifact folder of the graph.
+        show: Called with each line for the terminal.
 
     Attributes:
-        ports: Where they listen: `serve` and `health`.
+        meter: Middleware that the caller adds to the graph; probes and metrics read it.
+        ports: `"serve"` and `"health"` -> the port that is listened on.
 
     Raises:
-        RunError: GBE671 when packages are missing, GBE672 when an address cannot be had.
-        UsageError: GBE155, GBE156 when there is no token to use.
+        RunError: GBE671 when packages are missing, GBE672 when an address cannot be listened on.
+        UsageError: GBE155, GBE156 when there is no usable token.
     """
 
     def __init__(self, asked: ServerOptions, artifacts: str, show: Show) -> None:
@@ -78,17 +82,17 @@ class Servers:
             self._held = held.pop_all()
 
     def close(self) -> None:
-        """Let go of the addresses."""
+        """Close the sockets."""
         self._held.close()
 
     @contextmanager
     def run_beside(self, graph: LiveGraph) -> Iterator[None]:
-        """Answer while the graph runs, and until it has stopped."""
+        """Answer requests within the block and until the graph has stopped; the end of the block waits for open requests."""
         status = Status(graph, self.meter, stuck_after_s=self._config.stuck_after_s, queue=self._queue)
         if self._probes is not None:
             self._probes.start(status, lambda: render_metrics(graph.bus.statistics(), self.meter))
             graph.at_end(self._probes.stop)
-            self._show(f"Probes and metrics at http://{_shown(self._probes.host)}:{self._probes.port}/metrics")
+            self._show(f"Probes and metrics at http://{_url_host(self._probes.host)}:{self._probes.port}/metrics")
         in_flight = self._serve(self._listener, graph, status) if self._listener else lambda: 0
         try:
             yield
@@ -99,15 +103,17 @@ class Servers:
                 sleep(_POLL_S)
 
     def _listen(self, run: ResolvedRun, held: ExitStack) -> tuple[socket.socket, Token]:
+        """Open the socket of the HTTP server, and find its token."""
         require_packages("--serve", ("starlette", "uvicorn"), extra="serve")
         from graphbus_core.hosting.serving.server import open_listener
 
         listener = held.enter_context(open_listener(self._config.host, self._config.port))
         self.ports["serve"] = listener.getsockname()[1]
-        # After that: a file with a token may belong to the one who listens there already.
+        # Only once the port is ours: until then, the token file may belong to the process that listens there.
         return listener, find_token(self._config, self._root, Path(run.state_dir))
 
     def _serve(self, listener: socket.socket, graph: LiveGraph, status: Status) -> Callable[[], int]:
+        """Start the HTTP server, and return a function that counts the open requests."""
         from graphbus_core.hosting.serving.app import Site
         from graphbus_core.hosting.serving.server import HttpServer
 
@@ -116,11 +122,11 @@ class Servers:
         server = HttpServer(site.app(), self._config, listener)
         server.start()
         graph.at_end(server.stop)
-        self._show(f"Listening at http://{_shown(self._config.host)}:{self.ports['serve']}/")
+        self._show(f"Listening at http://{_url_host(self._config.host)}:{self.ports['serve']}/")
         if token.notice:
             self._show(token.notice)
         return lambda: site.in_flight
 
 
-def _shown(host: str) -> str:
+def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host

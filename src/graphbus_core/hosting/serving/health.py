@@ -1,7 +1,6 @@
-"""`python -m graphbus_core.hosting.serving.health PORT [PATH]`: ask the graph in this container how it is. For HEALTHCHECK.
+"""`python -m graphbus_core.hosting.serving.health PORT [PATH]`: requests a probe of the graph in this container, for HEALTHCHECK.
 
-Ends with 0 for a good answer and with 1 for a bad one or none. It runs every few seconds beside the graph, so it loads next to
-nothing.
+The exit status is 0 for an answer with status 200, else 1. It runs every few seconds, so it imports as little as possible.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _MOST_BYTES = 65_536
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ask, and show what was answered: `docker inspect` keeps it."""
+    """Request the probe, print the answer, which `docker inspect` shows, and return the exit status."""
     port, path = (*arguments, "/livez")[:2] if arguments else ("", "")
     if not (port.isascii() and port.isdecimal()):
         sys.stderr.write("usage: python -m graphbus_core.hosting.serving.health PORT [PATH]\n")
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _ask(port: int, path: str) -> str:
-    """The whole response, to the end of the connection; all of it in time, not only each part."""
+    """Return the whole response; the timeout covers all of it, not each part."""
     ending = monotonic() + _TIMEOUT_S
     with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())

@@ -1,4 +1,4 @@
-"""The HTTP interface of a graph as OpenAPI 3.1: a path for each method that can be called, and each topic."""
+"""Describes the HTTP interface of a graph as OpenAPI 3.1, with a path for each callable method and each topic."""
 
 from __future__ import annotations
 
@@ -46,12 +46,18 @@ _ACCEPTED = {
     },
 }
 _REFUSALS = (400, 401, 403, 413, 415, 422, 500, 503, 504)
-"""What a request to an address that there is may be answered with, if not with success."""
+"""The error statuses of a request to an existing address."""
 _FROM_OUTSIDE = "What its handlers take. An event that they cannot take is accepted, and becomes a dead letter."
 
 
 def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: float) -> dict[str, Any]:
-    """Describe what can be called and published, and for how long a publisher may wait."""
+    """Return the OpenAPI document of a built graph as JSON data.
+
+    Args:
+        artifacts: The agents and topics to describe.
+        info: Name, version and description of the project.
+        wait_limit_s: The maximum of `?wait=SECONDS` of a publish.
+    """
     agents = artifacts.agents.agents
     calls = {
         f"/call/{agent.name}/{method.name}": {"post": _call(agent, method)}
@@ -72,8 +78,11 @@ def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: 
             "schemas": {"Problem": _PROBLEM, "Accepted": _ACCEPTED},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {
-                "Problem": {"description": "The request was refused.", "content": {MEDIA_TYPE: _ref("Problem")}},
-                **{_name_of(status): _refusal(status) for status in _REFUSALS},
+                "Problem": {
+                    "description": "The request was refused.",
+                    "content": {MEDIA_TYPE: _schema_reference("Problem")},
+                },
+                **{_response_name(status): _refusal(status) for status in _REFUSALS},
             },
         },
         "security": [{"token": []}],
@@ -81,13 +90,14 @@ def describe_api(artifacts: BuildArtifacts, info: ProjectInfo, *, wait_limit_s: 
 
 
 def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
+    """Return the operation for a method."""
     result = {} if method.output_schema is None else _WRITER.result(method.output_schema)
     operation: dict[str, Any] = {
         "operationId": f"call.{agent.name}.{method.name}",
         "tags": [agent.name],
         "requestBody": _body([method.input_schema], _WRITER.arguments),
         "responses": {
-            "200": {"description": "The result of the method.", "content": _json(result)},
+            "200": {"description": "The result of the method.", "content": _json_content(result)},
             **_refusals(),
         },
     }
@@ -96,8 +106,9 @@ def _call(agent: AgentDefinition, method: MethodSpec) -> dict[str, Any]:
 
 
 def _publish(topic: TopicDefinition, agents: Iterable[AgentDefinition], wait_limit_s: float) -> dict[str, Any]:
+    """Return the operation for a topic."""
     heard = ", ".join(topic.subscribers)
-    taken = [] if topic.schema else _taken(topic.name, agents)
+    taken = [] if topic.schema else _declared_payloads(topic.name, agents)
     return {
         "operationId": f"publish{topic.name.replace('/', '.')}",
         "tags": ["topics"],
@@ -106,15 +117,21 @@ def _publish(topic: TopicDefinition, agents: Iterable[AgentDefinition], wait_lim
         "parameters": [_wait(wait_limit_s)],
         "requestBody": _body(taken or [topic.schema], _WRITER.payload),
         "responses": {
-            "202": {"description": "The event is on its way.", "content": {"application/json": _ref("Accepted")}},
-            "200": {"description": "With `wait`: it is handled.", "content": {"application/json": _ref("Accepted")}},
+            "202": {
+                "description": "The event is on its way.",
+                "content": {"application/json": _schema_reference("Accepted")},
+            },
+            "200": {
+                "description": "With `wait`: it is handled.",
+                "content": {"application/json": _schema_reference("Accepted")},
+            },
             **_refusals(),
         },
     }
 
 
-def _taken(topic: str, agents: Iterable[AgentDefinition]) -> list[Schema]:
-    """What the handlers of a topic say that they take, each schema once."""
+def _declared_payloads(topic: str, agents: Iterable[AgentDefinition]) -> list[Schema]:
+    """Return the payload schemas that the handlers of a topic declare, each once."""
     found = [
         each.declared_schema
         for agent in agents
@@ -134,17 +151,17 @@ def _wait(limit_s: float) -> dict[str, Any]:
 
 
 def _refusals() -> dict[str, Any]:
-    named = {str(status): {"$ref": f"#/components/responses/{_name_of(status)}"} for status in _REFUSALS}
+    named = {str(status): {"$ref": f"#/components/responses/{_response_name(status)}"} for status in _REFUSALS}
     return {**named, "default": {"$ref": "#/components/responses/Problem"}}
 
 
 def _refusal(status: int) -> dict[str, Any]:
     headers = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}} if status == 503 else {}
-    answer = {"description": f"{TITLES[status]}.", "content": {MEDIA_TYPE: _ref("Problem")}}
+    answer = {"description": f"{TITLES[status]}.", "content": {MEDIA_TYPE: _schema_reference("Problem")}}
     return {**answer, "headers": headers} if headers else answer
 
 
-def _name_of(status: int) -> str:
+def _response_name(status: int) -> str:
     return TITLES[status].replace(" ", "")
 
 
@@ -165,19 +182,19 @@ def _probe(path: str, meaning: str) -> dict[str, Any]:
 
 
 def _body(schemas: Sequence[Schema | None], write: Callable[[Schema], JsonSchema]) -> dict[str, Any]:
-    """A body that fits all of these schemas."""
+    """Return the description of a request body that must fit all of these schemas; None stands for an unknown one."""
     known = [schema for schema in schemas if schema is not None]
     written = [write(schema) for schema in known]
     fitting = (
         {"allOf": written} if len(written) > 1 else {key: value for each in written for key, value in each.items()}
     )
     is_required = any(field.required for schema in known for field in schema.fields)
-    return {"required": is_required, "content": _json(fitting)}
+    return {"required": is_required, "content": _json_content(fitting)}
 
 
-def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _json_content(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _ref(name: str) -> dict[str, Any]:
+def _schema_reference(name: str) -> dict[str, Any]:
     return {"schema": {"$ref": f"#/components/schemas/{name}"}}

@@ -1,6 +1,6 @@
-"""What probes say of a running graph, and `--health`: probes and metrics alone, with nothing but the standard library.
+"""The probes of a running graph, and the server for `--health`, which needs the standard library only.
 
-Nothing can be called or changed here, so there is no token. Connections are few, short, and one thread each.
+The server offers probes and metrics, which change nothing, so it needs no token. It serves few short connections, a thread each.
 """
 
 from __future__ import annotations
@@ -18,20 +18,26 @@ from graphbus_core.hosting.metrics import CONTENT_TYPE, HandlerMetrics
 from graphbus_core.hosting.serving.address import address_error, may_read_without_token
 
 ProbeResult = tuple[int, dict[str, str | float]]
-"""The status of a response, and its body as JSON will show it."""
+"""The HTTP status of a response, and its body as JSON data."""
 _MAX_CONNECTIONS = 32
 _TIMEOUT_S = 5.0
 
 
-def _no(status: str, **facts: str | float) -> ProbeResult:
+def _failure(status: str, **facts: str | float) -> ProbeResult:
     return 503, {"status": status, **facts}
 
 
 class Status:
-    """Whether the graph is started, ready for requests, and alive.
+    """Answers the probes of a graph: started, ready, alive.
+
+    Args:
+        graph: The graph.
+        meter: Knows the handlers that are running.
+        stuck_after_s: After how many seconds a handler, or the queue, counts as stuck; 0: never.
+        queue: The size of the queue of the bus; 0: no limit.
 
     Attributes:
-        is_stopping: The end has begun: nothing new is taken on.
+        is_stopping: True once the shutdown has begun; then the graph is not ready.
     """
 
     def __init__(self, graph: LiveGraph, meter: HandlerMetrics, *, stuck_after_s: float, queue: int) -> None:
@@ -40,50 +46,51 @@ class Status:
         self._stuck_after_s = stuck_after_s
         self._queue = queue
         self._seen: tuple[tuple[int, int, int], float] | None = None
-        """What had begun while something waited, and since when."""
+        """Counts of what had begun when events were first seen waiting, and the time; see `_stuck_queue`."""
         self.is_stopping = False
 
     def answer(self, path: str) -> ProbeResult | None:
-        """Answer the probe at this path; None when it is none."""
+        """Return the answer of the probe at this path; None for another path."""
         probe = {"/livez": self.check_live, "/readyz": self.check_ready, "/startupz": self.check_started}.get(path)
         return None if probe is None else probe()
 
     def encode_answer(self, path: str) -> tuple[bytes, int]:
-        """The same as the body and the status of a response."""
+        """Return the body and the HTTP status for a path, 404 for one without a probe."""
         status, body = self.answer(path) or (404, {"status": "unknown"})
         return msgspec.json.encode(body), status
 
     def check_started(self) -> ProbeResult:
-        """Yes: nothing listens before the graph has started."""
+        """Return 200: the servers answer only once the graph has started."""
         return 200, {"status": "started"}
 
     def check_live(self) -> ProbeResult:
-        """No when a handler runs for too long, or what waits is not delivered: only a restart helps."""
+        """Return 503 when only a restart helps: a handler or the queue is stuck, or the delivering thread has died."""
         if self._graph.bus.is_dispatcher_lost and not self.is_stopping:
-            return _no("dead")
+            return _failure("dead")
         stuck = self._stuck_handler() or self._stuck_queue() if self._stuck_after_s else None
         return stuck or (200, {"status": "alive"})
 
     def check_ready(self) -> ProbeResult:
-        """No while the graph stops, when nobody delivers, or when no more events can wait."""
+        """Return 503 while the graph stops, when its delivering thread has died, or when the queue is full."""
         if self.is_stopping:
-            return _no("stopping")
+            return _failure("stopping")
         if self._graph.bus.is_dispatcher_lost:
-            return _no("dead")
+            return _failure("dead")
         queued = self._graph.bus.statistics().queued
         if self._queue and queued >= self._queue:
-            return _no("overloaded", queued=queued)
+            return _failure("overloaded", queued=queued)
         return 200, {"status": "ready"}
 
     def _stuck_handler(self) -> ProbeResult | None:
+        """Return the answer if a handler has been running for more than `stuck_after_s`."""
         longest = self._meter.longest_running()
         running_s = 0.0 if longest is None else monotonic() - longest.since
         if longest is None or running_s <= self._stuck_after_s:
             return None
-        return _no("stuck", handler=longest.name, running_s=round(running_s, 1))
+        return _failure("stuck", handler=longest.name, running_s=round(running_s, 1))
 
     def _stuck_queue(self) -> ProbeResult | None:
-        """As far as probes have seen: something waited all the time, and nothing has begun."""
+        """Return the answer if at each probe for `stuck_after_s` events waited, and no handler began in between."""
         statistics, now = self._graph.bus.statistics(), monotonic()
         begun = (self._meter.begun, statistics.published, statistics.dead_letters)
         if not statistics.queued:
@@ -94,14 +101,14 @@ class Status:
         waiting_s = now - self._seen[1]
         if waiting_s <= self._stuck_after_s:
             return None
-        return _no("stuck", queued=statistics.queued, waiting_s=round(waiting_s, 1))
+        return _failure("stuck", queued=statistics.queued, waiting_s=round(waiting_s, 1))
 
 
 class ProbeServer:
-    """Answers GET /livez, /readyz, /startupz and /metrics.
+    """The server for `--health`: answers GET /livez, /readyz, /startupz and /metrics.
 
     Raises:
-        RunError: GBE672 when the address cannot be had.
+        RunError: GBE672 when the address cannot be listened on.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -114,22 +121,23 @@ class ProbeServer:
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="graphbus-health", daemon=True)
 
     def start(self, status: Status, metrics: Callable[[], bytes]) -> None:
-        """Answer from now on."""
-        self._server.RequestHandlerClass = _answerer(status, metrics, self.host)
+        """Begin to answer; `metrics` returns the page for /metrics."""
+        self._server.RequestHandlerClass = _request_handler(status, metrics, self.host)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop answering."""
+        """Stop answering, and close the socket."""
         self._server.shutdown()
         self._thread.join()
         self.close()
 
     def close(self) -> None:
-        """Let go of the address."""
+        """Close the socket."""
         self._server.server_close()
 
 
 def _make_server(host: str, port: int) -> Any:
+    """Return a listening HTTP server with limits for the number and the duration of connections."""
     import socket
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from socketserver import TCPServer
@@ -145,7 +153,7 @@ def _make_server(host: str, port: int) -> Any:
         free = BoundedSemaphore(_MAX_CONNECTIONS)
 
         def server_bind(self) -> None:
-            """Like that of a plain TCP server: the one for HTTP asks for the name of the address, which can take long."""
+            """Bind as a plain TCP server: the HTTP server also resolves its host name, which may block."""
             TCPServer.server_bind(self)
 
         def process_request(self, request: Any, client_address: Any) -> None:
@@ -168,15 +176,16 @@ def _make_server(host: str, port: int) -> Any:
                 self.free.release()
 
         def handle_error(self, *_given: object) -> None:
-            """A connection that breaks, or gets no thread, is no news."""
+            """Do not print broken connections."""
 
     return Server((host, port), BaseHTTPRequestHandler)
 
 
-def _answerer(status: Status, metrics: Callable[[], bytes], listens_at: str) -> Any:
+def _request_handler(status: Status, metrics: Callable[[], bytes], listens_at: str) -> Any:
+    """Return the class that answers the requests of one connection."""
     from http.server import BaseHTTPRequestHandler
 
-    class Answerer(BaseHTTPRequestHandler):
+    class ProbeRequestHandler(BaseHTTPRequestHandler):
         timeout = _TIMEOUT_S
         server_version = "graphbus"
         sys_version = ""
@@ -194,7 +203,7 @@ def _answerer(status: Status, metrics: Callable[[], bytes], listens_at: str) -> 
         do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
 
         def log_message(self, *_given: object) -> None:
-            """Probes are no news."""
+            """Do not print requests."""
 
         def _send(self, number: int, kind: str, body: bytes) -> None:
             self.send_response(number)
@@ -205,4 +214,4 @@ def _answerer(status: Status, metrics: Callable[[], bytes], listens_at: str) -> 
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-    return Answerer
+    return ProbeRequestHandler

@@ -1,4 +1,4 @@
-"""Refusals as HTTP knows them: status and `application/problem+json` (RFC 9457), with nothing of the inside of the server."""
+"""Errors as HTTP responses: a status and an `application/problem+json` body (RFC 9457) without internals of the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATUSES = {
     503: "GBE615 GBE618 GBE636 GBE678",
     504: "GBE679",
 }
-"""What is the doing of the client, or will pass. Everything else is ours, and the client learns only that it happened."""
+"""Status -> codes of errors that the client may know: its own mistakes, and temporary states. All other errors become 500."""
 _STATUS_OF = {code: status for status, codes in _STATUSES.items() for code in codes.split()}
 
 TITLES = {
@@ -40,16 +40,16 @@ TITLES = {
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The body of a refusal.
+    """The body of an error response.
 
     Attributes:
-        title: The phrase of the status.
-        status: The status of the response.
-        detail: What is wrong, in a sentence.
-        code: Ours, as docs/errors.md lists them.
-        hint: What to do.
-        errors: The values that do not fit, for 422: their `field`, what was `expected`, and what was `got`.
-        request_id: By which the log knows the request, for 500.
+        title: The standard phrase of the status.
+        status: The HTTP status.
+        detail: One sentence that says what is wrong.
+        code: The error code of GraphBus, as in docs/errors.md.
+        hint: What to do about it.
+        errors: For 422, a mapping with the keys `field`, `expected` and `got` for each value that does not fit.
+        request_id: For 500, the id under which the log of the server reports the error.
     """
 
     title: str
@@ -62,12 +62,12 @@ class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def make_problem(status: int, detail: str, **more: Any) -> ProblemDetails:
-    """Make a refusal; `more` are further fields."""
+    """Make the body for a status; `more` are further fields of `ProblemDetails`."""
     return ProblemDetails(title=TITLES.get(status, "Error"), status=status, detail=detail, **more)
 
 
 def problem_of(error: Exception) -> ProblemDetails | None:
-    """Give what the client may know of an error; None when it is not the client's doing."""
+    """Return the body for an error that the client may know; None for an error of the server."""
     if not isinstance(error, GraphBusError) or error.code not in _STATUS_OF:
         return None
     wrong: Any = error.data.get("problems") or ()
@@ -76,5 +76,5 @@ def problem_of(error: Exception) -> ProblemDetails | None:
 
 
 def is_of_the_client(error: GraphBusError) -> bool:
-    """True when a request that is answered with this error should not have been sent."""
+    """True for an error with a 4xx status: the request itself was wrong."""
     return 400 <= _STATUS_OF.get(error.code, 500) < 500

@@ -1,8 +1,8 @@
-"""uvicorn, on a loop and a thread of its own: the only module that knows it.
+"""Runs uvicorn on an event loop and a thread of its own; the only module that imports it.
 
-A connection carries one request. Where a proxy and a server disagree about the end of a request, one client can speak in the
-name of the next; here nothing that follows the first request of a connection is ever answered, so no disagreement helps anybody.
-Limits for clients that are slow on purpose belong to the proxy in front.
+Each connection carries one request. If a proxy and a server disagree about where a request ends, a client can smuggle a second
+one into the connection of another client; as only the first request of a connection is answered, that has no effect. Limits
+for deliberately slow clients belong to a proxy in front of the server.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ _MAX_HEAD_BYTES = 16_384
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """Take the address before anything is started for it.
+    """Return a socket that listens on the address.
 
     Raises:
-        RunError: GBE672 when it is taken, forbidden, or not ours.
+        RunError: GBE672 when the address is in use, forbidden, or not of this machine.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        # Head and body of an answer go out one by one; without this the second waits 40 ms for the client's acknowledgement.
+        # Head and body of a response are sent separately; with Nagle's algorithm the body would wait 40 ms for an
+        # acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except (OSError, OverflowError) as error:
@@ -39,7 +40,7 @@ def open_listener(host: str, port: int) -> socket.socket:
 
 
 class HttpServer:
-    """Runs an ASGI application behind a socket that listens already; signals stay with the main thread."""
+    """Serves an ASGI application on a listening socket, from a thread of its own; signals stay with the main thread."""
 
     def __init__(self, app: Callable[..., Any], config: ServeConfig, listener: socket.socket) -> None:
         self._listener = listener
@@ -52,7 +53,7 @@ class HttpServer:
                 loop="asyncio",
                 interface="asgi3",
                 log_config=None,
-                log_level="critical",  # what strangers send is no news; `app` logs what fails in it
+                log_level="critical",  # invalid requests are not logged; `app` logs its own errors
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
@@ -65,11 +66,11 @@ class HttpServer:
         self._thread = Thread(target=self._server.run, args=([listener],), name="graphbus-http", daemon=True)
 
     def start(self) -> None:
-        """Answer requests from now on."""
+        """Start the thread that answers requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Hang up, and end the thread."""
+        """Close all connections, and end the thread."""
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
