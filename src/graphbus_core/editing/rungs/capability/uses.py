@@ -1,7 +1,7 @@
-"""A file read from top to bottom: each expression with the use that is made of it goes to the judge.
+"""Walks through a file and passes each expression with its use to the judge, which records signs and references.
 
-What is on the table of harmless things leaves no trace; everything else is a `Sign`, and every use of a function or class of the
-project is a `Reference`, whose powers `ProjectPowers` follows.
+Harmless things leave no trace. Any other use from outside of the project is a `Sign`. Each use of a function or class of the
+project is a `Reference`; `ProjectPowers` follows it to the signs of that code.
 """
 
 from __future__ import annotations
@@ -43,14 +43,17 @@ _PROGRAMS = (ast.Lambda, *_COMPREHENSIONS, ast.NamedExpr, ast.Await, ast.Yield, 
 
 
 def notes_of(file: AnalyzedFile) -> Notes:
-    """Give everything that is to be said of a file."""
+    """Return the signs and references of a file."""
     notes = Notes(file)
     _FileReader(notes).read()
     return notes
 
 
 class _FileReader:
-    """Goes through a file."""
+    """Walks through the syntax tree of a file.
+
+    There is one method for each kind of node. Its parameters: the node, its scope, its use, and the call whose function it is.
+    """
 
     def __init__(self, notes: Notes) -> None:
         self._file = notes.file
@@ -79,7 +82,7 @@ class _FileReader:
         }
 
     def read(self) -> None:
-        """Go through the whole file."""
+        """Read the whole file."""
         self._rebound_names(self._file.scopes.module)
         for scope in self._file.scopes.of.values():
             self._internal_names(scope)
@@ -108,7 +111,7 @@ class _FileReader:
             self._method_in_class(node, scope)
 
     def _method_in_class(self, node: ast.Name, scope: NameScope) -> None:
-        """A method in the body of its class, where it is a function that takes anything for its object."""
+        """Record a method that is used in its class body: there it is a plain function and accepts any object as `self`."""
         is_of_class = scope.kind == "class" and node.id in scope.bindings
         values = self._file.values(node, scope) if is_of_class else ()
         if any(isinstance(value.node, FUNCTIONS) for value in values) and node not in self._bound_again:
@@ -116,7 +119,7 @@ class _FileReader:
 
     @cached_property
     def _bound_again(self) -> frozenset[ast.expr]:
-        """What stands for itself on the right side of an assignment, or as an accessor of a property."""
+        """The right sides of assignments and the arguments of `property(...)`, where a method may stand in its class body."""
         found: list[ast.expr] = []
         for node in ast.walk(self._file.tree):
             if isinstance(node, ast.Assign):
@@ -151,7 +154,7 @@ class _FileReader:
             self._judge.values(ExpressionUse(node, scope, use, call))
 
     def _index(self, node: ast.Subscript, scope: NameScope, use: Use) -> None:
-        """What stands in brackets: types in types, but for the texts of `Literal` and what `Annotated` adds."""
+        """Read the part in brackets: types inside a type, except for the values of `Literal` and the extras of `Annotated`."""
         form = name_of(node.value) if use == "type" else ""
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if form == "Annotated":
@@ -195,7 +198,7 @@ class _FileReader:
             self._judge.values(ExpressionUse(node, scope, use, call))
 
     def _is_of_types(self, node: ast.expr, scope: NameScope) -> bool:
-        """Tell whether an expression is made of types and None, so that its operators and brackets only make another type."""
+        """True if an expression consists of types and None, so that `|` and brackets only make another type."""
         if isinstance(node, ast.BinOp):
             return self._is_of_types(node.left, scope) and self._is_of_types(node.right, scope)
         if isinstance(node, ast.Constant):
@@ -203,7 +206,7 @@ class _FileReader:
         return all(value.kind in ("outside", "symbol", "class") for value in self._file.values(node, scope))
 
     def _constant(self, node: ast.Constant, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        """A text where a type is expected is read as the expression that it will be."""
+        """Read a text that stands for a type as the expression in it."""
         inner = _parsed(node) if use == "type" else None
         if inner is None:
             return
@@ -275,7 +278,7 @@ class _FileReader:
                 self._evaluated(node, scope, set())
 
     def _evaluated(self, node: ast.expr, scope: NameScope, seen: set[int]) -> None:
-        """What Python evaluates when it looks annotations up: texts, also those behind a name, are programs."""
+        """Check what Python evaluates when annotations are resolved: a text, also one behind a name, may be a program."""
         for step in self._file.sources(node, scope, seen):
             if isinstance(step, ast.Constant) and isinstance(step.value, str):
                 inner = _parsed(step)
@@ -287,7 +290,7 @@ class _FileReader:
                 self._notes.sign("G3.exec", "an annotation that is computed", node, scope)
 
     def _makes_type(self, step: ast.AST, scope: NameScope) -> bool:
-        """Tell whether a part of an annotation makes a type, or nothing by itself."""
+        """True if a part of an annotation makes a type or has no effect."""
         if isinstance(step, ast.BinOp):
             return isinstance(step.op, ast.BitOr)
         if isinstance(step, ast.Call):
@@ -320,7 +323,7 @@ class _FileReader:
         values = self._file.values(function, scope)
         is_known = self._is_accessor(function, node) or self._is_registration(function, scope)
         if not is_known and not isinstance(node, ast.ClassDef) and all(value.kind == "symbol" for value in values):
-            self._see(function, scope, "call")  # `_declared` refuses it for what was there before
+            self._see(function, scope, "call")  # on an old function `_declared` records a sign for it
         elif not is_known and not all(value.name in table.DECORATORS for value in values):
             shown = next((value.name for value in values if value.name), ast.unparse(function))
             self._notes.sign("G3.decorator", f"@{shown} on {node.name}", decorator, scope)
@@ -336,7 +339,7 @@ class _FileReader:
 
     @staticmethod
     def _is_accessor(function: ast.expr, node: Definition) -> bool:
-        """Tell whether a decorator is that of a property: `@total.setter` on `total`."""
+        """True for the decorator of a property accessor: `@total.setter` on `total`."""
         return (
             isinstance(function, ast.Attribute)
             and function.attr in ("setter", "getter", "deleter")
@@ -345,7 +348,7 @@ class _FileReader:
         )
 
     def _is_registration(self, function: ast.expr, scope: NameScope) -> bool:
-        """Tell whether a decorator is that of a generic function of this file: `@show.register` below `@singledispatch`."""
+        """True for `@show.register` where `show` is a `@singledispatch` function of this file."""
         return (
             isinstance(function, ast.Attribute)
             and function.attr == "register"
@@ -373,10 +376,10 @@ class _FileReader:
                 self._judge.overridden(self._file, node, name, node, scope)
         self._see_all(node.body, inner)
 
-    # --- names that get another meaning ---------------------------------------------------------
+    # --- names that are bound again --------------------------------------------------------------
 
     def _rebound_names(self, module: NameScope) -> None:
-        """Another meaning for what is imported, defined or built in, for all of the file."""
+        """Record module-level names that are imported, defined or built in, and also bound in another way."""
         for name, bound in module.bindings.items():
             sources = [one.source for one in bound]
             imports = {source for source in sources if isinstance(source, ImportedName)}
@@ -393,7 +396,7 @@ class _FileReader:
                 self._notes.sign("G3.patch", f"another meaning for {name}", at, module)
 
     def _internal_names(self, scope: NameScope) -> None:
-        """Names that Python itself looks up, bound otherwise than by a definition."""
+        """Record dunder names that are bound by anything but a definition."""
         for name, bound in scope.bindings.items():
             if is_internal(name) and name not in table.BOUND_FREELY:
                 for one in bound:
@@ -403,7 +406,7 @@ class _FileReader:
 
 
 def _parsed(text: ast.Constant) -> ast.expr | None:
-    """Give a text as the expression that it will be where a type is expected; None for one that is none."""
+    """Parse a text as the type expression in it; None if it is not one."""
     try:
         inner = parse_expression(text.value.strip()) if isinstance(text.value, str) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -423,22 +426,22 @@ POWERS = frozenset(
         *("G3.patch", "G3.unknown", "G3.node"),
     }
 )
-"""The codes of what code can do, as opposed to what it looks like."""
+"""The codes of G3 that are powers, i.e. about what code can do, not about how it looks."""
 
 
 class Power(NamedTuple):
-    """What something of the project does in the end, and where."""
+    """A power of code of the project: the sign in which it is used, and the file of that sign."""
 
     sign: Sign
     path: str
 
 
 class ProjectPowers:
-    """Follows references through the files of a project.
+    """Finds the powers of code of the project by following references through its files.
 
     Args:
         files: The files.
-        loaded: The paths of those that agents import without the change: what their import does is done anyway.
+        loaded: The files that agents import without the change. What importing them does, happens anyway.
     """
 
     def __init__(self, files: AnalyzedFiles, loaded: frozenset[str] = frozenset()) -> None:
@@ -447,13 +450,13 @@ class ProjectPowers:
         self._notes: dict[str, Notes] = {}
 
     def notes(self, file: AnalyzedFile) -> Notes:
-        """Give the signs and references of a file; it is read once."""
+        """Return the signs and references of a file; cached."""
         if file.path not in self._notes:
             self._notes[file.path] = notes_of(file)
         return self._notes[file.path]
 
     def powers_of(self, reference: Reference) -> dict[str, Power]:
-        """Give each power that something of the project has, its own or that of what it uses: code -> where it is used first."""
+        """Return the powers of referenced code and of all code that it uses: code of G3 -> the first place."""
         found: dict[str, Power] = {}
         for power in self._powers_of(reference, set()):
             found.setdefault(power.sign.code, power)
@@ -470,7 +473,7 @@ class ProjectPowers:
             yield from self._within(reference.home, reference.node, seen)
 
     def _at_import(self, home: AnalyzedFile, seen: set[tuple[str, int]]) -> Iterator[Power]:
-        """What importing a module does, unless the agents import it anyway."""
+        """Yield the powers that importing a module uses, unless agents import it without the change."""
         key = (home.path, 0)
         if key in seen or home.path in self._loaded:
             return
@@ -483,7 +486,7 @@ class ProjectPowers:
                 yield from self._powers_of(inner, seen)
 
     def _within(self, home: AnalyzedFile, node: ast.AST, seen: set[tuple[str, int]]) -> Iterator[Power]:
-        """What a function or class does, and everything that it uses."""
+        """Yield the powers of a function or class and of everything that it uses."""
         key = (home.path, id(node))
         if key in seen:
             return
@@ -501,11 +504,12 @@ class ProjectPowers:
 
 
 def _is_power(sign: Sign) -> bool:
-    """Tell whether a sign is one of what code can do; what is merely unknown of an object is none."""
+    """True for a sign of a power; an unknown attribute of an unknown object is not enough."""
     return sign.code in POWERS and not sign.what.endswith(UNKNOWN_ATTRIBUTE)
 
 
 def _lines(node: ast.AST) -> tuple[int, int]:
+    """Return the first and last line of a definition, decorators included."""
     decorators = getattr(node, "decorator_list", ())
     first = min([node.lineno, *(decorator.lineno for decorator in decorators)])  # type: ignore[attr-defined]
     return first, node.end_lineno or node.lineno  # type: ignore[attr-defined]
