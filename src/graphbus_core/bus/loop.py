@@ -157,7 +157,6 @@ class LoopDriver:
     """An event loop, and the deliveries that run on it.
 
     Args:
-        core: The state of the bus.
         settle: Called on the loop with each delivery that failed or that a receipt counts.
         fill_lanes: Called on the loop: moves events from the queue into lanes, or returns a delivery that may begin at once.
         notifier: Notified when a lane has room again and when nothing is under way.

@@ -458,7 +458,6 @@ class MessageBus:
         """Deliver, or wait while others do, until a receipt is done; False if the bus was closed first.
 
         Args:
-            receipt: A receipt of this bus.
             is_rest_enough: Also return when the bus has nothing left to do but further attempts.
 
         Raises:

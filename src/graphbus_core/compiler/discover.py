@@ -1,4 +1,4 @@
-"""Which Python files belong to a build, and under which names they would be imported. Nothing is opened or imported here."""
+"""Finds the Python files of a build and the names under which they would be imported. No file is opened or imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "ve
 
 
 class ModuleFile(NamedTuple):
-    """A source file, relative to the project root, and the dotted name of its module."""
+    """A source file: its path relative to the project root, and the dotted name of its module."""
 
     path: str
     module: str
@@ -26,11 +26,10 @@ class ModuleIndex(NamedTuple):
 
     Attributes:
         root: The project root, absolute.
-        files: Sorted by path.
-        import_roots: The folders below the root that must be on `sys.path`, `"."` or `"src"` as a rule.
-        roots: What was asked for, relative to the root.
-        errors: Files and links that could not be followed.
-        skipped: Files that their name leaves out: those of tests.
+        import_roots: The folders below the root that must be on `sys.path`, usually `"."` or `"src"`.
+        roots: The paths that the build was asked for, relative to the root.
+        errors: The files, folders and links that cannot be read.
+        skipped: The test files, which are left out because of their names.
     """
 
     root: str
@@ -44,9 +43,9 @@ class ModuleIndex(NamedTuple):
 def discover_modules(config: ResolvedBuild) -> ModuleIndex:
     """Find the Python files below the paths of a build.
 
-    Left out are hidden folders, caches, virtual environments, tests (folders `tests` and `test`, `test_*.py`, `*_test.py`,
-    `conftest.py`) and what `exclude` names; a path that was asked for itself is never left out. Links are followed inside the
-    project only, and each file is read once.
+    Hidden folders, caches, virtual environments, tests (folders `tests` and `test`, `test_*.py`, `*_test.py`, `conftest.py`) and
+    paths in `exclude` are skipped, unless the build asks for that very path. Links are followed inside the project only, and each
+    file is found once.
     """
     walk = _Walk(config.root, config.settings.exclude)
     for path in config.paths:
@@ -71,7 +70,7 @@ class _Walk:
         self._import_roots: dict[str, str] = {}
 
     def relative(self, path: str) -> str:
-        """The path below the project root; a path outside stays absolute."""
+        """Return a path relative to the project root; one outside stays absolute."""
         return path[len(self._prefix) :] if path.startswith(self._prefix) else ("." if path == self.root else path)
 
     def visit(self, path: str) -> None:
@@ -111,7 +110,7 @@ class _Walk:
                 self._folder(entry.path)
 
     def _link(self, entry: os.DirEntry[str], is_source: bool) -> None:
-        """Follow a link to a file or folder of the project; each is read once, at its real place."""
+        """Follow a link to a file or folder of the project, which is found at its real path."""
         try:
             target = os.path.realpath(entry.path, strict=True)
         except OSError as error:
@@ -133,7 +132,7 @@ class _Walk:
             is_regular = os.path.isfile(path)
         if not is_regular:
             try:
-                reason = "it is a folder" if stat.S_ISDIR(os.lstat(path).st_mode) else "it is no regular file"
+                reason = "it is a folder" if stat.S_ISDIR(os.lstat(path).st_mode) else "it is not a regular file"
             except OSError as error:
                 reason = _reason(error)
             self._refuse("GBE204", path, reason=reason)
@@ -157,10 +156,10 @@ class _Walk:
 
 
 def find_import_root(root: str, folder: str) -> str:
-    """Give the folder, relative to the project root, from which files in `folder` are imported.
+    """Return the folder, relative to the project root, from which files in `folder` are imported.
 
-    It is `src` below a `src` that is no package itself, else the project root; a folder that cannot be part of a dotted name
-    (`my-shop`) starts a new import root.
+    That is `src` for files below a `src` that is not a package, else the project root. A folder whose name cannot be part of a
+    dotted name (`my-shop`) is an import root itself.
     """
     parts = folder.split("/") if folder else []
     start = 0
@@ -173,7 +172,7 @@ def find_import_root(root: str, folder: str) -> str:
 
 
 def module_name(path: str, import_root: str) -> str:
-    """Give the dotted name of the module at a relative path; a package is named after its folder."""
+    """Return the dotted name of the module at a relative path; a package has the name of its folder."""
     below = path if import_root == "." else path[len(import_root) + 1 :]
     parts = below.removesuffix(".py").split("/")
     if parts[-1] == "__init__" and len(parts) > 1:

@@ -1,8 +1,8 @@
-"""Commits without a checkout: every commit is made beside the work tree, then HEAD moves once, if it is where it was.
+"""Makes git commits without touching the work tree: all are created first, then HEAD moves once, if it is still where it was.
 
     HEAD -> temporary index + temporary folder -> blobs, trees, commits -> index.lock -> HEAD old => new -> index
 
-No hook runs, no branch is changed but the one that is checked out, and of the index only the entries of the committed files.
+No hook runs. Only the present branch changes, and in the index only the entries of the committed files.
 """
 
 from __future__ import annotations
@@ -31,29 +31,28 @@ _UNDER_WAY = {
 _SIGNERS = ("gpg.program", "gpg.openpgp.program", "gpg.x509.program", "gpg.ssh.program", "gpg.ssh.defaultKeyCommand")
 _SIGNING_TIMEOUT_S = 120.0
 LOCK_WAIT_S = 3.0
-"""So long another git, such as the `git status` of an editor, may hold the index."""
+"""How long to wait for another git, such as the `git status` of an editor, to release the index."""
 
 
 class PlannedCommit(NamedTuple):
-    """One commit to be: the new bytes of the files that it changes, and its message."""
+    """A commit to make: path -> new bytes of the files that it changes, and its message."""
 
     files: Mapping[str, bytes]
     message: str
 
 
 def open_for_commits(root: str | Path) -> Repository:
-    """Give the repository of a project if commits can be made in it.
+    """Return the repository of a project after checking that commits can be made in it.
 
     Raises:
-        NegotiationError: GBE433, there is none, nothing was ever committed, something is under way, nobody has a name ...
+        NegotiationError: GBE433, there is no repository or no commit yet, a merge or the like is under way, or git does not know
+            who the author is.
     """
     repository = Repository.find(root)
     if repository is None:
         raise _unfit("there is no git repository with a work tree", "Make one with `git init`.", root)
     if not repository.head():
-        raise _unfit(
-            "nothing was ever committed", "Commit the project first, so that each decision can be reverted.", root
-        )
+        raise _unfit("there is no commit yet", "Commit the project first, so that each decision can be reverted.", root)
     folder = Path(repository.git.line("rev-parse", "--absolute-git-dir"))
     for name, what in _UNDER_WAY.items():
         if (folder / name).exists():
@@ -66,10 +65,10 @@ def open_for_commits(root: str | Path) -> Repository:
 
 
 def check_files(repository: Repository, paths: Sequence[str]) -> None:
-    """Refuse files that git is told to ignore or not to look at, that are in conflict, or that are not what they seem.
+    """Check that changes to these files can be committed: they are not ignored, in conflict, in a submodule or filtered.
 
     Raises:
-        SeveralErrors: GBE434 for each of them.
+        SeveralErrors: GBE434 for each file that cannot be.
     """
     raise_all(
         NegotiationError("GBE434", where=Place(path), path=path, reason=reason)
@@ -80,13 +79,14 @@ def check_files(repository: Repository, paths: Sequence[str]) -> None:
 def make_commits(
     repository: Repository, steps: Sequence[PlannedCommit], on_made: Callable[[Sequence[str]], object]
 ) -> None:
-    """Make one commit after the other on what is checked out, and let HEAD stand for the last; all of them or none.
+    """Make commits on top of HEAD, one after the other, and move HEAD to the last; all of them or none.
 
     Args:
-        on_made: Told the ids while no branch has them yet; if it fails, none ever will.
+        repository: From `open_for_commits`.
+        on_made: Called with their ids before HEAD moves; if it raises, HEAD does not move.
 
     Raises:
-        NegotiationError: GBE431, git refuses; GBE433, HEAD or the index is in use by somebody else; HEAD is as it was.
+        NegotiationError: GBE431, git fails; GBE433, HEAD was moved or the index is locked. HEAD is as it was.
     """
     head, branch = repository.head(), repository.branch()
     paths = sorted({path for step in steps for path in step.files})
@@ -95,14 +95,14 @@ def make_commits(
     with _scratch(repository, head) as scratch:
         for step in steps:
             _put(repository, scratch, step.files)
-            tree = scratch.git.line("write-tree", "--missing-ok")  # a partial clone has not all that HEAD has
+            tree = scratch.git.line("write-tree", "--missing-ok")  # a partial clone may lack objects of HEAD
             made.append(_commit(repository, tree, made[-1] if made else head, step.message))
         fresh = scratch.entries(STAGED, *paths)
     on_made(made)
     with _locked_index(repository) as lock:
         _renew_index(repository, lock, {path: (old[path], fresh[path]) for path in paths})
         if (repository.head(), repository.branch()) != (head, branch):
-            raise _unfit("HEAD was moved meanwhile", "Commit by hand what was written.", repository.root)
+            raise _unfit("HEAD was moved meanwhile", "Commit the written files yourself.", repository.root)
         subject = steps[-1].message.partition("\n")[0]
         repository.git.run("update-ref", "-m", f"graphbus: {subject}", "HEAD", made[-1], head)
 
@@ -112,7 +112,7 @@ def _commit(repository: Repository, tree: str, parent: str, message: str) -> str
     return repository.git.run(*command, stdin=message.encode(), timeout_s=_SIGNING_TIMEOUT_S).decode().strip()
 
 
-# --- may commits be made here? ----------------------------------------------------------------
+# --- can commits be made here? ----------------------------------------------------------------
 
 
 def _unfit(reason: str, advice: str, root: str | Path) -> NegotiationError:
@@ -123,7 +123,7 @@ def _check_identity(repository: Repository) -> None:
     for kind in ("AUTHOR", "COMMITTER"):
         if repository.git.attempt("var", f"GIT_{kind}_IDENT")[0]:
             advice = "Set both: `git config user.name ...` and `git config user.email ...`."
-            raise _unfit(f"git has no name or address for the {kind.lower()} of a commit", advice, repository.root)
+            raise _unfit(f"git does not know name or e-mail of the {kind.lower()} of a commit", advice, repository.root)
 
 
 def _signs(repository: Repository) -> bool:
@@ -132,7 +132,7 @@ def _signs(repository: Repository) -> bool:
 
 
 def _check_signer(repository: Repository) -> None:
-    """A signing program of the person's own settings is trusted; one that came with the repository is not run."""
+    """Raise GBE433 if commits are signed with a program from the repository's settings; the user's own is trusted."""
     if not _signs(repository):
         return
     for key in _SIGNERS:
@@ -140,11 +140,11 @@ def _check_signer(repository: Repository) -> None:
         _, output, _ = repository.git.attempt(*asked)
         if output.partition(b"\0")[0] in {b"local", b"worktree"}:
             advice = "Set it in your own settings (`git config --global`), or negotiate without --commit."
-            raise _unfit(f"commits are signed, and {key} is a setting of the repository", advice, repository.root)
+            raise _unfit(f"commits are signed with {key} from the settings of the repository", advice, repository.root)
 
 
 def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Give path -> why its changes cannot be committed; a later reason outranks an earlier one."""
+    """Yield paths with the reason why their changes cannot be committed; of several reasons the last one counts."""
     git, submodules = repository.git, []
     for (flag, mode, _, stage), full in read_listing(git, "ls-files", "-v", "--stage", "--full-name", "-z"):
         path = full.removeprefix(repository.prefix)
@@ -153,12 +153,12 @@ def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[st
         elif path in paths and stage != "0":
             yield path, "it is in conflict"
         elif path in paths and flag != "H":
-            yield path, "git is told not to look at it (assume-unchanged or skip-worktree)"
+            yield path, "it is marked assume-unchanged or skip-worktree in git"
     inside = [path for path in paths if path.startswith(tuple(submodules))]
     yield from ((path, "it lies in a submodule") for path in inside)
-    own = os.fsencode("".join(f"./{path}\0" for path in paths if path not in inside))  # `./`: no pattern
+    own = os.fsencode("".join(f"./{path}\0" for path in paths if path not in inside))  # `./`: not read as a pattern
     status, ignored, said = git.attempt("--no-literal-pathspecs", "check-ignore", "-z", "--stdin", stdin=own)
-    if status > 1:  # 1: none of them
+    if status > 1:  # 1: none is ignored
         raise git.refusal("check-ignore", said.strip())
     yield from ((path.removeprefix("./"), "git ignores it") for path in os.fsdecode(ignored).split("\0")[:-1])
     attributes = iter(git.fields("check-attr", "-z", "--stdin", "filter", stdin=own))
@@ -172,7 +172,7 @@ def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[st
 
 @contextmanager
 def _scratch(repository: Repository, commit: str) -> Iterator[Repository]:
-    """Give a temporary index with the tree of a commit, and an empty temporary folder: the same repository, seen from there."""
+    """Yield the same repository with a temporary index, which holds the tree of a commit, and an empty temporary work tree."""
     with TemporaryDirectory(prefix="graphbus-git-") as folder:
         tree = Path(folder, "tree")
         root = tree / repository.prefix
@@ -185,7 +185,7 @@ def _scratch(repository: Repository, commit: str) -> Iterator[Repository]:
 
 
 def _put(repository: Repository, scratch: Repository, files: Mapping[str, bytes]) -> None:
-    """Give files that the commit has other bytes: what lands in the index is what `git add` would make; their modes stay."""
+    """Put new bytes of files into the temporary index, converted as `git add` would; their modes stay."""
     modes = scratch.entries(STAGED, *files)
     _copy_attributes(repository, scratch, files)
     for path, data in files.items():
@@ -197,7 +197,7 @@ def _put(repository: Repository, scratch: Repository, files: Mapping[str, bytes]
 
 
 def _copy_attributes(repository: Repository, scratch: Repository, paths: Iterable[str]) -> None:
-    """Line ends are decided by the attributes as they are in the work tree."""
+    """Copy the `.gitattributes` of the work tree for these paths: they decide about line ends."""
     top, tree = Path(repository.git.line("rev-parse", "--show-toplevel")), Path(scratch.git.variables["GIT_WORK_TREE"])
     for folder in {above for path in paths for above in PurePosixPath(repository.prefix, path).parents}:
         found, copy = top / folder / ".gitattributes", tree / folder / ".gitattributes"
@@ -206,12 +206,12 @@ def _copy_attributes(repository: Repository, scratch: Repository, paths: Iterabl
             shutil.copyfile(found, copy)
 
 
-# --- the index of the person -------------------------------------------------------------------
+# --- the user's index ---------------------------------------------------------------------------
 
 
 @contextmanager
 def _locked_index(repository: Repository) -> Iterator[Path]:
-    """Hold the lock of the index, as git itself does; what was written into it becomes the index in the end."""
+    """Hold the lock file of the index, as git does. If the block has written to it, it becomes the new index."""
     lock = _lock_of(repository)
     _wait_for(repository, lambda: _take(lock))
     try:
@@ -228,6 +228,7 @@ def _lock_of(repository: Repository) -> Path:
 
 
 def _take(lock: Path) -> bool:
+    """Create the lock file; False if it exists."""
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except FileExistsError:
@@ -236,17 +237,17 @@ def _take(lock: Path) -> bool:
 
 
 def _wait_for(repository: Repository, is_free: Callable[[], bool]) -> None:
-    """Try until another git has let go of the index; refuse when it has been long enough."""
+    """Call `is_free` until it is true; raise GBE433 if another git holds the index for longer than `LOCK_WAIT_S`."""
     until = time.monotonic() + LOCK_WAIT_S
     while not is_free():
         if time.monotonic() > until:
-            advice = f"If no git is at work, remove {_lock_of(repository)}."
-            raise _unfit("another git process works on the index", advice, repository.root)
+            advice = f"If no git is running, remove {_lock_of(repository)}."
+            raise _unfit("another git process has locked the index", advice, repository.root)
         time.sleep(0.05)
 
 
 def _renew_index(repository: Repository, lock: Path, changes: Mapping[str, tuple[GitEntry, GitEntry]]) -> None:
-    """Write into the lock the index with the new entries of files whose entry is still the old one of HEAD."""
+    """Write the index with new entries into the lock file, for those files whose entry is still that of the old HEAD."""
     with repository.copied_index() as git:
         now = Repository(git, repository.prefix, repository.filters).entries(STAGED, *changes)
         kept = {path: fresh for path, (old, fresh) in changes.items() if now.get(path) == old}

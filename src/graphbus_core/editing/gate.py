@@ -130,7 +130,6 @@ class GateRun:
     """One run of the rungs G2 to G8 for a change.
 
     Args:
-        gate: The gate.
         before: The project without the change.
         contents: The changed files: path -> bytes before and after.
         changed_before: What differs from the start of the session without the change, in the same form.
@@ -400,7 +399,6 @@ def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> G
     Contracts may change as long as no edge breaks; the report lists what differs.
 
     Args:
-        change: The change.
         on_output: As for `Gate`.
     """
     from graphbus_core.editing import sandboxes

@@ -57,7 +57,6 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: From 1, in the order of the entries.
-        session: The name of the session.
         kind: `"promote"` or `"undo"`.
         files: The changed files. Their bytes lie in `before/` and `after/`, each under its index in this list.
         undoes: For an undo, the number of the entry that it takes back.
@@ -147,8 +146,6 @@ class Journal:
         """Return the bytes of a file before or after an entry.
 
         Args:
-            folder: The folder of the entry.
-            file: The file.
             number: Its index in the entry.
             side: `"before"` or `"after"`.
 

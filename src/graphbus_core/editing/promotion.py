@@ -67,7 +67,6 @@ def promote(
     """Write the files that a session has changed, all or none, and keep what is needed to undo it.
 
     Args:
-        config: The project.
         changed: Relative path -> the bytes that the session started from, and the new bytes.
         session: The session's name, for the journal.
         proposals: The accepted proposals; each file is recorded with the ids of those that change it.
@@ -118,7 +117,6 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
     """Give the files of a session the bytes that they had before it, all or none.
 
     Args:
-        config: The project.
         session: The session's name; empty for the last one that was not undone.
         dry_run: Only report what would be done.
 

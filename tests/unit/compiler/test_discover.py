@@ -163,5 +163,5 @@ def test_what_is_no_regular_file_is_refused_without_opening_it(tmp_path: Path) -
     assert _paths(index) == ["agents/a.py"]
     assert [(error.code, str(error.where), error.data["reason"]) for error in index.errors] == [
         ("GBE204", "agents/folder.py", "it is a folder"),
-        ("GBE204", "agents/pipe.py", "it is no regular file"),
+        ("GBE204", "agents/pipe.py", "it is not a regular file"),
     ]

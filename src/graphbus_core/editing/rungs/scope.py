@@ -40,7 +40,6 @@ def check_path(path: str, project: Project, bases: Collection[str] = ()) -> Refu
 
     Args:
         path: The file.
-        project: The project.
         bases: Files without an agent that may be changed all the same.
     """
     if path not in project.agent_files and path not in bases:

@@ -315,7 +315,6 @@ class TrialEnvironment:
     """Runs project code in a sandbox, on copies of the project.
 
     Args:
-        config: The project and the limits.
         sandbox: None where there is no jail: then nothing runs.
     """
 
@@ -391,8 +390,6 @@ class TrialEnvironment:
         """Run a command in a copy, with the programs of this Python first in PATH.
 
         Args:
-            command: Program and arguments.
-            folder: The copy.
             environment: Further variables.
             longest_s: A time limit that is shorter than `timeout_s`.
             before_s: The time that the command used without the change.

@@ -86,8 +86,6 @@ class Objections:
         """Run a test with and without a change.
 
         Args:
-            base: The workspace without the change.
-            head: The workspace with it.
             project: The project, for its import roots.
             text: A Python file with functions whose names begin with `test`; they take no arguments and may be async.
         """
@@ -287,7 +285,6 @@ class _CheckRun(NamedTuple):
     Attributes:
         lines: The lines of its findings with all numbers replaced, so that a finding that has only moved is not new.
         shown: Such a line -> the line as it was printed.
-        returncode: The exit status.
     """
 
     lines: Counter[str]
@@ -363,7 +360,6 @@ class Trials:
     """The rungs G5 to G8 and the objections of one session.
 
     Args:
-        config: The project and the limits.
         sandbox: None where there is no jail: then no project code runs, and every rung here is unverified.
 
     Attributes:
@@ -389,8 +385,6 @@ class Trials:
         """G5: the modules import and define the agents that their text shows.
 
         Args:
-            base: The state without the change.
-            head: The state with it.
             project: The project with the change.
             before: The project without it. If it is given, the calls of G8 are made in the same process.
         """

@@ -1,11 +1,18 @@
 """The first process in a jail: a program of its own, run by `python -I -S`, never imported by GraphBus.
 
-    ours -> bubblewrap ------------------> this, pid 1 -> the command, behind Landlock
-    ours -> this -> unshare, new root ---> this, pid 1 -> the command, behind Landlock
+Theory of operation
+===================
+    GraphBus -> bubblewrap --------------------------> this program, pid 1 -> the command, behind Landlock
+    GraphBus -> this program -> unshare, new root ---> this program, pid 1 -> the command, behind Landlock
 
-It starts the command, ends everything when the command ends, and tells the exit status over a pipe of its own. No other process
-can look into it or write for it: it is not dumpable, and where it is root the command is not. No process can write into the
-memory of another one: `/proc` is read only, and Landlock says so once more where the kernel has it.
+With bubblewrap the walls stand already. Without it (`spec["build"]`) this program builds them: new namespaces, a root made of
+tmpfs and bind mounts, `pivot_root`, and the old root unmounted. Then it starts the command, which first gives up all rights and
+sets its limits and the seccomp filter. When the command ends, this process ends, and the kernel ends all others with pid 1.
+
+The exit status goes over a pipe that only this process has. No other process can write into its memory: it is not dumpable, it
+runs as root only if the command does not, and `/proc` is read-only, which Landlock enforces again where the kernel has it.
+
+`spec` is the JSON that `jails._spec` writes. The numbers below are constants of the Linux kernel; Python has no names for them.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ _Spec = dict[str, Any]
 
 
 def main() -> NoReturn:
-    """Build the walls that are still missing, then be the first process within them."""
+    """Build the walls that are missing, start the command, wait for its end and report its exit status."""
     spec: _Spec = json.loads(sys.argv[1])
     command = sys.argv[2:]
     os.umask(0o022)
@@ -62,7 +69,7 @@ def main() -> NoReturn:
 
 
 def _run(spec: _Spec, command: list[str]) -> NoReturn:
-    """Give up what is left of our rights and become the command."""
+    """In the child: give up all rights, set the limits, and execute the command."""
     try:
         os.setsid()
         if spec["drop"]:
@@ -90,7 +97,7 @@ def _run(spec: _Spec, command: list[str]) -> NoReturn:
 
 
 def _yield_to_others() -> None:
-    """Let all else on this machine go first, on the processor and on the disk."""
+    """Give all other processes of the machine precedence on the processor and the disk."""
     os.nice(_NICER)
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     _libc.syscall(ctypes.c_long(_IOPRIO_SET[os.uname().machine]), 1, 0, _LAST_OF_BEST_EFFORT)
@@ -108,7 +115,7 @@ def _limit(limits: dict[str, int]) -> None:
 
 
 def _refuse_calls(steps: bytes) -> None:
-    """Let the kernel refuse calls, for this process and its children, for good."""
+    """Install the seccomp filter for this process and its children; it cannot be removed."""
     kept = ctypes.create_string_buffer(steps, len(steps))
     program = struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept))
     _check(_libc.prctl(_SECCOMP, ctypes.c_ulong(_FILTER), program, 0, 0), "seccomp")
@@ -118,7 +125,7 @@ def _refuse_calls(steps: bytes) -> None:
 
 
 def _become_first(spec: _Spec) -> None:
-    """Leave for new namespaces; who comes back is process 1 in them, and its parent only waits."""
+    """Create the namespaces and fork: the child, which returns, is process 1 in them; the parent waits for it and exits."""
     user, group, inner = os.geteuid(), os.getegid(), spec["users"]
     kinds = [kind for kind in _NS if kind != "user" or spec["userns"]]
     _check(_libc.unshare(sum(_NS[kind] for kind in kinds)), "unshare")
@@ -140,7 +147,7 @@ def _become_first(spec: _Spec) -> None:
 
 
 def _build(spec: _Spec) -> None:
-    """Make a root that holds nothing but what may be seen, and go there; the old one is gone for good."""
+    """Build a root that contains only what may be seen, make it the root, and unmount the old one."""
     _mount("", "/", "", _REC | _PRIVATE)
     _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, "mode=0755")  # noqa: S108 - a place to stand on, not a file
     os.mkdir("/tmp/old")  # noqa: S108
@@ -201,7 +208,7 @@ def _mount(source: str, place: str, kind: str, flags: int, data: str = "") -> No
 
 
 def _set_attributes(place: str, attributes: int, at: int) -> None:
-    """Set mount attributes and keep those that are there; `mount` with MS_REMOUNT would have to repeat them."""
+    """Add mount attributes and keep the present ones, which `mount` with MS_REMOUNT would have to repeat."""
     wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
     arguments = (ctypes.c_long(-100), place.encode(), ctypes.c_uint(at), ctypes.byref(wanted), ctypes.c_size_t(32))
     _check(_libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments), f"mount_setattr {place}")
@@ -212,7 +219,7 @@ def _pivot(new: str, old: str) -> None:
 
 
 def _raise_loopback() -> None:
-    """Let 127.0.0.1 be there: that of this jail, where nobody listens but what runs in it."""
+    """Switch on the loopback device of the jail's own network."""
     import fcntl
     import socket
 
@@ -224,7 +231,7 @@ def _raise_loopback() -> None:
 
 
 def _lock(spec: _Spec) -> None:
-    """Let Landlock refuse what the new root does not show anyway, for this process and its children, for good."""
+    """Forbid access outside of the visible paths with Landlock too, for this process and its children; cannot be undone."""
     version = _landlock(_CREATE_RULESET, None, 0, 1)
     known = _ALL_1
     for since, bit in ((2, 13), (3, 14), (5, 15)):

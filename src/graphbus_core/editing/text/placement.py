@@ -1,4 +1,4 @@
-"""Where new definitions, imports and arguments of decorators go in a file, and which lines leave with a deleted one."""
+"""Inserts definitions, imports and decorator arguments into a file at the right place, and removes the lines of deleted ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphbus_core.model.proposals import CodeChange
 
 
 def set_decorator_arguments(source: SourceText, change: CodeChange) -> str:
-    """Give the text with the arguments of `change.new_code`, written `name(value, keyword=value)`, set in that decorator.
+    """Return the text with arguments of a decorator set as `change.new_code` says, written `name(value, keyword=value)`.
 
     Raises:
         EditError: The target has no such decorator or several, or the arguments cannot be set one by one.
@@ -36,11 +36,12 @@ def set_decorator_arguments(source: SourceText, change: CodeChange) -> str:
         return source.text[: source.start_of(old)] + _written(source, code) + source.text[source.end_of(old) :]
     is_longer = len(wanted.args) > len(old.args)
     if (is_longer and old.keywords) or any(isinstance(node, ast.Starred) for node in old.args):
-        raise _refused(source, change, name, "its positional arguments do not line up")
+        raise _refused(source, change, name, "its positional arguments cannot be matched with the new ones")
     return _spliced(source, old, wanted, code)
 
 
 def _call(source: SourceText, change: CodeChange, code: str) -> ast.Call:
+    """Parse the new decorator, which must be a call with at least one argument and no `*` or `**`."""
     try:
         body = parse(code).body
     except SyntaxError as reason:
@@ -50,7 +51,9 @@ def _call(source: SourceText, change: CodeChange, code: str) -> ast.Call:
         raise _refused(source, change, "", "the new arguments must be written as name(argument=value)")
     stars = [value for value in call.args if isinstance(value, ast.Starred)]
     if stars or not (call.args or call.keywords) or not all(word.arg for word in call.keywords):
-        raise _refused(source, change, ast.unparse(call.func), "only single arguments can be set")
+        raise _refused(
+            source, change, ast.unparse(call.func), "the new arguments must be values or keywords, not * or **"
+        )
     return call
 
 
@@ -70,7 +73,7 @@ def _written(source: SourceText, code: str) -> str:
 
 
 def _spliced(source: SourceText, old: ast.Call, wanted: ast.Call, code: str) -> str:
-    """Replace the values that are there, from the last to the first, and append the others."""
+    """Return the text with the present arguments of a call replaced and the further ones appended."""
 
     def text_of(node: ast.AST) -> str:
         return _written(source, ast.get_source_segment(code, node) or "")
@@ -90,7 +93,7 @@ def _spliced(source: SourceText, old: ast.Call, wanted: ast.Call, code: str) -> 
 
 
 def _end_of_arguments(source: SourceText, call: ast.Call) -> tuple[int, str]:
-    """Give the place behind the last argument, before any comment, and what has to separate the next one from it."""
+    """Return the position after the last argument of a call, before any comment, and the separator for the next argument."""
     start, end = source.start_of(call), source.end_of(call)
     segment = source.text[start:end]
     inside = [
@@ -111,7 +114,7 @@ _HEAD_LINE = re.compile(r"#!|#.*coding[:=]")
 
 
 class InsertionPoint(NamedTuple):
-    """Where a new definition goes: among the statements `body`, behind line `after_line` (0: at the top)."""
+    """Where a new definition goes: into the statements `body`, after line `after_line` (0: at the top of the file)."""
 
     body: list[ast.stmt]
     after_line: int
@@ -133,7 +136,7 @@ def find_insertion_point(source: SourceText, target: str) -> InsertionPoint:
     node = find_definition(source, container).node
     indentation = source.indentation_at(source.start_of(node.body[0]))
     if not isinstance(node, ast.ClassDef) or indentation is None:
-        reason = f"{container} is no class with lines of its own"
+        reason = f"{container} is not a class with its body on lines of its own"
         raise EditError("GBE315", where=source.place(node.lineno), target=target, reason=reason)
     return InsertionPoint(node.body, _last_line(node.body), indentation, 1)
 

@@ -262,7 +262,6 @@ def _declared(file: AnalyzedFile, old_names: frozenset[str]) -> Iterator[Sign]:
     """Yield the signs of declarations in a file.
 
     Args:
-        file: The file.
         old_names: The definitions of the version before. All bases and decorators of these are signs, so that a new one shows.
     """
     names = {id(symbol.node): symbol.name for symbol in definitions(file.tree)}

@@ -26,7 +26,6 @@ class Sign(NamedTuple):
     """One use of something that is not known to be harmless.
 
     Attributes:
-        code: The code of G3 for it.
         what: What is used, for the message.
         way: The source of the use with the names of local data blanked out. The same thing used in another way is a new sign.
         is_counted: A further use counts as new. Else one use allows any number.

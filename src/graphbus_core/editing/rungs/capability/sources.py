@@ -439,7 +439,6 @@ class AnalyzedFiles:
     """The files of a project, each read and parsed on first use.
 
     Args:
-        index: The files.
         read: Returns the bytes of a relative path.
         allowed: The packages that may be imported.
     """

@@ -440,7 +440,6 @@ class ProjectPowers:
     """Finds the powers of code of the project by following references through its files.
 
     Args:
-        files: The files.
         loaded: The files that agents import without the change. What importing them does, happens anyway.
     """
 
