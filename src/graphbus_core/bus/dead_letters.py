@@ -152,9 +152,7 @@ class DeadLetters:
             logged += _and_more(more)
             if more:
                 raised = None
-            elif (
-                raised and not is_as_python_has_it
-            ):  # a log that cannot encode one character would lose the whole record
+            elif raised and not is_as_python_has_it:  # a log that cannot encode a character would lose the whole record
                 logged, raised = f"{logged}\n{text.rstrip()}", None
             message = "%s failed on %s (event %s): %s"
             _log.error(message, subscription, event.topic, event.event_id, logged, exc_info=raised)
@@ -259,9 +257,7 @@ def _and_more(more: int) -> str:
 
 def error_line(error: BaseException) -> str:
     """Describe an exception in one line of printable characters."""
-    if issubclass(
-        type(error), GraphBusError
-    ):  # `isinstance` could call code of the user: `__class__` may be a property
+    if issubclass(type(error), GraphBusError):  # `isinstance` could call code of the user, through `__class__`
         refusal = cast("GraphBusError", error)
         return f"{refusal.sentence} [{refusal.code}]"
     said, is_mute = try_to(lambda: str(error))

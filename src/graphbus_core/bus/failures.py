@@ -110,21 +110,19 @@ class Failures:
         """Make a planned attempt a dead letter because its handler was unsubscribed."""
         name, attempt = delivery.subscription.name, delivery.attempt
         why = f"{name} was unsubscribed before attempt {attempt}"
-        self._letters.record_undelivered(
-            delivery.event, "gone", why, name, attempts=attempt - 1, failed_at=delivery.failed_at
-        )
+        since = delivery.failed_at
+        self._letters.record_undelivered(delivery.event, "gone", why, name, attempts=attempt - 1, failed_at=since)
         delivery.move(DEAD)
         self._core.receipts.release(delivery.event)
 
     # --- the end ---
 
-    def dead_letter_unfinished(
+    def drop_at_close(
         self, event: Event, name: str, attempts: int, *, has_begun: bool = False, failed_at: float | None = None
     ) -> None:
         """Make an event a dead letter because the bus is closed before a handler (`name`; empty: any) has handled it."""
-        self._letters.record_undelivered(
-            event, "closed", _BEGUN if has_begun else _CLOSED, name, attempts=attempts, failed_at=failed_at
-        )
+        why = _BEGUN if has_begun else _CLOSED
+        self._letters.record_undelivered(event, "closed", why, name, attempts=attempts, failed_at=failed_at)
 
     def dead_letter_rest(self, *, is_abandoned: bool, left_in_lanes: Callable[[], Iterable[Delivery]]) -> None:
         """Turn into dead letters whatever was not delivered, planned attempts included. Safe from any thread.
@@ -143,16 +141,13 @@ class Failures:
             for each in waiting:
                 told = f"the bus was closed before attempt {each.attempt}; the last one failed: {each.last_error}"
                 name = each.subscription.name
-                self._letters.record_undelivered(
-                    each.event, "closed", told, name, attempts=each.attempt - 1, failed_at=each.failed_at
-                )
+                attempts, since = each.attempt - 1, each.failed_at
+                self._letters.record_undelivered(each.event, "closed", told, name, attempts=attempts, failed_at=since)
                 self._end(each)
             for each in left_in_lanes():
                 attempts = each.attempt if each.has_begun else each.attempt - 1
                 name = each.subscription.name
-                self.dead_letter_unfinished(
-                    each.event, name, attempts, has_begun=each.has_begun, failed_at=each.failed_at
-                )
+                self.drop_at_close(each.event, name, attempts, has_begun=each.has_begun, failed_at=each.failed_at)
                 self._end(each)
 
     def _end(self, delivery: Delivery) -> None:
@@ -161,12 +156,10 @@ class Failures:
 
     def _dead_letter_entry(self, entry: QueueEntry) -> None:
         if isinstance(entry, Event):
-            self.dead_letter_unfinished(entry, "", 0)
+            self.drop_at_close(entry, "", 0)
             self._core.receipts.release(entry)
         elif isinstance(entry, Delivery):
-            self.dead_letter_unfinished(
-                entry.event, entry.subscription.name, entry.attempt - 1, failed_at=entry.failed_at
-            )
+            self.drop_at_close(entry.event, entry.subscription.name, entry.attempt - 1, failed_at=entry.failed_at)
             self._end(entry)
         else:
             entry.give_up()
@@ -186,11 +179,11 @@ class Failures:
         for index, (each, _) in enumerate(round_.pairs):
             if is_left:
                 round_.pairs[index] = each, routes.skip(each)
-                self.dead_letter_unfinished(event, each.name, attempt - 1)
+                self.drop_at_close(event, each.name, attempt - 1)
             elif each is at:
                 is_left = True
                 if is_in_hand and not routes.is_async(each):
-                    self.dead_letter_unfinished(event, each.name, attempt, has_begun=True)
+                    self.drop_at_close(event, each.name, attempt, has_begun=True)
         if is_abandoned:
             self._core.round = DeliveryRound()
         else:

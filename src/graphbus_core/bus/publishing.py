@@ -152,7 +152,7 @@ class Publisher:
         core, loop = self._core, self._sync.ready_loop()
 
         def refuse(_delivery: Delivery) -> None:
-            self._failures.dead_letter_unfinished(self.make_child(cause, topic, payload, src), "", 0)
+            self._failures.drop_at_close(self.make_child(cause, topic, payload, src), "", 0)
 
         publishing = Delivery(lambda: None, _THREADS, state=RUNNING, on_end=refuse)
 

@@ -41,7 +41,7 @@ class BoundHandler(msgspec.Struct, frozen=True):
     answers: bool = True
 
 
-class _LiveParameter(msgspec.Struct, frozen=True):
+class _Argument(msgspec.Struct, frozen=True):
     name: str
     kind: ParameterKind
     annotation: object
@@ -75,9 +75,8 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
         given = [HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters]
         shape = decide(given, _promised_to(handler))
     if shape == "invalid":
-        raise _invalid(
-            handler, f"its parameters ({', '.join(each.name for each in parameters)}) fit no row of the table"
-        )
+        names = ", ".join(each.name for each in parameters)
+        raise _invalid(handler, f"its parameters ({names}) fit no row of the table")
     return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))
 
 
@@ -111,7 +110,7 @@ def _answers(function: Any) -> bool:
     return "return" not in annotations or annotations["return"] not in (None, "None", type(None))
 
 
-def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
+def _parameters(handler: Handler, function: Any) -> list[_Argument]:
     if isinstance(handler, partial):  # arguments that the partial binds are not taken from the event
         left = _parameters(handler.func, function)[len(handler.args) :]
         return [each for each in left if each.name not in handler.keywords]
@@ -121,7 +120,7 @@ def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
     first_default = positional - len(function.__defaults__ or ())
     skipped = 1 if hasattr(handler, "__self__") or not hasattr(handler, "__code__") else 0
     found = [
-        _LiveParameter(
+        _Argument(
             names[index],
             "positional_only" if index < code.co_posonlyargcount else "positional",
             annotation_of(function, names[index]),
@@ -131,13 +130,13 @@ def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
     ]
     for name in names[positional : positional + keywords]:
         has_default = name in (function.__kwdefaults__ or {})
-        found.append(_LiveParameter(name, "keyword_only", annotation_of(function, name), has_default))
+        found.append(_Argument(name, "keyword_only", annotation_of(function, name), has_default))
     rest = positional + keywords
     if code.co_flags & _POSITIONAL_REST:
-        found.append(_LiveParameter(f"*{names[rest]}", "var_positional", None, has_default=True))
+        found.append(_Argument(f"*{names[rest]}", "var_positional", None, has_default=True))
         rest += 1
     if code.co_flags & _KEYWORD_REST:
-        found.append(_LiveParameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
+        found.append(_Argument(f"**{names[rest]}", "var_keyword", None, has_default=True))
     return found
 
 
@@ -163,39 +162,37 @@ def _classify(annotation: object) -> Annotation:
     return "mapping" if issubclass(origin, Mapping) else "other"
 
 
-Adapter = Callable[[Handler, list[_LiveParameter]], Callable[[Event], object]]
+Adapter = Callable[[Handler, list[_Argument]], Callable[[Event], object]]
 
 
-def _call_with_nothing(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_nothing(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
     return lambda _event: handler()
 
 
-def _call_with_event(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_event(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
     return handler
 
 
-def _call_with_payload(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_payload(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
     return lambda event: handler(event.payload)
 
 
-def _call_with_typed(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_typed(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
-        raise _invalid(
-            handler, f"{annotation} cannot be resolved at run time; import it outside of `if TYPE_CHECKING:`"
-        )
+        raise _invalid(handler, f"{annotation} is not there at run time; import it outside of `if TYPE_CHECKING:`")
     convert = _converter(handler, annotation)
     return lambda event: handler(convert(event))
 
 
-def _call_with_both(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_both(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     if _classify(parameters[1].annotation) == "typed":
         convert = _converter(handler, parameters[1].annotation)
         return lambda event: handler(event, convert(event))
     return lambda event: handler(event, event.payload)
 
 
-def _call_with_fields(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_fields(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     named = [each for each in parameters if each.kind != "var_keyword"]
     takes_rest = len(named) < len(parameters)
     needed = [each.name for each in named if not each.has_default]
@@ -230,7 +227,7 @@ def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[s
     return made
 
 
-def _call_with_topic(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_topic(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     if len(parameters) != 2 or any(each.kind not in ("positional", "positional_only") for each in parameters):
         raise _invalid(handler, "handle_event must take (topic, payload)")
     return lambda event: handler(event.topic, event.payload)

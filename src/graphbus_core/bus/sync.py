@@ -84,12 +84,8 @@ class SyncDriver:
         self.waits = WaitGraph()
         self.on_failure: Callable[[Delivery], None] = lambda _delivery: None
         self.suspended: frozenset[Hashable] = frozenset()
-        self.handle_failure_in_place = (
-            failures.handle_failure_in_place
-        )  # bound once: binding costs as much as a handler
-        self._is_looked_for = (
-            False  # a thread that checks whether the bus is at rest found the turn taken, and may sleep
-        )
+        self.handle_failure_in_place = failures.handle_failure_in_place  # binding it costs as much as a handler
+        self._is_looked_for = False  # a thread that checks for rest has found the turn taken, and may sleep
         self._making_loop = Lock()
         self._on_interruption: Callable[[], None] = lambda: None
         failures.deliver_due = self._deliver_due
@@ -303,7 +299,7 @@ class SyncDriver:
         if not core.has_room(lane) and not loop.is_here:
             self.wait_in_handler(lambda: core.has_room(lane) or self.is_abandoned)
         if self.is_abandoned:
-            self._failures.dead_letter_unfinished(delivery.event, delivery.subscription.name, delivery.attempt - 1)
+            self._failures.drop_at_close(delivery.event, delivery.subscription.name, delivery.attempt - 1)
             core.receipts.release(delivery.event)
             return
         loop.put(delivery, lane)

@@ -198,16 +198,14 @@ class GateRun:
         path: str,
         before: bytes,
         after: bytes,
-        passes_over: Callable[[Sign], bool] = lambda _: False,
+        is_exempt: Callable[[Sign], bool] = lambda _: False,
         *,
         has_moved: bool = False,
     ) -> Refusal | None:
         """Run G3 for one file; see `capability.check_growth`."""
         old, new = self.surroundings
-        powers = self.gate.config.settings.powers
-        return check_growth(
-            path, CodeVersion(before, old), CodeVersion(after, new), powers, passes_over, has_moved=has_moved
-        )
+        sides, powers = (CodeVersion(before, old), CodeVersion(after, new)), self.gate.config.settings.powers
+        return check_growth(path, *sides, powers, is_exempt, has_moved=has_moved)
 
     @cached_property
     def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
@@ -263,9 +261,7 @@ def check_source(path: str, data: bytes, minimum_python: int) -> Refusal | None:
         try:
             syntax.parse(data, path, minimum_python)
         except SyntaxError as reason:
-            message = (
-                f"It does not parse for Python 3.{minimum_python}, the oldest that the project supports: {reason.msg}."
-            )
+            message = f"It does not parse for Python 3.{minimum_python}, the oldest supported one: {reason.msg}."
             return Refusal("G2.version", message, path, reason.lineno or 0)
     return None
 
@@ -364,11 +360,9 @@ class _ForeignTrial(GateRun):
     def check_capability(self) -> RungVerdict:
         """G3 as for proposals, except that tests may do more, and a prompt may move between files with its class."""
         pairs = {path: (parseable_or_empty(before), after) for path, (before, after) in self.contents.items()}
-        has_moved = count_guarded(before for before, _ in pairs.values()) == count_guarded(
-            after for _, after in pairs.values()
-        )
+        before, after = (count_guarded(pair[side] for pair in pairs.values()) for side in (0, 1))
         return _first(
-            self.check_growth(path, *pair, partial(self.judged.is_exempt, path), has_moved=has_moved)
+            self.check_growth(path, *pair, partial(self.judged.is_exempt, path), has_moved=before == after)
             for path, pair in pairs.items()
         )
 
@@ -408,9 +402,8 @@ def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> G
     if problem or not judged.files:
         return _report("", [_result("G0", problem)])
     config = change.project.config
-    gate = Gate(
-        change.project, config, sandboxes.choose_sandbox(config.settings.gate.isolation, Path(config.root)), on_output
-    )
+    sandbox = sandboxes.choose_sandbox(config.settings.gate.isolation, Path(config.root))
+    gate = Gate(change.project, config, sandbox, on_output)
     return _ForeignTrial(gate, change, judged).report("", ())
 
 

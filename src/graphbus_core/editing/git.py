@@ -195,9 +195,7 @@ class Repository:
         git = Git(Path(root).resolve())
         status, output, said = git.attempt("rev-parse", "--is-inside-work-tree", "--show-prefix")
         if status:
-            if (
-                "not a git repository" in said and not (git.folder / ".git").exists()
-            ):  # git says the same of a damaged repository
+            if "not a git repository" in said and not (git.folder / ".git").exists():  # there: it is damaged
                 return None
             git.run("rev-parse", "--is-inside-work-tree")
         is_inside, _, prefix = os.fsdecode(output).partition("\n")

@@ -281,9 +281,7 @@ class Target:
         """
         if self.state(self.beside) == "other":
             place = Place(f"{self._folder.path}/{self.beside}")
-            raise EditError(
-                "GBE321", where=place, reason="GraphBus did not write this file; it may hold a person's work"
-            )
+            raise EditError("GBE321", where=place, reason="This file is not from GraphBus and may hold somebody's work")
         was = self._folder.status(self._name)
         if was is None:
             raise FileNotFoundError(2, "No such file or directory", f"{self._folder.path}/{self._name}")
@@ -298,9 +296,7 @@ class Target:
             EditError: GBE320, a person saved the target at that moment; their version is back in its place.
         """
         if not self._folder.exchange(self.beside, self._name):
-            self._folder.replace(
-                self.beside, self._name
-            )  # no exchange here: a version saved since the last check is lost
+            self._folder.replace(self.beside, self._name)  # no exchange: a version saved since the check is lost
         elif self.state(self.beside) == "other":
             self.return_displaced()
             raise EditError("GBE320", where=Place(self._file.path))

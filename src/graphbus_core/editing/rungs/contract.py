@@ -48,9 +48,7 @@ def check_known(before: Project, after: Project) -> Refusal | None:
 
 
 def _losses(before: Project, after: Project) -> Iterator[_Loss]:
-    for (
-        old
-    ) in before.wiring.agents.values():  # with what calls and requests give, which an agent's own text does not say
+    for old in before.wiring.agents.values():  # unlike `definitions`, with the results of other agents filled in
         new = after.wiring.agents.get(old.name)
         if new is not None and (new is not old and new != old):
             yield from _of_sent(old, new)

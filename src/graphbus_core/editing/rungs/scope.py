@@ -167,10 +167,8 @@ def _check_audience(proposal: Proposal, change: CodeChange, project: Project) ->
     concerned = [name] if name in owners else list(owners)
     is_base = change.file_path not in project.agent_files
     if not asked.issuperset(concerned) if is_base else asked.isdisjoint(concerned):
-        message = (
-            f"{change.target or change.file_path} belongs to {', '.join(concerned)}, not named by `dst` or `affects`."
-        )
-        return Refusal("G0.audience", message, change.file_path)
+        said = f"belongs to {', '.join(concerned)}, but neither `dst` nor `affects` names the owner"
+        return Refusal("G0.audience", f"{change.target or change.file_path} {said}.", change.file_path)
     return None
 
 

@@ -83,9 +83,8 @@ class TrialTree:
             if not base.exists():
                 self._copy_base(base)
             shutil.copytree(base, folder, symlinks=True, copy_function=shutil.copyfile)
-            with Folder.at(
-                os.path.realpath(folder)
-            ) as copy:  # `Folder` follows no links: one that is harmless in the project may lead out of the copy
+            # `Folder` follows no links: one that is harmless in the project may lead out of the copy
+            with Folder.at(os.path.realpath(folder)) as copy:
                 for path, data in changed.items():
                     above, _, name = path.rpartition("/")
                     with copy.folder(above or ".", make=data is not None) as place:
@@ -122,9 +121,8 @@ class TrialTree:
             inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self._root))
             return inside and not os.path.isabs(os.readlink(path))
         if stat.S_ISDIR(mode):
-            return path.parent != self._home.parent or not path.name.startswith(
-                "graphbus-"
-            )  # if TMPDIR is in the project
+            is_ours = path.parent == self._home.parent and path.name.startswith("graphbus-")
+            return not is_ours  # TMPDIR may be in the project
         return stat.S_ISREG(mode) and not any(fnmatch(path.name, glob) for glob in _SKIPPED_FILES)
 
 
@@ -331,10 +329,10 @@ class TrialEnvironment:
             return NotRun(reason, code, output)
         return Refusal(code, reason, path, output=output)
 
-    def check_if_possible(self, code: str, check: Callable[[], RungVerdict]) -> RungVerdict:
-        """Return the verdict of `check`, or that of `refuse_unverified` if nothing can be run here."""
+    def check_if_possible(self, code: str, check: Callable[..., RungVerdict], *arguments: object) -> RungVerdict:
+        """Return the verdict of `check(*arguments)`, or that of `refuse_unverified` if nothing can be run here."""
         try:
-            return check()
+            return check(*arguments)
         except TrialImpossible as reason:
             return self.refuse_unverified(code, why_not_tried(reason))
 

@@ -246,9 +246,8 @@ class _ImportTrials:
 def _import_ended(done: FinishedProcess, timeout_s: float) -> Refusal:
     if done.timed_out:
         return Refusal("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
-    return Refusal(
-        "G5.import", f"The process ended while importing (exit status {done.returncode}).", output=done.stderr
-    )
+    said = f"The process ended while importing (exit status {done.returncode})."
+    return Refusal("G5.import", said, output=done.stderr)
 
 
 def _not_imported(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
@@ -389,9 +388,7 @@ class Trials:
             before: The project without it. If it is given, the calls of G8 are made in the same process.
         """
         calls = self._smoke.calls(base, head, before, project) if before else ()
-        verdict = self._environment.check_if_possible(
-            "G5.unverified", lambda: self._imports.check(base, head, project, calls)
-        )
+        verdict = self._environment.check_if_possible("G5.unverified", self._imports.check, base, head, project, calls)
         answers = self._imports.answers.pop(head.digest, None)
         if answers is not None:
             self._smoke.keep_answers(base, head, answers)
@@ -399,18 +396,16 @@ class Trials:
 
     def check_tests(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
         """G6: the tests that passed before still pass."""
-        return self._environment.check_if_possible("G6.unverified", lambda: self._tests.check(base, head, project))
+        return self._environment.check_if_possible("G6.unverified", self._tests.check, base, head, project)
 
     def prove_tests(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
         """G6, before changes are written: the tests fail when their expectations are inverted."""
-        return self._environment.check_if_possible("G6.unverified", lambda: self._tests.prove(base, head, project))
+        return self._environment.check_if_possible("G6.unverified", self._tests.prove, base, head, project)
 
     def check_commands(self, base: TreeState, head: TreeState) -> RungVerdict:
         """G7: the commands of `checks` find nothing new."""
-        return self._environment.check_if_possible("G7.unverified", lambda: self._checks.check(base, head))
+        return self._environment.check_if_possible("G7.unverified", self._checks.check, base, head)
 
     def check_calls(self, base: TreeState, head: TreeState, before: Project, after: Project) -> RungVerdict:
         """G8: changed methods and handlers can still be called."""
-        return self._environment.check_if_possible(
-            "G8.unverified", lambda: self._smoke.check(base, head, before, after)
-        )
+        return self._environment.check_if_possible("G8.unverified", self._smoke.check, base, head, before, after)

@@ -417,9 +417,7 @@ class _Scale:
     def look(self) -> str:
         """Measure if it is time to, and return the sentence of the last measurement."""
         if time.monotonic() >= self._next:
-            begun = (
-                time.thread_time()
-            )  # not wall time: on a busy machine measuring takes longer but must not become rarer
+            begun = time.thread_time()  # wall time is longer on a busy machine, and would make measuring rarer
             self.excess = self._weigh() and self._weigh()  # twice: the parts of a sum are not read at the same moment
             self._next = time.monotonic() + max(self._pause_s, 10 * (time.thread_time() - begun))
         return self.excess

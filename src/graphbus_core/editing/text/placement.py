@@ -51,9 +51,7 @@ def _call(source: SourceText, change: CodeChange, code: str) -> ast.Call:
         raise _refused(source, change, "", "the new arguments must be written as name(argument=value)")
     stars = [value for value in call.args if isinstance(value, ast.Starred)]
     if stars or not (call.args or call.keywords) or not all(word.arg for word in call.keywords):
-        raise _refused(
-            source, change, ast.unparse(call.func), "the new arguments must be values or keywords, not * or **"
-        )
+        raise _refused(source, change, ast.unparse(call.func), "the new arguments must be single values or keywords")
     return call
 
 

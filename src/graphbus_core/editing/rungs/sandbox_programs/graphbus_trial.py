@@ -218,9 +218,8 @@ def _call(function: Any, each: list[Any], value: Any) -> Any:
         from graphbus_core.bus.signatures import bind_handler
         from graphbus_core.model.messages import Event
 
-        result = bind_handler(function, shape="topic_payload" if shape == "topic_payload" else None).call(
-            Event(topic, value)
-        )
+        bound = bind_handler(function, shape="topic_payload" if shape == "topic_payload" else None)
+        result = bound.call(Event(topic, value))
     if hasattr(result, "__await__"):
         import asyncio
 
