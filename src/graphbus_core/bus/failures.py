@@ -64,7 +64,7 @@ class Failures:
         now = self._clock.monotonic()
         outcome = decide_outcome(subscription.policy, attempt, error, now)
         subscription.failed += 1
-        if isinstance(outcome, Retry) and self._plan(delivery, error, outcome, outcome.at - now):
+        if isinstance(outcome, Retry) and self._plan_retry(delivery, error, outcome, outcome.at - now):
             return False
         self._letters.record_failure(event, subscription.name, error, attempt=attempt, failed_at=delivery.failed_at)
         self._core.finish(delivery, outcome if isinstance(outcome, Dead) else Dead("exhausted"))
@@ -73,7 +73,7 @@ class Failures:
             receipt.note_failure(event, subscription.name, error, is_raised=self.is_raised)
         return self.is_raised and not self.is_served
 
-    def _plan(self, delivery: Delivery, error: Exception, outcome: Retry, delay_s: float) -> bool:
+    def _plan_retry(self, delivery: Delivery, error: Exception, outcome: Retry, delay_s: float) -> bool:
         """Plan a further attempt; False if too many are planned already or the bus is closed."""
         event, subscription = delivery.event, delivery.subscription
         told = error_line(error)
@@ -83,7 +83,9 @@ class Failures:
             if not is_full and not core.is_closed:
                 failed_at = self._clock.time() if delivery.failed_at is None else delivery.failed_at
                 again = delivery.next_attempt(told, failed_at, core.receipts.hold(event))
-                core.schedule_retry(again, outcome, self._clock.after(delay_s, lambda: self._fall_due(again)).cancel)
+                core.schedule_retry(
+                    again, outcome, self._clock.after(delay_s, lambda: self._queue_due_retry(again)).cancel
+                )
                 delivery.move(RETRYING)
                 core.under_way.pop(delivery, None)
         if core.is_closed:
@@ -95,7 +97,7 @@ class Failures:
         self._letters.log_retry(event, subscription.name, told, attempt=delivery.attempt, of=of, delay_s=delay_s)
         return True
 
-    def _fall_due(self, delivery: Delivery) -> None:
+    def _queue_due_retry(self, delivery: Delivery) -> None:
         with self._planning:
             is_due = self._core.queue_due_retry(delivery)
         if is_due:
@@ -143,14 +145,14 @@ class Failures:
                 name = each.subscription.name
                 attempts, since = each.attempt - 1, each.failed_at
                 self._letters.record_undelivered(each.event, "closed", told, name, attempts=attempts, failed_at=since)
-                self._end(each)
+                self._mark_dead(each)
             for each in left_in_lanes():
                 attempts = each.attempt if each.has_begun else each.attempt - 1
                 name = each.subscription.name
                 self.drop_at_close(each.event, name, attempts, has_begun=each.has_begun, failed_at=each.failed_at)
-                self._end(each)
+                self._mark_dead(each)
 
-    def _end(self, delivery: Delivery) -> None:
+    def _mark_dead(self, delivery: Delivery) -> None:
         delivery.move(DEAD)
         self._core.receipts.release(delivery.event)
 
@@ -160,7 +162,7 @@ class Failures:
             self._core.receipts.release(entry)
         elif isinstance(entry, Delivery):
             self.drop_at_close(entry.event, entry.subscription.name, entry.attempt - 1, failed_at=entry.failed_at)
-            self._end(entry)
+            self._mark_dead(entry)
         else:
             entry.give_up()
 

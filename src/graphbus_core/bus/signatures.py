@@ -62,22 +62,22 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
     function = _function_of(handler)
     if function is None:
         if not callable(handler):
-            raise _invalid(handler, "it cannot be called")
+            raise _bad_signature(handler, "it cannot be called")
         return BoundHandler(handler, "event", is_async=False)
     code = function.__code__
     if code.co_flags & (_GENERATOR | _ASYNC_GENERATOR):
-        raise _invalid(handler, "it is a generator, whose body does not run when it is called; remove `yield`")
+        raise _bad_signature(handler, "it is a generator, whose body does not run when it is called; remove `yield`")
     is_async = bool(code.co_flags & _COROUTINE)
     parameters = _parameters(handler, function)
     if shape == "topic_payload":
-        return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async, _answers(function))
+        return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async, _returns_value(function))
     if shape is None or not any(isinstance(each.annotation, Unresolved) for each in parameters):
         given = [HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters]
-        shape = decide(given, _promised_to(handler))
+        shape = decide(given, _payload_types(handler))
     if shape == "invalid":
         names = ", ".join(each.name for each in parameters)
-        raise _invalid(handler, f"its parameters ({names}) fit no row of the table")
-    return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))
+        raise _bad_signature(handler, f"its parameters ({names}) fit no row of the table")
+    return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _returns_value(function))
 
 
 def handler_name(handler: Handler) -> str:
@@ -105,12 +105,13 @@ def _function_of(handler: Handler) -> Any:
     return function if hasattr(function, "__code__") else None
 
 
-def _answers(function: Any) -> bool:
+def _returns_value(function: Any) -> bool:
     annotations = getattr(function, "__annotations__", {})
     return "return" not in annotations or annotations["return"] not in (None, "None", type(None))
 
 
 def _parameters(handler: Handler, function: Any) -> list[_Argument]:
+    """Return the parameters that an event has to fill, read from the code object: `inspect` is slow to import."""
     if isinstance(handler, partial):  # arguments that the partial binds are not taken from the event
         left = _parameters(handler.func, function)[len(handler.args) :]
         return [each for each in left if each.name not in handler.keywords]
@@ -140,13 +141,14 @@ def _parameters(handler: Handler, function: Any) -> list[_Argument]:
     return found
 
 
-def _promised_to(handler: Handler) -> list[Type]:
+def _payload_types(handler: Handler) -> list[Type]:
     """Return the payload types of the topics in `@subscribe`; UNKNOWN for a topic that is a plain string."""
     heard = getattr(handler, "__graphbus_subscriptions__", ())
     return [UNKNOWN if each.payload is None else type_of(each.payload) for each in heard]
 
 
 def _classify(annotation: object) -> Annotation:
+    """Return which kind of parameter an annotation means: the event, a mapping, a typed class ..."""
     if isinstance(annotation, Unresolved):
         name = annotation.partition("[")[0].strip().rpartition(".")[2]
         return "event" if name.endswith("Event") else "mapping" if name in _MAPPINGS else "other"
@@ -180,7 +182,9 @@ def _call_with_payload(handler: Handler, _parameters: list[_Argument]) -> Callab
 def _call_with_typed(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
-        raise _invalid(handler, f"{annotation} is not there at run time; import it outside of `if TYPE_CHECKING:`")
+        raise _bad_signature(
+            handler, f"{annotation} is not there at run time; import it outside of `if TYPE_CHECKING:`"
+        )
     convert = _converter(handler, annotation)
     return lambda event: handler(convert(event))
 
@@ -208,12 +212,12 @@ def _call_with_fields(handler: Handler, parameters: list[_Argument]) -> Callable
             if name not in payload:
                 raise RunError("GBE617", handler=handler_name(handler), field=name, topic=event.topic)
         fields = payload if takes_rest else {each.name: payload[each.name] for each in named if each.name in payload}
-        return handler(**(_made(handler, event, fields, makers) if makers else fields))
+        return handler(**(_convert_fields(handler, event, fields, makers) if makers else fields))
 
     return call
 
 
-def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[str, Make]) -> dict[str, Any]:
+def _convert_fields(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[str, Make]) -> dict[str, Any]:
     """Return the fields with JSON values converted to the typed classes of the parameters; one error names all misfits."""
     made, problems = dict(fields), list[Problem]()
     for name, make in makers.items():
@@ -229,7 +233,7 @@ def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[s
 
 def _call_with_topic(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     if len(parameters) != 2 or any(each.kind not in ("positional", "positional_only") for each in parameters):
-        raise _invalid(handler, "handle_event must take (topic, payload)")
+        raise _bad_signature(handler, "handle_event must take (topic, payload)")
     return lambda event: handler(event.topic, event.payload)
 
 
@@ -262,8 +266,8 @@ def _maker(handler: Handler, kind: Any) -> Make:
     try:
         return maker_of(kind)
     except Unmakeable as reason:
-        raise _invalid(handler, f"no payload can be converted to {clipped(str(reason))}") from reason
+        raise _bad_signature(handler, f"no payload can be converted to {clipped(str(reason))}") from reason
 
 
-def _invalid(handler: Handler, reason: str) -> RunError:
+def _bad_signature(handler: Handler, reason: str) -> RunError:
     return RunError("GBE611", where=handler_place(handler), handler=handler_name(handler), reason=reason)

@@ -74,60 +74,63 @@ class _Walk:
         return path[len(self._prefix) :] if path.startswith(self._prefix) else ("." if path == self.root else path)
 
     def visit(self, path: str) -> None:
+        """Add a file, or all files below a folder."""
         if os.path.isdir(path):
-            self._folder(path)
+            self._visit_folder(path)
         else:
-            self._file(path)
+            self._add_file(path)
 
-    def _folder(self, path: str) -> None:
+    def _visit_folder(self, path: str) -> None:
         if path in self._entered:
             return
         self._entered.add(path)
         try:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name)
         except OSError as error:
-            self._refuse("GBE204", path, reason=_reason(error))
+            self._add_error("GBE204", path, reason=_reason(error))
             return
         for entry in entries:
             if not self._is_excluded(entry.path):
-                self._entry(entry)
+                self._visit_entry(entry)
 
-    def _entry(self, entry: os.DirEntry[str]) -> None:
+    def _visit_entry(self, entry: os.DirEntry[str]) -> None:
+        """Add or skip one entry of a folder, or enter it."""
         name = entry.name
         is_source = name.endswith(".py")
         if name.startswith("."):
             return
         if entry.is_symlink():
-            self._link(entry, is_source)
+            self._follow_link(entry, is_source)
         elif is_source:
             if name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py"):
                 self.skipped.append(self.relative(entry.path))
             else:
-                self._file(entry.path, is_regular=entry.is_file(follow_symlinks=False))
+                self._add_file(entry.path, is_regular=entry.is_file(follow_symlinks=False))
         elif entry.is_dir(follow_symlinks=False):
             is_environment = os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
             if not is_environment and name not in SKIPPED_FOLDERS:
-                self._folder(entry.path)
+                self._visit_folder(entry.path)
 
-    def _link(self, entry: os.DirEntry[str], is_source: bool) -> None:
+    def _follow_link(self, entry: os.DirEntry[str], is_source: bool) -> None:
         """Follow a link to a file or folder of the project, which is found at its real path."""
         try:
             target = os.path.realpath(entry.path, strict=True)
         except OSError as error:
             if is_source or error.errno == errno.ELOOP:
-                self._refuse("GBE205", entry.path)
+                self._add_error("GBE205", entry.path)
             return
         is_folder = os.path.isdir(target)
         if not is_source and not is_folder:
             return
         if not target.startswith(self._prefix) or entry.path.startswith(f"{target}/"):
-            self._refuse("GBE205", entry.path)
+            self._add_error("GBE205", entry.path)
         elif is_folder:
-            self._folder(target)
+            self._visit_folder(target)
         else:
-            self._file(target)
+            self._add_file(target)
 
-    def _file(self, path: str, is_regular: bool | None = None) -> None:
+    def _add_file(self, path: str, is_regular: bool | None = None) -> None:
+        """Add a file with the name of its module; `is_regular` saves a look at the disk."""
         if is_regular is None:
             is_regular = os.path.isfile(path)
         if not is_regular:
@@ -135,7 +138,7 @@ class _Walk:
                 reason = "it is a folder" if stat.S_ISDIR(os.lstat(path).st_mode) else "it is not a regular file"
             except OSError as error:
                 reason = _reason(error)
-            self._refuse("GBE204", path, reason=reason)
+            self._add_error("GBE204", path, reason=reason)
             return
         relative = self.relative(path)
         folder = os.path.dirname(relative)
@@ -151,7 +154,7 @@ class _Walk:
         name = os.path.basename(relative)
         return any(fnmatch(relative, glob.rstrip("/")) or fnmatch(name, glob.rstrip("/")) for glob in self._exclude)
 
-    def _refuse(self, code: str, path: str, **data: object) -> None:
+    def _add_error(self, code: str, path: str, **data: object) -> None:
         self.errors.append(BuildError(code, where=Place(self.relative(path)), **data))
 
 

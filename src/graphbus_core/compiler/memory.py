@@ -56,7 +56,7 @@ def remember_build(
     config: ResolvedBuild, sources: stamps.Fingerprint, tally: GraphCounts, findings: Sequence[Finding]
 ) -> None:
     """Remember a build that has just ended; `sources` must have the key `key_of(config)`."""
-    cache.write_cache(_place(config), LastBuild(sources, _look_at_artifacts(config), tally, tuple(findings)))
+    cache.write_cache(_cache_path(config), LastBuild(sources, _fingerprint_artifacts(config), tally, tuple(findings)))
 
 
 def recall_build(config: ResolvedBuild) -> LastBuild | None:
@@ -64,7 +64,7 @@ def recall_build(config: ResolvedBuild) -> LastBuild | None:
 
     A file is read only if its status (size, time) has changed, and no file is parsed.
     """
-    last = cache.read_cache(_place(config), LastBuild)
+    last = cache.read_cache(_cache_path(config), LastBuild)
     if last is None:
         return None
     index = discover_modules(config)
@@ -85,11 +85,11 @@ def _has_drifted(config: ResolvedBuild) -> bool:
         return True
 
 
-def _look_at_artifacts(config: ResolvedBuild) -> stamps.Fingerprint:
+def _fingerprint_artifacts(config: ResolvedBuild) -> stamps.Fingerprint:
     return stamps.Fingerprint.take(config.artifacts_dir, [*store.ARTIFACTS, store.MANIFEST])
 
 
-def _place(config: ResolvedBuild) -> Path:
+def _cache_path(config: ResolvedBuild) -> Path:
     return Path(config.artifacts_dir, cache.CACHE, "build")
 
 

@@ -294,6 +294,7 @@ class Project:
         return Project(self.config, index, reading, overlay)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
+        """Return the index with those of the changed files that are new and lie below the roots."""
         known = {file.path for file in self.index.files}
         fresh: list[ModuleFile] = []
         for path in changed:

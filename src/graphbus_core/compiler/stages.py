@@ -48,7 +48,7 @@ def history_of(negotiations: Negotiations, files: tuple[FileChange, ...]) -> His
 def last_history(config: ResolvedBuild) -> History:
     """Return the history in the artifacts on disk; empty if they cannot be read, or if its changes were undone since."""
     try:
-        history = _recorded(Path(config.artifacts_dir))
+        history = _read_history(Path(config.artifacts_dir))
     except ArtifactError:
         return History()
     files = history.modified.files
@@ -57,7 +57,7 @@ def last_history(config: ResolvedBuild) -> History:
     return history
 
 
-def _recorded(folder: Path) -> History:
+def _read_history(folder: Path) -> History:
     """Read the history from artifacts of this or an older format."""
     if store.read_version(folder) < SCHEMA_VERSION:
         from graphbus_core.store.migration import load_any
@@ -134,10 +134,10 @@ class SchemaConflicts(tuple[SchemaConflict, ...]):
 def detect_conflicts(project: Project) -> SchemaConflicts:
     """Compare both ends of every edge of the graph."""
     found = check(project, select=_BETWEEN_AGENTS, wiring=project.wiring)
-    return SchemaConflicts(_conflict(finding, project) for finding in found)
+    return SchemaConflicts(_conflict_of(finding, project) for finding in found)
 
 
-def _conflict(finding: Finding, project: Project) -> SchemaConflict:
+def _conflict_of(finding: Finding, project: Project) -> SchemaConflict:
     """Turn a finding into a conflict; the agent that publishes, or that the other depends on, is the producer."""
     other = next((related.agent for related in finding.related if related.agent != finding.agent), "")
     gives = bool(other) and other in project.graph.consumers(finding.agent)

@@ -50,13 +50,15 @@ def open_for_commits(root: str | Path) -> Repository:
     """
     repository = Repository.find(root)
     if repository is None:
-        raise _unfit("there is no git repository with a work tree", "Make one with `git init`.", root)
+        raise _refusal("there is no git repository with a work tree", "Make one with `git init`.", root)
     if not repository.head():
-        raise _unfit("there is no commit yet", "Commit the project first, so that each decision can be reverted.", root)
+        raise _refusal(
+            "there is no commit yet", "Commit the project first, so that each decision can be reverted.", root
+        )
     folder = Path(repository.git.line("rev-parse", "--absolute-git-dir"))
     for name, what in _UNDER_WAY.items():
         if (folder / name).exists():
-            raise _unfit(f"{what} is under way", "Finish or abort it first.", root)
+            raise _refusal(f"{what} is under way", "Finish or abort it first.", root)
     _check_identity(repository)
     _check_signer(repository)
     lock = _lock_of(repository)
@@ -72,7 +74,7 @@ def check_files(repository: Repository, paths: Sequence[str]) -> None:
     """
     raise_all(
         NegotiationError("GBE434", where=Place(path), path=path, reason=reason)
-        for path, reason in sorted(dict(_troubles(repository, paths)).items())
+        for path, reason in sorted(dict(_uncommittable(repository, paths)).items())
     )
 
 
@@ -92,9 +94,9 @@ def make_commits(
     paths = sorted({path for step in steps for path in step.files})
     old = repository.entries(head, *paths)
     made: list[str] = []
-    with _scratch(repository, head) as scratch:
+    with _scratch_repository(repository, head) as scratch:
         for step in steps:
-            _put(repository, scratch, step.files)
+            _stage_files(repository, scratch, step.files)
             tree = scratch.git.line("write-tree", "--missing-ok")  # a partial clone may lack objects of HEAD
             made.append(_commit(repository, tree, made[-1] if made else head, step.message))
         fresh = scratch.entries(STAGED, *paths)
@@ -102,20 +104,20 @@ def make_commits(
     with _locked_index(repository) as lock:
         _renew_index(repository, lock, {path: (old[path], fresh[path]) for path in paths})
         if (repository.head(), repository.branch()) != (head, branch):
-            raise _unfit("HEAD was moved meanwhile", "Commit the written files yourself.", repository.root)
+            raise _refusal("HEAD was moved meanwhile", "Commit the written files yourself.", repository.root)
         subject = steps[-1].message.partition("\n")[0]
         repository.git.run("update-ref", "-m", f"graphbus: {subject}", "HEAD", made[-1], head)
 
 
 def _commit(repository: Repository, tree: str, parent: str, message: str) -> str:
-    command = ("commit-tree", *(("-S",) if _signs(repository) else ()), "-p", parent, "-F", "-", tree)
+    command = ("commit-tree", *(("-S",) if _signs_commits(repository) else ()), "-p", parent, "-F", "-", tree)
     return repository.git.run(*command, stdin=message.encode(), timeout_s=_SIGNING_TIMEOUT_S).decode().strip()
 
 
 # --- can commits be made here? ----------------------------------------------------------------
 
 
-def _unfit(reason: str, advice: str, root: str | Path) -> NegotiationError:
+def _refusal(reason: str, advice: str, root: str | Path) -> NegotiationError:
     return NegotiationError("GBE433", where=Place(str(root)), reason=reason, advice=advice)
 
 
@@ -123,27 +125,31 @@ def _check_identity(repository: Repository) -> None:
     for kind in ("AUTHOR", "COMMITTER"):
         if repository.git.attempt("var", f"GIT_{kind}_IDENT")[0]:
             advice = "Set both: `git config user.name ...` and `git config user.email ...`."
-            raise _unfit(f"git does not know name or e-mail of the {kind.lower()} of a commit", advice, repository.root)
+            raise _refusal(
+                f"git does not know name or e-mail of the {kind.lower()} of a commit", advice, repository.root
+            )
 
 
-def _signs(repository: Repository) -> bool:
+def _signs_commits(repository: Repository) -> bool:
     _, output, _ = repository.git.attempt("config", "--type=bool", "--get", "commit.gpgSign")
     return output.strip() == b"true"
 
 
 def _check_signer(repository: Repository) -> None:
     """Raise GBE433 if commits are signed with a program from the repository's settings; the user's own is trusted."""
-    if not _signs(repository):
+    if not _signs_commits(repository):
         return
     for key in _SIGNERS:
         asked = ("config", "--show-scope", "-z", "--get", key)  # files that the settings include, too
         _, output, _ = repository.git.attempt(*asked)
         if output.partition(b"\0")[0] in {b"local", b"worktree"}:
             advice = "Set it in your own settings (`git config --global`), or negotiate without --commit."
-            raise _unfit(f"commits are signed with {key} from the settings of the repository", advice, repository.root)
+            raise _refusal(
+                f"commits are signed with {key} from the settings of the repository", advice, repository.root
+            )
 
 
-def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _uncommittable(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield paths with the reason why their changes cannot be committed; of several reasons the last one counts."""
     git, submodules = repository.git, []
     for (flag, mode, _, stage), full in read_listing(git, "ls-files", "-v", "--stage", "--full-name", "-z"):
@@ -171,7 +177,7 @@ def _troubles(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[st
 
 
 @contextmanager
-def _scratch(repository: Repository, commit: str) -> Iterator[Repository]:
+def _scratch_repository(repository: Repository, commit: str) -> Iterator[Repository]:
     """Yield the same repository with a temporary index, which holds the tree of a commit, and an empty temporary work tree."""
     with TemporaryDirectory(prefix="graphbus-git-") as folder:
         tree = Path(folder, "tree")
@@ -184,7 +190,7 @@ def _scratch(repository: Repository, commit: str) -> Iterator[Repository]:
         yield Repository(git, repository.prefix, repository.filters)
 
 
-def _put(repository: Repository, scratch: Repository, files: Mapping[str, bytes]) -> None:
+def _stage_files(repository: Repository, scratch: Repository, files: Mapping[str, bytes]) -> None:
     """Put new bytes of files into the temporary index, converted as `git add` would; their modes stay."""
     modes = scratch.entries(STAGED, *files)
     _copy_attributes(repository, scratch, files)
@@ -213,7 +219,7 @@ def _copy_attributes(repository: Repository, scratch: Repository, paths: Iterabl
 def _locked_index(repository: Repository) -> Iterator[Path]:
     """Hold the lock file of the index, as git does. If the block has written to it, it becomes the new index."""
     lock = _lock_of(repository)
-    _wait_for(repository, lambda: _take(lock))
+    _wait_for(repository, lambda: _create_lock(lock))
     try:
         yield lock
         if lock.stat().st_size:
@@ -227,7 +233,7 @@ def _lock_of(repository: Repository) -> Path:
     return index.with_name(f"{index.name}.lock")
 
 
-def _take(lock: Path) -> bool:
+def _create_lock(lock: Path) -> bool:
     """Create the lock file; False if it exists."""
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -242,7 +248,7 @@ def _wait_for(repository: Repository, is_free: Callable[[], bool]) -> None:
     while not is_free():
         if time.monotonic() > until:
             advice = f"If no git is running, remove {_lock_of(repository)}."
-            raise _unfit("another git process has locked the index", advice, repository.root)
+            raise _refusal("another git process has locked the index", advice, repository.root)
         time.sleep(0.05)
 
 

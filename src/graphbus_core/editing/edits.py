@@ -57,7 +57,7 @@ def symbol_text(data: bytes, target: str) -> str:
         EditError: There is none or more than one with this qualified name, or the file does not parse.
     """
     source = SourceText(data)
-    start, end = _span(source, target)
+    start, end = _definition_span(source, target)
     return source.text[start:end]
 
 
@@ -72,14 +72,14 @@ def apply_change(data: bytes, change: CodeChange) -> bytes:
     before = SourceText(data, change.file_path)
     edit = _OPERATIONS[change.operation](before, change)
     if with_lf(edit.text) == with_lf(before.text):
-        raise EditError("GBE304", where=before.place(), target=_named(change))
+        raise EditError("GBE304", where=before.place(), target=_target_name(change))
     after = before.with_text(edit.text)
-    after.tree = _parsed(after, change)
+    after.tree = _parse_result(after, change)
     edit.mask_before(before)
     edit.mask_after(after)
     line = first_difference(before.tree, after.tree)
     if line is not None:
-        raise _touches_more(after, change, line)
+        raise _touches_more_error(after, change, line)
     return after.data
 
 
@@ -106,7 +106,7 @@ def _replace_symbol(source: SourceText, change: CodeChange) -> _Edit:
     start, end = _checked_span(source, change)
     code = _definition(source, change, source.indentation_at(start) or "")
     text = source.text[:start] + code.replace("\n", source.newline_after(start)) + source.text[end:]
-    return _Edit(text, _blank(change), _blank(change))
+    return _Edit(text, _mask_target(change), _mask_target(change))
 
 
 def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
@@ -119,7 +119,9 @@ def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
     if container and (change.old_code or change.base_sha256):  # they quote the class that the symbol goes into
         _checked_span(source, replace(change, target=container))
     code = place.indentation + _definition(source, change, place.indentation)
-    return _Edit(placement.insert_code(source, place, code.replace("\n", source.newline)), _keep, _drop(change))
+    return _Edit(
+        placement.insert_code(source, place, code.replace("\n", source.newline)), _mask_nothing, _mask_removed(change)
+    )
 
 
 def _delete_symbol(source: SourceText, change: CodeChange) -> _Edit:
@@ -128,41 +130,42 @@ def _delete_symbol(source: SourceText, change: CodeChange) -> _Edit:
     if len(symbol.body) == 1:
         where, reason = source.place(symbol.node.lineno), "it cannot become empty"
         raise EditError("GBE315", where=where, target=change.target, reason=reason)
-    return _Edit(placement.remove_lines(source, start, end), _drop(change), _keep)
+    return _Edit(placement.remove_lines(source, start, end), _mask_removed(change), _mask_nothing)
 
 
 def _set_decorator_argument(source: SourceText, change: CodeChange) -> _Edit:
     _checked_span(source, change)
-    return _Edit(placement.set_decorator_arguments(source, change), _blank(change), _blank(change))
+    return _Edit(placement.set_decorator_arguments(source, change), _mask_target(change), _mask_target(change))
 
 
 def _add_import(source: SourceText, change: CodeChange) -> _Edit:
     try:
         body = _statements_of(_trimmed(change.new_code))
     except SyntaxError as reason:
-        raise _malformed(source, change, "import statements", f"a syntax error, {reason.msg}") from None
+        raise _malformed_error(source, change, "import statements", f"a syntax error, {reason.msg}") from None
     imports = [node for node in body if isinstance(node, placement.ImportStatement)]
     if not imports or len(imports) < len(body):
-        raise _malformed(source, change, "import statements", _described(body))
+        raise _malformed_error(source, change, "import statements", _described(body))
     fresh = placement.missing_imports(source, imports)
-    return _Edit(placement.add_imports(source, fresh), _keep, _drop_imports(fresh))
+    return _Edit(placement.add_imports(source, fresh), _mask_nothing, _mask_imports(fresh))
 
 
 def _search_replace(source: SourceText, change: CodeChange) -> _Edit:
+    """Replace the only place of `old_code` in the target; raise GBE307 or GBE308 if there is none or more than one."""
     if not change.old_code.strip():
-        raise EditError("GBE313", where=source.place(), target=_named(change))
-    start, end = _region(source, change)
+        raise EditError("GBE313", where=source.place(), target=_target_name(change))
+    start, end = _search_region(source, change)
     region = with_lf(source.text[start:end])
-    found = _locate(region, with_lf(change.old_code), with_lf(change.new_code))
+    found = _find_replacement(region, with_lf(change.old_code), with_lf(change.new_code))
     first = source.line_at(start)
     if isinstance(found, _Splice):
-        mask = _blank(change) if change.target else _forget
-        return _Edit(_spliced(source, start, end, found), mask, mask)
+        mask = _mask_target(change) if change.target else _mask_all
+        return _Edit(_apply_splice(source, start, end, found), mask, mask)
     if not found:
         nearest = _nearest_lines(region, change.old_code, first)
-        raise EditError("GBE307", where=source.place(first), target=_named(change), nearest=nearest)
+        raise EditError("GBE307", where=source.place(first), target=_target_name(change), nearest=nearest)
     where, shown = source.place(first + found[0]), ", ".join(str(first + line) for line in found)
-    raise EditError("GBE308", where=where, target=_named(change), count=len(found), lines=shown)
+    raise EditError("GBE308", where=where, target=_target_name(change), count=len(found), lines=shown)
 
 
 _OPERATIONS: dict[str, Callable[[SourceText, CodeChange], _Edit]] = {
@@ -178,26 +181,26 @@ _OPERATIONS: dict[str, Callable[[SourceText, CodeChange], _Edit]] = {
 # --- is this the text that the change was written for? -----------------------------------------
 
 
-def _span(source: SourceText, target: str) -> tuple[int, int]:
+def _definition_span(source: SourceText, target: str) -> tuple[int, int]:
     node = find_definition(source, target).node
     return start_of(source, node), source.end_of(node)
 
 
 def _checked_span(source: SourceText, change: CodeChange) -> tuple[int, int]:
     """Return start and end of the target, or raise GBE303 if its text is not the one that the change quotes."""
-    start, end = _span(source, change.target)
+    start, end = _definition_span(source, change.target)
     if not change.old_code and not change.base_sha256:
         raise EditError("GBE313", where=source.place(source.line_at(start)), target=change.target)
     quoted, here = with_lf(change.old_code).rstrip("\n"), with_lf(source.text[start:end])
     if quoted and quoted not in (here, (source.indentation_at(start) or "") + here):
-        raise _stale(source, change, start, _first_other_line(here, quoted, source.line_at(start)))
+        raise _stale_error(source, change, start, _first_other_line(here, quoted, source.line_at(start)))
     _check_digest(source, change, start, end)
     return start, end
 
 
-def _region(source: SourceText, change: CodeChange) -> tuple[int, int]:
+def _search_region(source: SourceText, change: CodeChange) -> tuple[int, int]:
     """Return start and end of the lines to search, or raise GBE303 if the change was written for other ones."""
-    start, end = _span(source, change.target) if change.target else (0, len(source.text))
+    start, end = _definition_span(source, change.target) if change.target else (0, len(source.text))
     _check_digest(source, change, start, end)
     return source.line_start(source.line_at(start)), source.line_end(source.line_at(end))
 
@@ -211,11 +214,11 @@ def _check_digest(source: SourceText, change: CodeChange, start: int, end: int) 
     texts = (text, with_lf(text))
     written = {before + each + after for before in ("", indentation) for each in texts for after in ("", "\n")}
     if change.base_sha256 and change.base_sha256 not in {hashlib.sha256(each.encode()).hexdigest() for each in written}:
-        raise _stale(source, change, start, "The digest does not match: read the file again.")
+        raise _stale_error(source, change, start, "The digest does not match: read the file again.")
 
 
-def _stale(source: SourceText, change: CodeChange, start: int, nearest: str) -> EditError:
-    return EditError("GBE303", where=source.place(source.line_at(start)), target=_named(change), nearest=nearest)
+def _stale_error(source: SourceText, change: CodeChange, start: int, nearest: str) -> EditError:
+    return EditError("GBE303", where=source.place(source.line_at(start)), target=_target_name(change), nearest=nearest)
 
 
 def _first_other_line(here: str, quoted: str, first: int) -> str:
@@ -244,70 +247,70 @@ def _definition(source: SourceText, change: CodeChange, indentation: str) -> str
     name = change.target.rpartition(".")[2]
     expected = f"one definition of {name}"
     try:
-        code = _fitted(change.new_code, indentation)
+        code = _indent_definition(change.new_code, indentation)
         body = _statements_of(indentation + code)
     except SyntaxError as reason:
-        raise _malformed(source, change, expected, f"a syntax error, {reason.msg}") from None
+        raise _malformed_error(source, change, expected, f"a syntax error, {reason.msg}") from None
     if len(body) != 1 or not isinstance(body[0], Definition) or body[0].name != name:
-        raise _malformed(source, change, expected, _described(body))
+        raise _malformed_error(source, change, expected, _described(body))
     return code
 
 
-def _malformed(source: SourceText, change: CodeChange, expected: str, found: str) -> EditError:
+def _malformed_error(source: SourceText, change: CodeChange, expected: str, found: str) -> EditError:
     first = repr(_trimmed(change.new_code).partition("\n")[0])
-    more = {"target": _named(change), "expected": expected, "found": found, "nearest": first}
+    more = {"target": _target_name(change), "expected": expected, "found": found, "nearest": first}
     return EditError("GBE309", where=source.place(), **more)
 
 
-def _named(change: CodeChange) -> str:
+def _target_name(change: CodeChange) -> str:
     return change.target or "the module"
 
 
-def _parsed(after: SourceText, change: CodeChange) -> ast.Module:
+def _parse_result(after: SourceText, change: CodeChange) -> ast.Module:
     try:
         return parse(after.text)
     except SyntaxError as reason:
         line = min(reason.lineno or 1, len(after.line_starts))
-        more = {"target": _named(change), "reason": reason.msg, "nearest": repr(after.line(line).strip())}
+        more = {"target": _target_name(change), "reason": reason.msg, "nearest": repr(after.line(line).strip())}
         raise EditError("GBE306", where=after.place(line), **more) from None
 
 
 # --- the proof: without the target, both trees are equal ----------------------------------------
 
 
-def _touches_more(after: SourceText, change: CodeChange, line: int) -> EditError:
+def _touches_more_error(after: SourceText, change: CodeChange, line: int) -> EditError:
     near = repr(after.line(line).strip())
-    return EditError("GBE305", where=after.place(line), target=_named(change), line=line, nearest=near)
+    return EditError("GBE305", where=after.place(line), target=_target_name(change), line=line, nearest=near)
 
 
-def _keep(_source: SourceText) -> None:
+def _mask_nothing(_source: SourceText) -> None:
     """Mask nothing: the whole tree must stay equal."""
 
 
-def _forget(source: SourceText) -> None:
+def _mask_all(source: SourceText) -> None:
     """Mask the whole tree: anything may change."""
     source.tree.body.clear()
 
 
-def _blank(change: CodeChange) -> _Mask:
+def _mask_target(change: CodeChange) -> _Mask:
     """Return a mask that replaces the target by `pass`: it may change."""
-    return partial(_put, change, [ast.Pass()])
+    return partial(_replace_target, change, [ast.Pass()])
 
 
-def _drop(change: CodeChange) -> _Mask:
+def _mask_removed(change: CodeChange) -> _Mask:
     """Return a mask that removes the target, which only one side has."""
-    return partial(_put, change, [])
+    return partial(_replace_target, change, [])
 
 
-def _put(change: CodeChange, statements: list[ast.stmt], source: SourceText) -> None:
+def _replace_target(change: CodeChange, statements: list[ast.stmt], source: SourceText) -> None:
     try:
         symbol = find_definition(source, change.target)
     except EditError as error:
-        raise _touches_more(source, change, error.where.line if error.where else 1) from None
+        raise _touches_more_error(source, change, error.where.line if error.where else 1) from None
     symbol.body[symbol.at : symbol.at + 1] = statements
 
 
-def _drop_imports(imports: list[placement.ImportStatement]) -> _Mask:
+def _mask_imports(imports: list[placement.ImportStatement]) -> _Mask:
     """Return a mask that removes imports, which only one side has."""
 
     def mask(source: SourceText) -> None:
@@ -352,7 +355,7 @@ def _statements_of(code: str) -> list[ast.stmt]:
     return block.body
 
 
-def _fitted(code: str, indentation: str) -> str:
+def _indent_definition(code: str, indentation: str) -> str:
     """Indent a definition for a place at which the indentation of its first line is already there.
 
     Accepted are code that is indented as in the file, with or without the indentation of its first line, and code with any
@@ -413,7 +416,7 @@ class _Match(NamedTuple):
     removed: str = ""
 
 
-def _locate(region: str, old: str, new: str) -> _Splice | tuple[int, ...]:
+def _find_replacement(region: str, old: str, new: str) -> _Splice | tuple[int, ...]:
     """Return the replacement of the only place of `old` by `new`; with none or several places, their lines (from 0)."""
     starts = _occurrences(region, old)
     if len(starts) > 1:
@@ -421,10 +424,10 @@ def _locate(region: str, old: str, new: str) -> _Splice | tuple[int, ...]:
     if starts and not _is_flat_line(region, starts[0], old, new):
         return _Splice(starts[0], starts[0] + len(old), new)
     lines, wanted = region.split("\n"), _lines(old)
-    found = _matches([line.rstrip() for line in lines], [line.rstrip() for line in wanted])
+    found = _find_matches([line.rstrip() for line in lines], [line.rstrip() for line in wanted])
     if len(found) != 1:
         return tuple(match.first for match in found)
-    return _whole_lines(lines, found[0], wanted, _lines(new))
+    return _replace_lines(lines, found[0], wanted, _lines(new))
 
 
 def _is_flat_line(region: str, start: int, old: str, new: str) -> bool:
@@ -449,7 +452,7 @@ def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _matches(have: list[str], wanted: list[str]) -> list[_Match]:
+def _find_matches(have: list[str], wanted: list[str]) -> list[_Match]:
     """Return the exact matches of lines, or if there are none, those with another indentation.
 
     No line may have trailing blanks, and one of the wanted lines must not be empty.
@@ -471,7 +474,7 @@ def _shifted_match(have: list[str], wanted: list[str], at: int) -> _Match | None
     return _Match(at, added, removed) if have[at : at + len(wanted)] == moved else None
 
 
-def _whole_lines(region: list[str], match: _Match, old: list[str], new: list[str]) -> _Splice:
+def _replace_lines(region: list[str], match: _Match, old: list[str], new: list[str]) -> _Splice:
     """Return the replacement of whole lines; if there are no new ones, the line end is removed as well."""
     last = match.first + len(old)
     start = sum(len(line) + 1 for line in region[: match.first])
@@ -491,7 +494,7 @@ def _inside_strings(fragment: str) -> Collection[int]:
         return ()  # a fragment of a string or statement, which is shifted as a whole
 
 
-def _spliced(source: SourceText, start: int, end: int, splice: _Splice) -> str:
+def _apply_splice(source: SourceText, start: int, end: int, splice: _Splice) -> str:
     """Apply a splice to the text of the file; its positions count in the LF form of `text[start:end]`."""
     region = source.text[start:end]
     crlf = _crlf_positions(region)

@@ -85,7 +85,7 @@ def merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str
     merged: list[str] = []
     conflicts: list[Conflict] = []
     at, ours_at, theirs_at = 0, 0, 0
-    for start, ours_start, theirs_start, size in _shared(base, ours, theirs):
+    for start, ours_start, theirs_start, size in _common_runs(base, ours, theirs):
         was, mine, its = base[at:start], ours[ours_at:ours_start], theirs[theirs_at:theirs_start]
         if mine in (was, its):
             merged += its
@@ -98,9 +98,9 @@ def merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str
     return tuple(conflicts) or merged
 
 
-def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
+def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
     """Yield the runs of lines that all three have in common: start in each, and length; last an empty run at the end."""
-    one, other = _matches(base, ours), _matches(base, theirs)
+    one, other = _matching_runs(base, ours), _matching_runs(base, theirs)
     left, right = next(one, None), next(other, None)
     while left and right:
         start, end = max(left[0], right[0]), min(left[0] + left[2], right[0] + right[2])
@@ -113,7 +113,7 @@ def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tup
     yield len(base), len(ours), len(theirs), 0
 
 
-def _matches(base: list[str], other: list[str]) -> Iterator[tuple[int, int, int]]:
+def _matching_runs(base: list[str], other: list[str]) -> Iterator[tuple[int, int, int]]:
     from difflib import SequenceMatcher
 
     for match in SequenceMatcher(None, base, other, autojunk=False).get_matching_blocks():
@@ -147,7 +147,7 @@ class _Unclear(Exception):  # noqa: N818 - an answer, not a failure
 def _merge_blocks(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
     """Merge two changes of a Python text block by block; None if that has no clear result."""
     try:
-        return _merge(*(_of_text(lines) for lines in (base, ours, theirs)))
+        return _merge(*(_split_text(lines) for lines in (base, ours, theirs)))
     except _Unclear:
         return None
 
@@ -155,13 +155,13 @@ def _merge_blocks(base: list[str], ours: list[str], theirs: list[str]) -> list[s
 # --- splitting a text into blocks ------------------------------------------------------------
 
 
-def _of_text(lines: list[str]) -> _Blocks:
+def _split_text(lines: list[str]) -> _Blocks:
     """Split the lines of a file into blocks."""
     try:
         tree = parse("\n".join(line.rstrip("\r\n") for line in lines))
     except SyntaxError:
         raise _Unclear from None
-    found = _blocks(tree.body, lines, 1, "")
+    found = _split_statements(tree.body, lines, 1, "")
     used = sum(len(block.lines) for block in found.values())
     used += _keep_remark(found, [*lines[used:], ""])
     if used < len(lines):
@@ -169,7 +169,7 @@ def _of_text(lines: list[str]) -> _Blocks:
     return found
 
 
-def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _Blocks:
+def _split_statements(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _Blocks:
     """Split a list of statements, which begins at line `first`, at its definitions, imports and assignments to names."""
     found: _Blocks = {}
     last, key = first - 1, ("run", owner)
@@ -180,8 +180,8 @@ def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _
             key = "run", f"{owner} {key}"
         if _start(node) > last and own is not None:
             last += _keep_remark(found, lines[last : _start(node) - 1])
-            key = _numbered(own, found)
-            found[key] = _LineBlock(key, lines[last:end], _parts(node, lines, last + 1, key[1]))
+            key = _unique_key(own, found)
+            found[key] = _LineBlock(key, lines[last:end], _class_blocks(node, lines, last + 1, key[1]))
         else:  # a further statement of a run, or one on the same line as the block before
             before = found[key].lines if key in found else []
             found[key] = _LineBlock(key, before + lines[last:end])
@@ -194,24 +194,27 @@ def _keep_remark(found: _Blocks, between: list[str]) -> int:
     blank = [index for index, line in enumerate(between) if index and not line.strip() and between[index - 1].strip()]
     remark = between[: blank[-1]] if blank else []
     if remark:
-        key = _numbered(("remark", "\n".join(remark).strip()), found)
+        key = _unique_key(("remark", "\n".join(remark).strip()), found)
         found[key] = _LineBlock(key, remark)
     return len(remark)
 
 
-def _numbered(key: _Key, known: _Blocks) -> _Key:
+def _unique_key(key: _Key, known: _Blocks) -> _Key:
     """Return a new key: a second definition or assignment of one name gets `#2` appended, and so on."""
     names = (f"{key[1]}#{number}" if number > 1 else key[1] for number in count(1))
     return next((key[0], name) for name in names if (key[0], name) not in known)
 
 
-def _parts(node: ast.stmt, lines: list[str], first: int, name: str) -> _Blocks:
+def _class_blocks(node: ast.stmt, lines: list[str], first: int, name: str) -> _Blocks:
     """Return the blocks of a class: its head, and those of its body; empty for anything else and a class on one line."""
     if not isinstance(node, ast.ClassDef) or _start(node.body[0]) == node.lineno:
         return {}
     inside = _start(node.body[0])
     head = ("head", name)
-    return {head: _LineBlock(head, lines[first - 1 : inside - 1]), **_blocks(node.body, lines, inside, f"{name}.")}
+    return {
+        head: _LineBlock(head, lines[first - 1 : inside - 1]),
+        **_split_statements(node.body, lines, inside, f"{name}."),
+    }
 
 
 def _start(node: ast.stmt) -> int:
@@ -245,7 +248,7 @@ def _merge(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> list[str]:
     for side in (ours, theirs):
         if [key for key in side if key in anchors] != anchors:
             raise _Unclear  # one side has changed the order of blocks
-    gaps = zip(*(_gaps(side, anchors) for side in (base, ours, theirs)), strict=True)
+    gaps = zip(*(_keys_between(side, anchors) for side in (base, ours, theirs)), strict=True)
     merged: list[str] = []
     for key, (lost, mine, its) in zip([None, *anchors], gaps, strict=True):
         if key is not None:
@@ -272,7 +275,7 @@ def _check_names(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> None:
             raise _Unclear
 
 
-def _gaps(blocks: _Blocks, anchors: Sequence[_Key]) -> list[list[_Key]]:
+def _keys_between(blocks: _Blocks, anchors: Sequence[_Key]) -> list[list[_Key]]:
     """Return the keys before the first anchor, between the first and the second, and so on."""
     gaps: list[list[_Key]] = [[]]
     for key in blocks:
@@ -323,7 +326,7 @@ def _merge_block(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list
 
 def _merge_names(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list[str]:
     """Merge a `from ... import ...` statement: names that either side adds stay, names that either side removes go."""
-    was, mine, its = (_names(block) for block in (base, ours, theirs))
+    was, mine, its = (_imported_names(block) for block in (base, ours, theirs))
     kept = [name for name in mine if name in its or name not in was]
     kept += [name for name in its if name not in mine and name not in was]
     if not kept:
@@ -337,7 +340,7 @@ def _merge_names(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list
     return [*blanks, f"{start}({newline}", *(f"    {name},{newline}" for name in kept), f"){newline}"]
 
 
-def _names(block: _LineBlock) -> list[str]:
+def _imported_names(block: _LineBlock) -> list[str]:
     """Return the names in the single `from ... import ...` statement of a block, with their aliases."""
     text = "".join(block.lines)
     if "#" in text:
@@ -354,7 +357,7 @@ def _names(block: _LineBlock) -> list[str]:
 def _conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[Conflict, ...]:
     """Return the innermost definitions that both sides have changed in different ways; empty if a text does not parse."""
     try:
-        sides = [_flat(_of_text(lines)) for lines in (base, ours, theirs)]
+        sides = [_all_blocks(_split_text(lines)) for lines in (base, ours, theirs)]
     except _Unclear:
         return ()
     was, mine, its = sides
@@ -364,9 +367,9 @@ def _conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[
     return tuple(Conflict(key[1], "".join(mine.get(key, ())), "".join(its.get(key, ()))) for key in innermost)
 
 
-def _flat(blocks: _Blocks) -> dict[_Key, list[str]]:
+def _all_blocks(blocks: _Blocks) -> dict[_Key, list[str]]:
     """Return the lines of all blocks by key, the blocks of classes included."""
     found = {key: block.lines for key, block in blocks.items()}
     for block in blocks.values():
-        found |= _flat(block.parts)
+        found |= _all_blocks(block.parts)
     return found

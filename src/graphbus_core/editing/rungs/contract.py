@@ -48,38 +48,39 @@ def check_known(before: Project, after: Project) -> Refusal | None:
 
 
 def _losses(before: Project, after: Project) -> Iterator[_Loss]:
+    """Yield everything that was known before the change and is unknown after it."""
     for old in before.wiring.agents.values():  # unlike `definitions`, with the results of other agents filled in
         new = after.wiring.agents.get(old.name)
         if new is not None and (new is not old and new != old):
-            yield from _of_sent(old, new)
-            yield from _of_heard(old, new, after)
-            yield from _of_methods(old, new)
-            yield from _of_calls(old, new)
-    yield from _of_topics(before, after)
+            yield from _losses_in_publications(old, new)
+            yield from _losses_in_handlers(old, new, after)
+            yield from _losses_in_methods(old, new)
+            yield from _losses_in_calls(old, new)
+    yield from _losses_of_topics(before, after)
 
 
 # --- what is published --------------------------------------------------------------------------
 
 
-def _of_sent(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+def _losses_in_publications(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
     was, now = _by_topic(old.publications), _by_topic(new.publications)
     for topic in was.keys() & now.keys() - {""}:
         if _knowledge(now[topic]) < _knowledge(was[topic]):
-            yield _Loss(f"What {new.name} publishes to {topic!r}", _vaguest(now[topic]).span)
-        yield from _of_declared(f"{new.name} declares for {topic!r}", was[topic], now[topic])
+            yield _Loss(f"What {new.name} publishes to {topic!r}", _least_known(now[topic]).span)
+        yield from _losses_in_declarations(f"{new.name} declares for {topic!r}", was[topic], now[topic])
     for topic, computed in _made_computed(was, now):
         yield _Loss(f"To which topic {new.name} publishes what went to {topic!r}", computed.span)
 
 
-def _of_declared(what: str, was: list[Publication], now: list[Publication]) -> Iterator[_Loss]:
+def _losses_in_declarations(what: str, was: list[Publication], now: list[Publication]) -> Iterator[_Loss]:
     before, after = ([each for each in found if each.is_declared and each.payload] for found in (was, now))
     if before and not after and any(each.payload for each in now if each.is_declared) != bool(before):
         yield _Loss(f"What {what}", now[0].span)
     for old, new in zip(before, after, strict=False):
-        yield from _of_schema(f"What {what}", old.payload, new.payload, new.span)
+        yield from _losses_in_schema(f"What {what}", old.payload, new.payload, new.span)
 
 
-def _of_topics(before: Project, after: Project) -> Iterator[_Loss]:
+def _losses_of_topics(before: Project, after: Project) -> Iterator[_Loss]:
     """Of a topic whose every event was known, also by new agents."""
     was, now = (
         _by_topic(each for agent in project.wiring.agents.values() for each in agent.publications)
@@ -88,7 +89,7 @@ def _of_topics(before: Project, after: Project) -> Iterator[_Loss]:
     heard = {each.topic for agent in after.definitions for each in agent.subscriptions}
     for topic in was.keys() & now.keys() & heard - {""}:
         if _knowledge(now[topic]) < _knowledge(was[topic]):
-            yield _Loss(f"What is published to {topic!r}", _vaguest(now[topic]).span)
+            yield _Loss(f"What is published to {topic!r}", _least_known(now[topic]).span)
 
 
 def _by_topic(found: Iterable[_Item]) -> dict[str, list[_Item]]:
@@ -109,38 +110,38 @@ def _made_computed(was: Mapping[str, list[_Item]], now: Mapping[str, list[_Item]
 def _knowledge(publications: list[Publication]) -> int:
     """How much is known of what is published: all its keys, some, or nothing. What is declared is kept when the graph runs."""
     declared = [each for each in publications if each.is_declared and each.payload is not None]
-    return min(_of_payload(each.payload) for each in declared or publications)
+    return min(_payload_knowledge(each.payload) for each in declared or publications)
 
 
-def _of_payload(payload: Schema | None) -> int:
+def _payload_knowledge(payload: Schema | None) -> int:
     return 0 if payload is None else 1 if payload.is_open else 2
 
 
-def _vaguest(publications: list[Publication]) -> Publication:
-    return min(publications, key=lambda each: _of_payload(each.payload))
+def _least_known(publications: list[Publication]) -> Publication:
+    return min(publications, key=lambda each: _payload_knowledge(each.payload))
 
 
 # --- what is heard ------------------------------------------------------------------------------
 
 
-def _of_heard(old: AgentDefinition, new: AgentDefinition, after: Project) -> Iterator[_Loss]:
+def _losses_in_handlers(old: AgentDefinition, new: AgentDefinition, after: Project) -> Iterator[_Loss]:
     was, now = _by_topic(old.subscriptions), _by_topic(new.subscriptions)
     for topic in was.keys() & now.keys() - {""}:
         before = {each.method: each for each in was[topic]}
-        whole = all(map(_is_whole, was[topic]))
+        whole = all(map(_is_fully_known, was[topic]))
         for each in now[topic]:
             known = before.get(each.method)
             what = f"What {new.name}.{each.method} needs of {topic!r}"
-            is_lost = not _is_whole(each) and (_is_whole(known) if known else whole)
+            is_lost = not _is_fully_known(each) and (_is_fully_known(known) if known else whole)
             if (is_lost and not _only_shows(each, new, after)) or (known and _takes_anything(known, each)):
                 yield _Loss(what, each.span)
             elif known and known.declared is not None:
-                yield from _of_types(what, known.declared, _needs_of(each), each.span)
+                yield from _losses_in_fields(what, known.declared, _needs_of(each), each.span)
     for topic, computed in _made_computed(was, now):
         yield _Loss(f"Which topic {new.name}.{computed.method} hears in the place of {topic!r}", computed.span)
 
 
-def _is_whole(heard: Subscription) -> bool:
+def _is_fully_known(heard: Subscription) -> bool:
     """True when all is known that a handler needs: it needs nothing, says what it takes, or reads nothing but plain keys."""
     return heard.shape == "nothing" or heard.declared is not None or heard.reads_all_known
 
@@ -168,10 +169,10 @@ def _only_shows(heard: Subscription, agent: AgentDefinition, project: Project) -
         return False
     lines = range(method.span.line, method.span.end_line + 1)
     function = next((node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and node.lineno in lines), None)
-    return function is not None and _shows(function, {each.name for each in method.parameters})
+    return function is not None and _only_shows_names(function, {each.name for each in method.parameters})
 
 
-def _shows(function: ast.AST, names: set[str]) -> bool:
+def _only_shows_names(function: ast.AST, names: set[str]) -> bool:
     """True when each use of these names is of a constant key of the payload, or in what only shows it."""
     parents = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
     uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in names]
@@ -179,6 +180,7 @@ def _shows(function: ast.AST, names: set[str]) -> bool:
 
 
 def _is_plain_use(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:  # noqa: PLR0911 - one line for each kind of use
+    """True if an expression for the payload, or the event, is only read by constant keys or passed to a log."""
     match parents.get(node):
         case ast.Attribute(attr="payload") as payload:
             return _is_plain_use(payload, parents)
@@ -199,15 +201,15 @@ def _is_plain_use(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:  #
 # --- methods and calls --------------------------------------------------------------------------
 
 
-def _of_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+def _losses_in_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
     for was in old.methods:
         now = new.method(was.name)
         if not was.has_schema or now is None:
             continue
         what = f"{new.name}.{was.name}"
         span = now.schema_span or now.span
-        yield from _of_schema(f"What {what} takes", was.input_schema, now.input_schema, span)
-        yield from _of_schema(f"What {what} promises to return", was.output_schema, now.output_schema, span)
+        yield from _losses_in_schema(f"What {what} takes", was.input_schema, now.input_schema, span)
+        yield from _losses_in_schema(f"What {what} promises to return", was.output_schema, now.output_schema, span)
         if was.returns.kind not in _VAGUE and now.returns.kind in _VAGUE:
             yield _Loss(f"What {what} is annotated to return", now.span)
         if _is_return_known(was) and not _is_return_known(now):
@@ -224,7 +226,7 @@ def _is_known_end(returned: Returned) -> bool:
     return of.kind not in _VAGUE and (of.kind != "dict" or bool(of.args)) and (shape is None or not shape.is_open)
 
 
-def _of_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+def _losses_in_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
     was, now = (Counter((each.agent, each.method, each.has_unknown) for each in agent.calls) for agent in (old, new))
     known = {(agent, method) for agent, method, has_unknown in was if not has_unknown}
     for each in new.calls:
@@ -244,14 +246,14 @@ def _has_fewer(was: Mapping[tuple[str, str, bool], int], now: Mapping[tuple[str,
 # --- schemas ------------------------------------------------------------------------------------
 
 
-def _of_schema(what: str, was: Schema | None, now: Schema | None, span: SourceSpan) -> Iterator[_Loss]:
-    if was is not None and _of_payload(now) < _of_payload(was):
+def _losses_in_schema(what: str, was: Schema | None, now: Schema | None, span: SourceSpan) -> Iterator[_Loss]:
+    if was is not None and _payload_knowledge(now) < _payload_knowledge(was):
         yield _Loss(what, span)
     elif was is not None and now is not None:
-        yield from _of_types(what, was, now, span)
+        yield from _losses_in_fields(what, was, now, span)
 
 
-def _of_types(what: str, was: Schema, now: Schema, span: SourceSpan) -> Iterator[_Loss]:
+def _losses_in_fields(what: str, was: Schema, now: Schema, span: SourceSpan) -> Iterator[_Loss]:
     for field in now.fields:
         known = was.get(field.name)
         if known is not None and _detail(field.type) < _detail(known.type):
@@ -348,6 +350,7 @@ def schema_changes(before: Project, after: Project) -> tuple[SchemaChange, ...]:
 
 
 def _changes_of(old: AgentDefinition, new: AgentDefinition) -> Iterator[SchemaChange]:
+    """Yield the methods and topics of an agent whose schemas, payloads or reads differ."""
     specs = {spec.name: spec for spec in old.methods if spec.has_schema}
     fresh = {spec.name: spec for spec in new.methods if spec.has_schema}
     for name in sorted(specs.keys() | fresh.keys()):
@@ -361,13 +364,13 @@ def _changes_of(old: AgentDefinition, new: AgentDefinition) -> Iterator[SchemaCh
         )
         if not was or not now or (was.input_schema, was.output_schema) != (now.input_schema, now.output_schema):
             yield change
-    for topic, (sent_before, sent_after) in _paired(_sent(old), _sent(new)):
+    for topic, (sent_before, sent_after) in _changed_topics(_payloads_by_topic(old), _payloads_by_topic(new)):
         yield SchemaChange(method=topic, output_schema_before=sent_before, output_schema_after=sent_after)
-    for topic, (read_before, read_after) in _paired(_read(old), _read(new)):
+    for topic, (read_before, read_after) in _changed_topics(_reads_by_topic(old), _reads_by_topic(new)):
         yield SchemaChange(method=topic, input_schema_before=read_before, input_schema_after=read_after)
 
 
-def _paired(
+def _changed_topics(
     before: Mapping[str, list[Schema]], after: Mapping[str, list[Schema]]
 ) -> Iterator[tuple[str, tuple[Schema | None, Schema | None]]]:
     """Give the topics that differ, with what is said or read there first."""
@@ -377,7 +380,7 @@ def _paired(
             yield topic, (was[0] if was else None, now[0] if now else None)
 
 
-def _sent(agent: AgentDefinition) -> dict[str, list[Schema]]:
+def _payloads_by_topic(agent: AgentDefinition) -> dict[str, list[Schema]]:
     found: dict[str, list[Schema]] = {}
     for item in agent.publications:
         if item.topic:
@@ -385,7 +388,7 @@ def _sent(agent: AgentDefinition) -> dict[str, list[Schema]]:
     return found
 
 
-def _read(agent: AgentDefinition) -> dict[str, list[Schema]]:
+def _reads_by_topic(agent: AgentDefinition) -> dict[str, list[Schema]]:
     """What handlers need of a payload: their parameters, and the keys that they read."""
     found: dict[str, list[Schema]] = {}
     for item in agent.subscriptions:

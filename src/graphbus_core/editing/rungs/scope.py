@@ -103,6 +103,7 @@ def check_touched(proposal: Proposal, before: Project, after: Project) -> Refusa
 
 
 def _not_allowed(path: str, project: Project) -> Refusal:
+    """Return the refusal for a path that is not on the allow list: malformed, or a file without an agent."""
     parts = PurePosixPath(path).parts
     plain = unicodedata.normalize("NFKC", path).casefold().replace("\\", "/")
     known = {unicodedata.normalize("NFKC", known).casefold(): known for known in project.agent_files}

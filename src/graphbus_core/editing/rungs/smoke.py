@@ -183,19 +183,19 @@ class SmokeTrials:
     ) -> Refusal | None:
         """Make the calls with the change, and those that fail also without it; return what fails only with the change."""
         heard = self._heard.pop((base[0].digest, head[0].digest), None)
-        now = self._try(*head, attempts)[0] if heard is None else _by_attempt(heard, attempts)
+        now = self._make_calls(*head, attempts)[0] if heard is None else _split_by_attempt(heard, attempts)
         files = self._environment.files_in(head[0])
-        suspects = [number for number, attempt in enumerate(attempts) if _problems(attempt, now[number], files)]
-        then, used_s = self._try(*base, [attempts[number] for number in suspects]) if suspects else ([], 0.0)
+        suspects = [number for number, attempt in enumerate(attempts) if _find_problems(attempt, now[number], files)]
+        then, used_s = self._make_calls(*base, [attempts[number] for number in suspects]) if suspects else ([], 0.0)
         for number, said in zip(suspects, then, strict=True):
-            wrong, known = (_problems(attempts[number], answers, files) for answers in (now[number], said))
+            wrong, known = (_find_problems(attempts[number], answers, files) for answers in (now[number], said))
             for index in sorted(wrong.keys() - known.keys()):
                 is_slow = wrong[index].code == "G8.timeout" and used_s > _SOON_S
                 if said[index : index + 1] and said[index][0] == "ok" and not is_slow:
                     return wrong[index]
         return None
 
-    def _try(self, state: TreeState, project: Project, attempts: list[_Attempt]) -> tuple[list[_Answers], float]:
+    def _make_calls(self, state: TreeState, project: Project, attempts: list[_Attempt]) -> tuple[list[_Answers], float]:
         """Make the calls in a state; return the reports for each attempt, as far as there are any, and the time used."""
         calls = [attempt.as_call() for attempt in attempts]
         heard = self._environment.run_trial(state, project.index.import_roots, calls=calls, longest_s=LONGEST_S)
@@ -203,10 +203,10 @@ class SmokeTrials:
         if ["end"] not in said:
             hangs = heard.done.timed_out or heard.done.returncode == -SIGPROF
             said.append(["hangs" if hangs else "ends", ""])
-        return _by_attempt(said, attempts), heard.done.used_s
+        return _split_by_attempt(said, attempts), heard.done.used_s
 
 
-def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[_Answers]:
+def _split_by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[_Answers]:
     """Split the reports of a process by attempt; the last attempts have fewer if the process ended early."""
     left = [each for each in said if isinstance(each, list) and len(each) == 2]
     found = []
@@ -216,7 +216,7 @@ def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[_Answers]:
     return found
 
 
-def _problems(attempt: _Attempt, said: _Answers, files: ProjectFiles) -> dict[int, Refusal]:
+def _find_problems(attempt: _Attempt, said: _Answers, files: ProjectFiles) -> dict[int, Refusal]:
     """Return what is wrong with an attempt: index of the value -> refusal."""
     found: dict[int, Refusal] = {}
     method = attempt.agent.method(attempt.method)
@@ -229,7 +229,7 @@ def _problems(attempt: _Attempt, said: _Answers, files: ProjectFiles) -> dict[in
         elif kind == "ends":
             found[index] = Refusal("G8.raises", f"{attempt} ends the process for {value}.", path, line)
         elif kind == "raises" and index < attempt.plain_count:
-            found[index] = _raised(attempt, value, detail, files)
+            found[index] = _refusal_of_error(attempt, value, detail, files)
         elif kind == "ok" and not attempt.topic and is_good(detail):
             wrong = "; ".join(str(problem) for problem in is_good(detail)[:3])
             message = f"{attempt} returns a result that does not fit its schema for {value}."
@@ -237,7 +237,7 @@ def _problems(attempt: _Attempt, said: _Answers, files: ProjectFiles) -> dict[in
     return found
 
 
-def _raised(attempt: _Attempt, value: Json, detail: Json, files: ProjectFiles) -> Refusal:
+def _refusal_of_error(attempt: _Attempt, value: Json, detail: Json, files: ProjectFiles) -> Refusal:
     """Return the refusal for a call that raises, with only those facts that the project code cannot forge."""
     try:
         error = msgspec.convert(detail, RaisedError)
@@ -262,19 +262,19 @@ def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[_Att
             old, new = before.source(known[agent.name].path).data, after.source(agent.path).data
             changed = _changed_methods(agent.name, old, new)
             for name in sorted(changed):
-                yield from _of_method(agent, name)
-                yield from _of_handler(agent, name, after)
+                yield from _method_attempts(agent, name)
+                yield from _handler_attempts(agent, name, after)
 
 
-def _of_method(agent: AgentDefinition, name: str) -> Iterator[_Attempt]:
+def _method_attempts(agent: AgentDefinition, name: str) -> Iterator[_Attempt]:
     method = agent.method(name)
     schema = method.input_schema if method else None
-    if method and schema is not None and not schema.is_open and _takes(method, schema):
+    if method and schema is not None and not schema.is_open and _takes_fields(method, schema):
         usual, rare = _values(schema)
         yield _Attempt(agent, name, "", "", (*usual, *rare), len(usual), method.output_schema)
 
 
-def _takes(method: MethodSpec, schema: Schema) -> bool:
+def _takes_fields(method: MethodSpec, schema: Schema) -> bool:
     """True if the method can be called by keyword with the required fields of its schema."""
     needed = {each.name for each in method.parameters if not each.has_default and not each.kind.startswith("var_")}
     return needed <= {field.name for field in schema.fields if field.required} and all(
@@ -282,7 +282,7 @@ def _takes(method: MethodSpec, schema: Schema) -> bool:
     )
 
 
-def _of_handler(agent: AgentDefinition, name: str, project: Project) -> Iterator[_Attempt]:
+def _handler_attempts(agent: AgentDefinition, name: str, project: Project) -> Iterator[_Attempt]:
     for subscription in agent.subscriptions:
         if subscription.method == name and subscription.shape not in ("invalid", "typed"):
             schema = _payload_schema(subscription, project)

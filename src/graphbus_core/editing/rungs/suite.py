@@ -51,7 +51,7 @@ _OPPOSITES = dict(way for pair in _PAIRS for way in (pair.split(), pair.split()[
 """Assertion methods of unittest -> the method that asserts the opposite of the same arguments."""
 
 
-class _Half(NamedTuple):
+class _InvertedHalf(NamedTuple):
     """Test files in which a random half of the tests is inverted.
 
     Attributes:
@@ -64,7 +64,7 @@ class _Half(NamedTuple):
     turned: frozenset[str]
     kept: frozenset[str]
 
-    def liars(self, passed: Collection[str], outcomes: Mapping[str, str]) -> set[str]:
+    def find_forged(self, passed: Collection[str], outcomes: Mapping[str, str]) -> set[str]:
         """Return the tests whose results do not follow their expectations: inverted ones that pass, others that do not.
 
         Args:
@@ -80,18 +80,23 @@ class _Half(NamedTuple):
         return found
 
 
-def inverted_halves(passed: Iterable[str], files: ProjectFiles, chance: random.Random) -> tuple[_Half, ...]:
+def inverted_halves(passed: Iterable[str], files: ProjectFiles, chance: random.Random) -> tuple[_InvertedHalf, ...]:
     """Return two halves, so that each test that can be inverted is inverted in one of them; empty if none can be."""
     found = {
-        path: _turnable(files.text(path) or b"", path) for path in sorted({name.partition("::")[0] for name in passed})
+        path: _invertible_tests(files.text(path) or b"", path)
+        for path in sorted({name.partition("::")[0] for name in passed})
     }
     names = sorted(name for turnable in found.values() for name in turnable)
     first = frozenset(name for name in names if chance.random() < 0.5)
     if not names:
         return ()
     return tuple(
-        _Half(
-            {path: _turned(files.text(path) or b"", found[path], chosen, chance) for path in found if found[path]},
+        _InvertedHalf(
+            {
+                path: _invert_tests(files.text(path) or b"", found[path], chosen, chance)
+                for path in found
+                if found[path]
+            },
             chosen,
             frozenset(names) - chosen,
         )
@@ -104,7 +109,7 @@ def _plain_name(name: str) -> str:
     return name.partition("[")[0]
 
 
-def _turnable(text: bytes, path: str) -> dict[str, list[_Claim]]:
+def _invertible_tests(text: bytes, path: str) -> dict[str, list[_Claim]]:
     """Return the tests of a file that can be inverted, each with the assertions that it always reaches.
 
     These are the ones at the top level of a test without `return` and `yield`.
@@ -138,7 +143,9 @@ def _functions(body: Iterable[ast.stmt], above: str) -> Iterator[tuple[str, _Fun
             yield f"{above}::{node.name}", node
 
 
-def _turned(text: bytes, found: Mapping[str, list[_Claim]], chosen: Collection[str], chance: random.Random) -> bytes:
+def _invert_tests(
+    text: bytes, found: Mapping[str, list[_Claim]], chosen: Collection[str], chance: random.Random
+) -> bytes:
     """Return the text with one assertion of each chosen test inverted."""
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -146,17 +153,17 @@ def _turned(text: bytes, found: Mapping[str, list[_Claim]], chosen: Collection[s
     edits = []
     for name in found.keys() & set(chosen):
         claim = chance.choice(found[name])
-        constant = _expected(claim)
+        constant = _expected_constant(claim)
         place = constant or claim
         first = starts[place.lineno - 1] + place.col_offset
         last = starts[(place.end_lineno or place.lineno) - 1] + (place.end_col_offset or 0)
-        edits.append((first, last, _opposite(claim, constant, text[first:last], chance)))
+        edits.append((first, last, _inverted_text(claim, constant, text[first:last], chance)))
     for first, last, fresh in sorted(edits, reverse=True):
         text = text[:first] + fresh + text[last:]
     return text
 
 
-def _opposite(claim: _Claim, constant: ast.Constant | None, text: bytes, chance: random.Random) -> bytes:
+def _inverted_text(claim: _Claim, constant: ast.Constant | None, text: bytes, chance: random.Random) -> bytes:
     """Return the text that inverts an assertion; an expected constant is changed, which is harder to guess than `not`."""
     if constant is not None and isinstance(constant.value, str):
         return repr(f"{constant.value}{chance.choice('abcdefgh')}").encode()
@@ -167,7 +174,7 @@ def _opposite(claim: _Claim, constant: ast.Constant | None, text: bytes, chance:
     return b"not (" + text + b")"
 
 
-def _expected(node: ast.expr) -> ast.Constant | None:
+def _expected_constant(node: ast.expr) -> ast.Constant | None:
     """Return the constant in `assert something == constant`, if it is a number or a text on one line."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq):
         value = node.comparators[0]
@@ -270,19 +277,19 @@ class TestTrials:
             return NotRun("The project has no tests.")
         timeout_s = self._environment.limits.timeout_s
         if not self._obstacle:
-            before = self._test(base, project)
+            before = self._run_tests(base, project)
             self._obstacle = _obstacle(before, timeout_s, self._environment.files_in(base))
-            self._obstacle_told = _told(before)
+            self._obstacle_told = _full_output(before)
         if self._obstacle:
             return self._environment.refuse_unverified("G6.unverified", self._obstacle, output=self._obstacle_told)
         if before.is_pytest and not before.passed:
             return NotRun("No test passes without the change.")
-        after = self._test(head, project, before.used_s)
+        after = self._run_tests(head, project, before.used_s)
         files = self._environment.files_in(head)
         verdict = _compare(before, after, timeout_s, files)
         if isinstance(verdict, Refusal) and verdict.code == "G6.tests" and before.is_pytest:
-            again = self._test(base, project, before.used_s, again=True)
-            return _compare(_steady(before, again), after, timeout_s, files)
+            again = self._run_tests(base, project, before.used_s, again=True)
+            return _compare(_without_flaky(before, again), after, timeout_s, files)
         return verdict
 
     def prove(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
@@ -295,33 +302,35 @@ class TestTrials:
             return None
         files = self._environment.files_in(head)
         for half in inverted_halves(after.passed, files, random.SystemRandom()):
-            liars = self._liars(half, base, head, after.passed, project)
-            if liars:
-                shown = _lost(dict.fromkeys(sorted(liars), "same result when inverted"), files)
+            find_forged = self._find_forged(half, base, head, after.passed, project)
+            if find_forged:
+                shown = _list_lost(dict.fromkeys(sorted(find_forged), "same result when inverted"), files)
                 said = f"The results of these tests do not depend on what they expect: {shown}."
-                return Refusal("G6.tampered", said, output="\n".join(sorted(liars)))
+                return Refusal("G6.tampered", said, output="\n".join(sorted(find_forged)))
         return None
 
-    def _liars(self, half: _Half, base: TreeState, head: TreeState, passed: set[str], project: Project) -> set[str]:
+    def _find_forged(
+        self, half: _InvertedHalf, base: TreeState, head: TreeState, passed: set[str], project: Project
+    ) -> set[str]:
         """Return the tests whose results never follow their expectations with the change, and always do without it.
 
         One run is enough if all is well. Further runs keep flaky tests from being taken for forged ones: a test that fails every
         second time is so in one of 500 cases.
         """
-        liars, name = passed, os.urandom(8).hex()
+        find_forged, name = passed, os.urandom(8).hex()
         used_s = self._tested[head.digest, False].used_s
         for number, side in enumerate([head, *[base, head] * _FURTHER_ROUNDS]):
             state = TreeState(f"{side.digest} {name} {number}", {**side.files, **half.files})
-            tested = self._test(state, project, used_s)
+            tested = self._run_tests(state, project, used_s)
             if tested.timed_out or (side is base and tested.outcomes is None):
                 return set()
-            found = half.liars(passed, tested.outcomes or {})
-            liars = liars - found if side is base else liars & found
-            if not liars:
+            found = half.find_forged(passed, tested.outcomes or {})
+            find_forged = find_forged - found if side is base else find_forged & found
+            if not find_forged:
                 break
-        return liars
+        return find_forged
 
-    def _test(self, state: TreeState, project: Project, before_s: float = 0.0, *, again: bool = False) -> _Tested:
+    def _run_tests(self, state: TreeState, project: Project, before_s: float = 0.0, *, again: bool = False) -> _Tested:
         key = (state.digest, again)
         if key not in self._tested:
             with self._environment.copy(state) as folder:
@@ -333,7 +342,7 @@ class TestTrials:
                     **{name: os.environ[name] for name in _OBEYED if name in os.environ},
                 }
                 heard = self._environment.run_watched(self.command, folder, environment, before_s=before_s)
-                self._tested[key] = _read(heard, _is_pytest(self.command))
+                self._tested[key] = _read_reports(heard, _is_pytest(self.command))
         return self._tested[key]
 
 
@@ -345,7 +354,7 @@ def _is_pytest(command: tuple[str, ...]) -> bool:
 # --- from reports to outcomes ---------------------------------------------------------------------
 
 
-def _read(heard: WatchedRun, names_pytest: bool) -> _Tested:
+def _read_reports(heard: WatchedRun, names_pytest: bool) -> _Tested:
     """Build the result of a run from the reports of our plugin. The report of the end must be the very last one."""
     steps = [step for step in heard.said if isinstance(step, list) and step]
     tail = "\n".join(heard.done.stderr.splitlines()[-_LAST_LINES:])
@@ -386,7 +395,7 @@ def _outcomes(steps: list[list[Json]]) -> dict[str, str]:
 # --- what a run proves ------------------------------------------------------------------------------
 
 
-def _told(tested: _Tested) -> str:
+def _full_output(tested: _Tested) -> str:
     """Return the output of a run, for the user."""
     return "\n".join([*(f"{path}: {why}" for path, why in sorted(tested.uncollected.items())), tested.tail])
 
@@ -399,7 +408,8 @@ def _obstacle(before: _Tested, timeout_s: float, files: ProjectFiles) -> str:
     if before.outcomes:
         return ""
     if before.uncollected:
-        return f"Without the change, too, {_uncollected(before.uncollected, files)}, and there is no other test. Fix it first."
+        found = _describe_uncollected(before.uncollected, files)
+        return f"Without the change, too, {found}, and there is no other test. Fix it first."
     if "No module named pytest" in before.tail:
         said = "The project has tests, but pytest is not installed for the Python that runs them"
         return f"{said}. Install pytest there, or set test_command in [tool.graphbus.gate]."
@@ -412,7 +422,7 @@ def _obstacle(before: _Tested, timeout_s: float, files: ProjectFiles) -> str:
     return f"{said}. Fix it (look at conftest.py first), or set test_command in [tool.graphbus.gate]."
 
 
-def _steady(first: _Tested, second: _Tested) -> _Tested:
+def _without_flaky(first: _Tested, second: _Tested) -> _Tested:
     """Leave out the tests with different outcomes in two runs of the same state."""
     if second.outcomes is None:
         return first
@@ -433,22 +443,25 @@ def _compare(before: _Tested, after: _Tested, timeout_s: float, files: ProjectFi
 
 
 def _compare_outcomes(before: _Tested, after: _Tested, files: ProjectFiles) -> RungVerdict:
+    """Refuse if a test file can no longer be collected, or a test that passed before does not pass."""
     fresh = {path: why for path, why in after.uncollected.items() if path not in before.uncollected}
     if fresh:
         told = "\n".join(f"{path}: {why}" for path, why in sorted(fresh.items()))
-        return Refusal("G6.collection", f"With the change, {_uncollected(fresh, files)}.", output=told)
+        return Refusal("G6.collection", f"With the change, {_describe_uncollected(fresh, files)}.", output=told)
     outcomes = after.outcomes or {}
     lost = {name: outcomes.get(name, "gone") for name in sorted(before.passed - after.passed)}
     if lost:
         told = "\n".join(f"{name}: {word}" for name, word in lost.items())
-        said = f"These tests passed before the change and do not now: {_lost(lost, files)}."
+        said = f"These tests passed before the change and do not now: {_list_lost(lost, files)}."
         return Refusal("G6.tests", said, output=f"{told}\n{after.tail}")
     if not before.uncollected:
         return None
-    return PassedWithNote(f"Without the change, too, {_uncollected(before.uncollected, files)}.", _told(before))
+    return PassedWithNote(
+        f"Without the change, too, {_describe_uncollected(before.uncollected, files)}.", _full_output(before)
+    )
 
 
-def _lost(lost: Mapping[str, str], files: ProjectFiles) -> str:
+def _list_lost(lost: Mapping[str, str], files: ProjectFiles) -> str:
     """List lost tests with their outcomes; the cases of one parametrised test count as one."""
     counted = Counter((files.test(name), word) for name, word in lost.items())
     shown = [f"{name} ({word}{f', {count} times' if count > 1 else ''})" for (name, word), count in counted.items()]
@@ -456,7 +469,7 @@ def _lost(lost: Mapping[str, str], files: ProjectFiles) -> str:
     return f"{', '.join(shown[:5])}{more}"
 
 
-def _uncollected(found: Mapping[str, str], files: ProjectFiles) -> str:
+def _describe_uncollected(found: Mapping[str, str], files: ProjectFiles) -> str:
     path = files.test(min(found))
     more = f"; nor can {len(found) - 1} more" if len(found) > 1 else ""
     return f"{path} cannot be collected{more}"

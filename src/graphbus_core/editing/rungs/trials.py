@@ -100,8 +100,8 @@ class Objections:
         try:
             before = self._run(base, project, text)
             if before is None or not before.passed:
-                return Objection(False, _nothing_before(before))
-            broken = _broken(before, self._run(head, project, text, before.used_s))
+                return Objection(False, _why_nothing_passed(before))
+            broken = _judge_objection(before, self._run(head, project, text, before.used_s))
             if broken.holds:
                 again = self._run(base, project, text, before.used_s)
                 if again is None or again.passed != before.passed:
@@ -114,22 +114,23 @@ class Objections:
         """Run the tests in a state; None if the process ended before it could report the results."""
         heard = self._environment.run_trial(state, project.index.import_roots, test=text, before_s=before_s)
         found = heard.at(-1, _Outcomes) if heard.is_sound and not heard.done.timed_out else None
-        return msgspec.structs.replace(_vetted(found, text), used_s=heard.done.used_s) if found else None
+        return msgspec.structs.replace(_trusted_part(found, text), used_s=heard.done.used_s) if found else None
 
 
-def _vetted(found: _Outcomes, text: str) -> _Outcomes:
+def _trusted_part(found: _Outcomes, text: str) -> _Outcomes:
     """Keep only names that stand in the text of the test, and exception classes of Python: the process is not trusted."""
     tests = set(_FUNCTION.findall(text))
-    outcomes = {name: _word(outcome) for name, outcome in found.outcomes.items() if name in tests}
+    outcomes = {name: _trusted_outcome(outcome) for name, outcome in found.outcomes.items() if name in tests}
     return _Outcomes(outcomes=outcomes, error=error_name(found.error) if found.error else "")
 
 
-def _word(outcome: str) -> str:
+def _trusted_outcome(outcome: str) -> str:
+    """Return an outcome with nothing in it that project code could have made up."""
     kind, _, name = outcome.partition(": ")
     return kind if kind in ("passed", "skipped") else f"failed: {error_name(name)}"
 
 
-def _nothing_before(before: _Outcomes | None) -> str:
+def _why_nothing_passed(before: _Outcomes | None) -> str:
     if before is None:
         return "the test does not end without the change"
     if before.error:
@@ -140,7 +141,7 @@ def _nothing_before(before: _Outcomes | None) -> str:
     return f"{name} does not pass without the change either ({outcome})"
 
 
-def _broken(before: _Outcomes, after: _Outcomes | None) -> Objection:
+def _judge_objection(before: _Outcomes, after: _Outcomes | None) -> Objection:
     """Compare a run without the change and one with it: the objection holds if a test passes only without."""
     if after is None:
         return Objection(False, "the test does not end with the change")
@@ -219,7 +220,7 @@ class _ImportTrials:
         for module, names in wanted.items():
             path, found = _path_of(project, module), result.nodes.get(module, [])
             if module in result.errors:
-                failures[module] = _not_imported(module, result.errors[module], files, path)
+                failures[module] = _import_error(module, result.errors[module], files, path)
             elif sorted(found) != sorted(names):
                 defined = list_known_names(found, names, "agent") or "no agent"
                 message = f"{module} defines {defined}; its text shows {', '.join(names)}."
@@ -250,7 +251,7 @@ def _import_ended(done: FinishedProcess, timeout_s: float) -> Refusal:
     return Refusal("G5.import", said, output=done.stderr)
 
 
-def _not_imported(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
+def _import_error(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
     spot = files.last(error.steps)
     said = f"{module} does not import: {error_name(error.name)}"
     if spot.path not in ("", path):
@@ -307,19 +308,19 @@ class _CheckTrials:
             return NotRun("No `checks` are set in [tool.graphbus.gate].")
         verdict: RungVerdict = None
         for command in commands:
-            verdict = self._check(command, base, head) or verdict
+            verdict = self._check_command(command, base, head) or verdict
             if isinstance(verdict, Refusal):
                 break
         return verdict
 
-    def _check(self, command: tuple[str, ...], base: TreeState, head: TreeState) -> RungVerdict:
+    def _check_command(self, command: tuple[str, ...], base: TreeState, head: TreeState) -> RungVerdict:
         name = " ".join(command)
-        before = self._find(command, base)
+        before = self._run_command(command, base)
         obstacle = _obstacle(before)
         if obstacle:
             said = f"Without the change, too, {name} {obstacle}."
             return self._environment.refuse_unverified("G7.unverified", said)
-        after = self._find(command, head, before.used_s)
+        after = self._run_command(command, head, before.used_s)
         if _obstacle(after):
             return Refusal("G7.checks", f"With the change, {name} {_obstacle(after)}.")
         fresh = [after.shown[line] for line in after.lines - before.lines]
@@ -330,20 +331,20 @@ class _CheckTrials:
             return Refusal("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
         return None
 
-    def _find(self, command: tuple[str, ...], state: TreeState, before_s: float = 0.0) -> _CheckRun:
+    def _run_command(self, command: tuple[str, ...], state: TreeState, before_s: float = 0.0) -> _CheckRun:
         key = (state.digest, *command)
         if key not in self._found:
             with self._environment.copy(state) as folder:
                 done = self._environment.run(command, folder, _PLAIN, before_s=before_s)
                 text = self._environment.strip_copy_path(f"{done.stdout}\n{done.stderr}", folder)
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
-            shown = {_normal(line): line.strip() for line in lines}
-            counted = Counter(_normal(line) for line in lines)
+            shown = {_without_numbers(line): line.strip() for line in lines}
+            counted = Counter(_without_numbers(line) for line in lines)
             self._found[key] = _CheckRun(counted, shown, done.returncode, done.timed_out, done.used_s)
         return self._found[key]
 
 
-def _normal(line: str) -> str:
+def _without_numbers(line: str) -> str:
     """Return a line with all numbers replaced by 0, so that line numbers do not matter."""
     return _NUMBER.sub("0", line).strip()
 

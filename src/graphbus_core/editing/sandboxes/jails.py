@@ -103,6 +103,7 @@ def _packages() -> tuple[str, ...]:
 
 
 def _is_shown(path: str, project: Path | None) -> bool:
+    """True for a folder of modules that may be shown: not too wide, and not in the real project."""
     if _is_wide(path):
         return False
     return project is None or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(project))
@@ -203,7 +204,7 @@ class Jail:
         folder = str(cwd.resolve())
         user = _other_user() if _is_root() else 0
         if user:
-            _give_away(folder, user)
+            _give_to_user(folder, user)
         shown = visible_paths(self._project, (_JAIL_INIT, *map(str, readable)))
         heard, told = os.pipe()
         spec = _spec(folder, str(self.visible_path(cwd)), user, shown, limits)
@@ -304,7 +305,7 @@ def _other_user() -> int:
     return _FIRST_USER + next(_runs) % _USERS
 
 
-def _give_away(folder: str, user: int) -> None:
+def _give_to_user(folder: str, user: int) -> None:
     """Make the user of the command the owner of its copy."""
     os.lchown(folder, user, user)
     for path, names, files in os.walk(folder):

@@ -26,55 +26,59 @@ def set_decorator_arguments(source: SourceText, change: CodeChange) -> str:
         EditError: The target has no such decorator or several, or the arguments cannot be set one by one.
     """
     code = change.new_code.strip().removeprefix("@").strip()
-    wanted = _call(source, change, code)
+    wanted = _parse_decorator(source, change, code)
     name = ast.unparse(wanted.func)
-    nodes = [node for node in find_definition(source, change.target).node.decorator_list if _name(node) == name]
+    nodes = [
+        node for node in find_definition(source, change.target).node.decorator_list if _decorator_name(node) == name
+    ]
     if len(nodes) != 1:
-        raise _refused(source, change, name, "there is none" if not nodes else f"there are {len(nodes)}")
+        raise _decorator_error(source, change, name, "there is none" if not nodes else f"there are {len(nodes)}")
     old = nodes[0]
     if not isinstance(old, ast.Call):
-        return source.text[: source.start_of(old)] + _written(source, code) + source.text[source.end_of(old) :]
+        return source.text[: source.start_of(old)] + _with_newlines_of(source, code) + source.text[source.end_of(old) :]
     is_longer = len(wanted.args) > len(old.args)
     if (is_longer and old.keywords) or any(isinstance(node, ast.Starred) for node in old.args):
-        raise _refused(source, change, name, "its positional arguments cannot be matched with the new ones")
-    return _spliced(source, old, wanted, code)
+        raise _decorator_error(source, change, name, "its positional arguments cannot be matched with the new ones")
+    return _set_arguments(source, old, wanted, code)
 
 
-def _call(source: SourceText, change: CodeChange, code: str) -> ast.Call:
+def _parse_decorator(source: SourceText, change: CodeChange, code: str) -> ast.Call:
     """Parse the new decorator, which must be a call with at least one argument and no `*` or `**`."""
     try:
         body = parse(code).body
     except SyntaxError as reason:
-        raise _refused(source, change, "", f"the new arguments do not parse, {reason.msg}") from None
+        raise _decorator_error(source, change, "", f"the new arguments do not parse, {reason.msg}") from None
     call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
     if not isinstance(call, ast.Call):
-        raise _refused(source, change, "", "the new arguments must be written as name(argument=value)")
+        raise _decorator_error(source, change, "", "the new arguments must be written as name(argument=value)")
     stars = [value for value in call.args if isinstance(value, ast.Starred)]
     if stars or not (call.args or call.keywords) or not all(word.arg for word in call.keywords):
-        raise _refused(source, change, ast.unparse(call.func), "the new arguments must be single values or keywords")
+        raise _decorator_error(
+            source, change, ast.unparse(call.func), "the new arguments must be single values or keywords"
+        )
     return call
 
 
-def _name(node: ast.expr) -> str:
+def _decorator_name(node: ast.expr) -> str:
     return ast.unparse(node.func if isinstance(node, ast.Call) else node)
 
 
-def _refused(source: SourceText, change: CodeChange, name: str, reason: str) -> EditError:
+def _decorator_error(source: SourceText, change: CodeChange, name: str, reason: str) -> EditError:
     node = find_definition(source, change.target).node
-    shown = ", ".join(f"@{_name(decorator)}" for decorator in node.decorator_list) or "none"
+    shown = ", ".join(f"@{_decorator_name(decorator)}" for decorator in node.decorator_list) or "none"
     where = source.place(node.lineno)
     return EditError("GBE314", where=where, target=change.target, name=name, reason=reason, nearest=shown)
 
 
-def _written(source: SourceText, code: str) -> str:
+def _with_newlines_of(source: SourceText, code: str) -> str:
     return with_lf(code).replace("\n", source.newline)
 
 
-def _spliced(source: SourceText, old: ast.Call, wanted: ast.Call, code: str) -> str:
+def _set_arguments(source: SourceText, old: ast.Call, wanted: ast.Call, code: str) -> str:
     """Return the text with the present arguments of a call replaced and the further ones appended."""
 
     def text_of(node: ast.AST) -> str:
-        return _written(source, ast.get_source_segment(code, node) or "")
+        return _with_newlines_of(source, ast.get_source_segment(code, node) or "")
 
     present = {word.arg: word.value for word in old.keywords}
     changes = [*zip(old.args, wanted.args, strict=False)]
@@ -165,17 +169,17 @@ def missing_imports(source: SourceText, imports: list[ImportStatement]) -> list[
         EditError: One of them binds a name that the module uses for something else.
     """
     body = source.tree.body
-    present = [single for node in body for single in _singles(node)]
+    present = [single for node in body for single in _split_import(node)]
     known = {ast.dump(single) for single in present}
     packages = {single.names[0].name.partition(".")[0] for single in present if _is_plain(single)}
-    fresh = [single for node in imports for single in _singles(node) if ast.dump(single) not in known]
+    fresh = [single for node in imports for single in _split_import(node) if ast.dump(single) not in known]
     for single in fresh:
         name = imported_names(single)[0]
         line = bound_line(body, name)
         if line and not (_is_plain(single) and name in packages):  # `os` is both `import os` and `import os.path`
             nearest = f"There: {source.line(line).strip()!r}."
             raise EditError("GBE310", where=source.place(line), target=name, line=line, nearest=nearest)
-    return [node for node in imports if any(ast.dump(single) not in known for single in _singles(node))]
+    return [node for node in imports if any(ast.dump(single) not in known for single in _split_import(node))]
 
 
 def _is_plain(node: ImportStatement) -> bool:
@@ -190,6 +194,7 @@ def add_imports(source: SourceText, imports: list[ImportStatement]) -> str:
 
 
 def _with_import(source: SourceText, node: ImportStatement) -> SourceText:
+    """Return the source with one more import, with blank lines around it where it is the first."""
     is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__" and not node.level
     after_line, follows_import = _import_line(source, is_future)
     at = source.line_start(after_line + 1)
@@ -225,7 +230,7 @@ def _is_head_import(node: ast.stmt, is_future: bool) -> bool:
     return not is_future and isinstance(node, ImportStatement)
 
 
-def _singles(node: ast.stmt) -> list[ImportStatement]:
+def _split_import(node: ast.stmt) -> list[ImportStatement]:
     """Take an import of several names apart."""
     if isinstance(node, ast.Import):
         return [ast.Import([alias]) for alias in node.names]

@@ -89,7 +89,7 @@ def check_growth(
     """
     try:
         old, new = _AnalyzedText(path, before), _AnalyzedText(path, after)
-        known, fresh = _counted(old.signs(old), old), _counted(new.signs(old), old)
+        known, fresh = _group_signs(old.signs(old), old), _group_signs(new.signs(old), old)
     except RecursionError:
         return Refusal("G2.size", "The code is nested too deeply to be checked. Split it up.", path)
     except TooMuchToJudge:
@@ -163,11 +163,11 @@ class _AnalyzedText:
             name = sign.what.removeprefix(GLOBAL)
             if name == sign.what or name in old.file.scopes.module.bindings:
                 yield sign
-        yield from self._of_references(old)
-        yield from _declared(self.file, old.defined)
+        yield from self._reference_signs(old)
+        yield from _declaration_signs(self.file, old.defined)
         yield from (Sign(*found) for found in signs_of_text(self.source.text, self.file.nodes))
 
-    def _of_references(self, old: _AnalyzedText) -> Iterator[Sign]:
+    def _reference_signs(self, old: _AnalyzedText) -> Iterator[Sign]:
         """Yield a sign for each power of the project code that this version uses."""
         free: set[int] = set()
         for reference in sorted(self.notes.references, key=lambda one: one.line):
@@ -177,7 +177,7 @@ class _AnalyzedText:
             is_own = reference.home is self.file and reference.texts <= old.texts
             if reference.home is self.file and reference.node is not None:
                 name = self.names.get(id(reference.node), "")
-                if name not in old.sharp:
+                if name not in old.powerful:
                     # A new function holds what the old text did; its own signs count, and so does every call but the first.
                     is_first = id(reference.node) not in free and reference.texts <= old.texts
                     free.add(id(reference.node))
@@ -188,7 +188,7 @@ class _AnalyzedText:
                 yield sign._replace(way="") if is_own else sign
 
     @cached_property
-    def sharp(self) -> frozenset[str]:
+    def powerful(self) -> frozenset[str]:
         """The qualified names of the functions and classes in this file that have a power."""
         found = set()
         for symbol in definitions(self.file.tree):
@@ -218,7 +218,7 @@ def _sign_of(reference: Reference, power: Power) -> Sign:
     return Sign(code, what, reference.line, reference.way, True, reference.runs_at_import, reference.texts)
 
 
-def _counted(found: Iterable[Sign], old: _AnalyzedText) -> dict[tuple[str, str, str], list[Sign]]:
+def _group_signs(found: Iterable[Sign], old: _AnalyzedText) -> dict[tuple[str, str, str], list[Sign]]:
     """Group signs that count as the same: same code, same thing, used in the same way with no new constant.
 
     All ways to read a file count as one, as long as they name no file that the old version does not read.
@@ -242,7 +242,7 @@ def count_guarded(texts: Iterable[bytes]) -> Counter[tuple[str, str, str]]:
         for node in ast.walk(source.tree):  # `walk` yields a node before the nodes inside it
             owner = names.get(id(node), owners[id(node)]) if isinstance(node, Definition) else owners[id(node)]
             owners.update((id(inner), owner) for inner in ast.iter_child_nodes(node))
-            found.update((owners[id(node)], code, what) for code, what in _of_guarded(node))
+            found.update((owners[id(node)], code, what) for code, what in _guarded_bindings(node))
     return found
 
 
@@ -258,7 +258,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Found = Iterator[tuple[str, str]]
 
 
-def _declared(file: AnalyzedFile, old_names: frozenset[str]) -> Iterator[Sign]:
+def _declaration_signs(file: AnalyzedFile, old_names: frozenset[str]) -> Iterator[Sign]:
     """Yield the signs of declarations in a file.
 
     Args:
@@ -271,16 +271,16 @@ def _declared(file: AnalyzedFile, old_names: frozenset[str]) -> Iterator[Sign]:
         ):
             continue
         line = getattr(node, "lineno", 0)
-        for code, what in (*_of_guarded(node), *_of_secret(node), *_of_comparison(file, node)):
+        for code, what in (*_guarded_bindings(node), *_secrets_in(node), *_deceptive_comparisons(file, node)):
             yield Sign(code, what, line)
         if isinstance(node, _Function) and names.get(id(node)) in old_names:
-            yield from (Sign("G3.decorator", what, line) for what in _of_own_decorators(file, node))
+            yield from (Sign("G3.decorator", what, line) for what in _own_decorators(file, node))
         if isinstance(node, ast.ClassDef):
-            for code, what in _of_bases(file, node, names.get(id(node), node.name), old_names):
+            for code, what in _base_signs(file, node, names.get(id(node), node.name), old_names):
                 yield Sign(code, what, line)
 
 
-def _of_own_decorators(file: AnalyzedFile, node: _Function) -> Iterator[str]:
+def _own_decorators(file: AnalyzedFile, node: _Function) -> Iterator[str]:
     """Yield the decorators of the project on a function; a new one could come between the function and its callers."""
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for decorator in node.decorator_list:
@@ -289,7 +289,7 @@ def _of_own_decorators(file: AnalyzedFile, node: _Function) -> Iterator[str]:
             yield f"@{ast.unparse(function)} on {node.name}"
 
 
-def _of_bases(file: AnalyzedFile, node: ast.ClassDef, name: str, old_names: frozenset[str]) -> _Found:
+def _base_signs(file: AnalyzedFile, node: ast.ClassDef, name: str, old_names: frozenset[str]) -> _Found:
     """Yield the bases and keywords of a class that are not known to be harmless; of an old class, all bases."""
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for base in node.bases:
@@ -316,7 +316,7 @@ def _is_harmless_base(value: Value) -> bool:
     return all(_is_harmless_base(base) for base in value.home.bases(value.node))
 
 
-def _of_guarded(node: ast.AST) -> _Found:
+def _guarded_bindings(node: ast.AST) -> _Found:
     """Yield the code and text of a node that sets IS_ARBITER or SYSTEM_PROMPT, by assignment or in any other way."""
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete)):
         targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]
@@ -330,7 +330,7 @@ def _of_guarded(node: ast.AST) -> _Found:
     yield from ((table.GUARDED[name], what) for name, what in found)
 
 
-def _of_secret(node: ast.AST) -> _Found:
+def _secrets_in(node: ast.AST) -> _Found:
     """Yield a sign for a constant that looks like a secret and has a name like `password`."""
     for name, value in _named_values(node):
         is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
@@ -338,17 +338,17 @@ def _of_secret(node: ast.AST) -> _Found:
             yield "G3.secret", f"a value for {name}"
 
 
-def _of_comparison(file: AnalyzedFile, node: ast.AST) -> _Found:
+def _deceptive_comparisons(file: AnalyzedFile, node: ast.AST) -> _Found:
     """Yield a sign for a class whose objects could be equal to anything: a test that compares them would prove nothing."""
     if not isinstance(node, ast.ClassDef):
         return
     is_value = any(value.name in table.VALUES for value in file.bases(node))
     for item in node.body:
-        if isinstance(item, Definition) and item.name in table.COMPARED and (is_value or _is_deaf(item)):
+        if isinstance(item, Definition) and item.name in table.COMPARED and (is_value or _ignores_other(item)):
             yield "G3.reflection", f"{item.name} of {node.name}, which decides without looking at the other value"
 
 
-def _is_deaf(method: ast.AST) -> bool:
+def _ignores_other(method: ast.AST) -> bool:
     """True for a comparison method that uses no attribute or item of anything."""
     return not any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(method))
 

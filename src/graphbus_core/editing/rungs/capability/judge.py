@@ -67,9 +67,9 @@ class UseJudge:
                 self.notes.sign("G3.reflection", f"the module {name} as a value", place.node, place.scope)
         elif not self._is_other_use(name, place) and place.use != "base" and not table.is_harmless(name):
             if first == "builtins":
-                self._builtin(rest, place)
+                self._judge_builtin(rest, place)
             elif place.use != "type" or not name.rpartition(".")[2][:1].isupper():
-                self._unlisted(name, name, place)
+                self._record_unlisted(name, name, place)
 
     def _is_other_use(self, name: str, place: ExpressionUse) -> bool:
         """Judge things that are harmless in one use only, such as decorators; True if this was one in another use."""
@@ -90,7 +90,8 @@ class UseJudge:
             return False
         return True
 
-    def _builtin(self, name: str, place: ExpressionUse) -> None:
+    def _judge_builtin(self, name: str, place: ExpressionUse) -> None:
+        """Judge the use of a builtin that is not harmless in general."""
         node, scope, use, _ = place
         if name in table.CALLED_ONLY:
             if use not in ("type", "call"):
@@ -100,9 +101,9 @@ class UseJudge:
         elif name.partition(".")[0] not in BUILTINS:
             return  # an undefined name: it raises at run time, which G8 finds
         elif name not in _OF_MODULES:
-            self._unlisted(f"builtins.{name}", name, place)
+            self._record_unlisted(f"builtins.{name}", name, place)
 
-    def _unlisted(self, name: str, shown: str, place: ExpressionUse) -> None:
+    def _record_unlisted(self, name: str, shown: str, place: ExpressionUse) -> None:
         """Record the use of something that is not in the table, with the code of its power if that is known."""
         code = table.code_of(name)
         by_attribute = table.ACTING.get(name.rpartition(".")[2], "")
@@ -149,7 +150,7 @@ class UseJudge:
         name, scope = node.attr, place.scope
         if value.kind == "outside":
             return
-        code = self._hidden(value, node, place)
+        code = self._code_of_internal(value, node, place)
         if code:
             self.notes.sign(code, f"the attribute {name}", node, scope)
         elif value.kind == "module" or is_internal(name):
@@ -157,12 +158,12 @@ class UseJudge:
         elif value.kind == "shared" and name in table.MUTATORS and place.use == "call":
             self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
         elif isinstance(value.node, ast.ClassDef) and value.home is not None:
-            self._member(value, value.home, node, place)
+            self._judge_member(value, value.home, node, place)
         elif value.kind != "object" or not table.is_of_instance(value.name, name):
-            self._of_data(node, place)
+            self._judge_unknown_owner(node, place)
 
     @staticmethod
-    def _hidden(value: Value, node: ast.Attribute, place: ExpressionUse) -> str:
+    def _code_of_internal(value: Value, node: ast.Attribute, place: ExpressionUse) -> str:
         """Return the code of an attribute that reaches internals, such as frames or `__globals__`; empty for any other."""
         name = node.attr
         if value.kind == "module":
@@ -178,19 +179,19 @@ class UseJudge:
             return "G3.reflection"
         return "G3.node" if name in table.INSIDE_OF_NODES else ""
 
-    def _member(self, value: Value, home: AnalyzedFile, node: ast.Attribute, place: ExpressionUse) -> None:
+    def _judge_member(self, value: Value, home: AnalyzedFile, node: ast.Attribute, place: ExpressionUse) -> None:
         """Judge an attribute of an object or class of the project."""
         name, scope = node.attr, place.scope
         if name in table.NODE and home.is_agent(value.node):
-            self._of_node(value, node, place)
+            self._judge_node_attribute(value, node, place)
         elif value.kind in ("symbol", "class") and home.is_method(value.node, name):
             self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
         elif value.kind == "class" and name in table.OF_CLASSES:
             return
         elif not home.has_member(value, name):
-            self._of_data(node, place)
+            self._judge_unknown_owner(node, place)
 
-    def _of_node(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
+    def _judge_node_attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
         """Judge an attribute of the public interface of a node: only its own agent may use it, and only as intended."""
         name, call = node.attr, place.call
         if value.kind not in ("self", "super"):
@@ -207,14 +208,14 @@ class UseJudge:
             return
         self.notes.sign("G3.node", what, node, place.scope)
 
-    def _of_data(self, node: ast.Attribute, place: ExpressionUse) -> None:
+    def _judge_unknown_owner(self, node: ast.Attribute, place: ExpressionUse) -> None:
         """Judge an attribute of a value of unknown type by its name alone."""
         name, scope, call = node.attr, place.scope, place.call
         way: ast.AST = call or node
         if name in ("format", "format_map"):
             return  # `CallJudge` judges it
         if name in ("open", "replace"):
-            self._of_path(node, place)
+            self._judge_open_or_replace(node, place)
         elif name in table.attributes() or (name in table.STREAMS and call is not None and _reads_on(call)):
             return
         elif name in table.ACTING:
@@ -222,9 +223,9 @@ class UseJudge:
             self.notes.sign(table.ACTING[name], f"{verb} {name}", node, scope, way=way)
             self._refer_to_defined(name, way, scope)
         elif name in table.LEADING or not self._refer_to_defined(name, way, scope):
-            self._unknown(name, node, scope)
+            self._record_unknown(name, node, scope)
 
-    def _of_path(self, node: ast.Attribute, place: ExpressionUse) -> None:
+    def _judge_open_or_replace(self, node: ast.Attribute, place: ExpressionUse) -> None:
         """Judge `x.open(...)` and `x.replace(...)`, which act on files if `x` is a path."""
         name, call = node.attr, place.call
         way: ast.AST = call or node
@@ -242,7 +243,8 @@ class UseJudge:
         self.notes.refer(None, None, name, way, scope)
         return True
 
-    def _unknown(self, name: str, node: ast.Attribute, scope: NameScope) -> None:
+    def _record_unknown(self, name: str, node: ast.Attribute, scope: NameScope) -> None:
+        """Record an attribute that neither the table nor the project knows."""
         if name.lstrip("_") in table.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
@@ -256,7 +258,7 @@ class UseJudge:
 
     def written(self, node: ast.Attribute, scope: NameScope) -> None:
         """Judge `a.b = ...` and `del a.b`: allowed for `self`, for objects made in this function, and for plain fields."""
-        if node.attr in table.GUARDED:  # `_declared` records a sign of its own
+        if node.attr in table.GUARDED:  # `_declaration_signs` records a sign of its own
             return
         if not all(self._may_write(value, node, scope) for value in self.file.values(node.value, scope)):
             code = "G3.node" if node.attr in table.NOT_TO_REPLACE else "G3.patch"
@@ -369,12 +371,12 @@ class CallJudge:
         self._notes = judge.notes
         self._file = judge.file
         self._kinds: dict[str, Callable[[Value, ast.Call, NameScope], None]] = {
-            "builtins.getattr": self._getattr,
-            "builtins.object.__setattr__": self._setattr,
-            "builtins.hasattr": self._getattr,
-            "builtins.type": self._type,
-            "builtins.open": self._open,
-            **dict.fromkeys(table.BY_NAME, self._by_name),
+            "builtins.getattr": self._judge_getattr,
+            "builtins.object.__setattr__": self._judge_setattr,
+            "builtins.hasattr": self._judge_getattr,
+            "builtins.type": self._judge_type,
+            "builtins.open": self._judge_open,
+            **dict.fromkeys(table.BY_NAME, self._judge_attrgetter),
         }
         self._imported: list[tuple[str, ast.AST, NameScope]] = []
         self._named: set[str] = set()
@@ -398,9 +400,9 @@ class CallJudge:
             if value.kind == "outside" and value.name in self._kinds:
                 self._kinds[value.name](value, node, scope)
             elif value.name == "builtins.print":
-                self._print(node, scope)
+                self._judge_print(node, scope)
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("format", "format_map"):
-            self._format(node.func, node, scope)
+            self._judge_format(node.func, node, scope)
 
     # --- attributes by name ----------------------------------------------------------------------
 
@@ -414,30 +416,30 @@ class CallJudge:
             if name not in self._named:
                 self._notes.sign("G3.reflection", f"the import of {name}", node, scope)
 
-    def _by_name(self, value: Value, node: ast.Call, scope: NameScope) -> None:
+    def _judge_attrgetter(self, value: Value, node: ast.Call, scope: NameScope) -> None:
         """Judge `attrgetter("order.total")` and `methodcaller("strip")`."""
         self._named.add(value.name)
-        names = [_literal(one) for one in node.args]
+        names = [_constant_text(one) for one in node.args]
         names = names[:1] if value.name == "operator.methodcaller" else names
         if not all(names) or not names or node.keywords:
             self._notes.sign("G3.reflection", "an attribute of a computed name", node, scope)
         for part in (part for name in filter(None, names) for part in name.split(".")):
             self._judge.asked_by_name(part, node, scope)
 
-    def _getattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+    def _judge_getattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         is_plain = (
             len(node.args) > 1 and not node.keywords and not any(isinstance(one, ast.Starred) for one in node.args)
         )
-        name = _literal(node.args[1]) if is_plain else None
+        name = _constant_text(node.args[1]) if is_plain else None
         if not name:
             self._notes.sign("G3.reflection", "getattr with a computed name", node, scope, way=node)
             return
         for value in self._file.values(node.args[0], scope):
             self._judge.asked_by_name(name, node, scope, value)
 
-    def _setattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+    def _judge_setattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         """Judge `object.__setattr__(self, "name", value)`, with which a frozen dataclass sets its own fields."""
-        name = _literal(node.args[1]) if len(node.args) == 3 and not node.keywords else None
+        name = _constant_text(node.args[1]) if len(node.args) == 3 and not node.keywords else None
         owners = self._file.values(node.args[0], scope)
         if name and all(one.kind == "self" and not self._file.is_agent(one.node) for one in owners):
             target = ast.Attribute(node.args[0], name, ast.Store())
@@ -447,16 +449,16 @@ class CallJudge:
 
     # --- formats --------------------------------------------------------------------------------
 
-    def _format(self, function: ast.Attribute, node: ast.Call, scope: NameScope) -> None:
+    def _judge_format(self, function: ast.Attribute, node: ast.Call, scope: NameScope) -> None:
         """Judge `text.format(...)`: the text may access attributes of the arguments."""
         texts = self._file.constants(function.value, scope)
         if texts is not None:
             for text in texts:
-                self._fields(text, node, scope)
+                self._judge_format_text(text, node, scope)
         elif not all(map(_is_scalar, (*node.args, *(keyword.value for keyword in node.keywords)))):
             self._notes.sign("G3.reflection", "a format that is not constant", node, scope, way=node)
 
-    def _fields(self, text: str, node: ast.AST, scope: NameScope) -> None:
+    def _judge_format_text(self, text: str, node: ast.AST, scope: NameScope) -> None:
         try:
             fields = list(_fields_of(text))
         except ValueError:  # a malformed format raises at run time
@@ -466,17 +468,17 @@ class CallJudge:
 
     # --- files and classes ------------------------------------------------------------------------
 
-    def _type(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+    def _judge_type(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
             self._notes.sign("G3.base", "a class made by a call of type", node, scope)
 
-    def _open(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+    def _judge_open(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         if _opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
             self._notes.sign("G3.files", "opening a file to write", node, scope, way=node)
         elif not _is_of_project(node):
             self._notes.sign("G3.read", "opening a file", node, scope, way=node)
 
-    def _print(self, node: ast.Call, scope: NameScope) -> None:
+    def _judge_print(self, node: ast.Call, scope: NameScope) -> None:
         for keyword in node.keywords:
             values = self._file.values(keyword.value, scope)
             if keyword.arg in ("file", None) and not {value.name for value in values} <= _SCREENS:
@@ -485,13 +487,13 @@ class CallJudge:
 
 def _is_of_project(node: ast.Call) -> bool:
     """True if the path is that of a data file of the project, which agents may read; settings and keys are not data."""
-    path = _literal(node.args[0]) if node.args else None
+    path = _constant_text(node.args[0]) if node.args else None
     if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
         return False
     return not _NO_DATA.search(path)
 
 
-def _literal(node: ast.expr) -> str | None:
+def _constant_text(node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 

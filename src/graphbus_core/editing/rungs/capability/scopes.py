@@ -123,23 +123,23 @@ class NameScopes:
 
     def _collect(self, node: ast.AST, scope: NameScope) -> None:
         if isinstance(node, Definition):
-            self._definition(node, scope)
+            self._collect_definition(node, scope)
         elif isinstance(node, ast.Lambda):
             self._collect(node.args, scope)
-            self._inner("function", node, [node.body], scope)
+            self._collect_inner("function", node, [node.body], scope)
         elif isinstance(node, _COMPREHENSIONS):
-            self._comprehension(node, scope)
+            self._collect_comprehension(node, scope)
         else:
-            self._bind(node, scope)
+            self._bind_names(node, scope)
             self._collect_all(list(ast.iter_child_nodes(node)), scope)
 
-    def _definition(self, node: Definition, scope: NameScope) -> None:
+    def _collect_definition(self, node: Definition, scope: NameScope) -> None:
         """Collect a definition: decorators, bases, defaults and annotations belong to the scope around it."""
         scope.bind(node.name, node)
         self._collect_all([child for child in ast.iter_child_nodes(node) if child not in node.body], scope)
-        self._inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
+        self._collect_inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
 
-    def _inner(self, kind: _Kind, node: ast.AST, body: Sequence[ast.AST], scope: NameScope) -> None:
+    def _collect_inner(self, kind: _Kind, node: ast.AST, body: Sequence[ast.AST], scope: NameScope) -> None:
         inner = self.of[id(node)] = NameScope(kind, node, scope)
         for parameter in getattr(node, "type_params", ()):
             inner.bind(parameter.name, None)
@@ -164,7 +164,7 @@ class NameScopes:
                 return
             step = step.parent
 
-    def _comprehension(self, node: ast.AST, scope: NameScope) -> None:
+    def _collect_comprehension(self, node: ast.AST, scope: NameScope) -> None:
         inner = self.of[id(node)] = NameScope("comprehension", node, scope)
         generators: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
         for number, generator in enumerate(generators):
@@ -174,10 +174,10 @@ class NameScopes:
             self._collect_all(generator.ifs, inner)
         self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
-    def _bind(self, node: ast.AST, scope: NameScope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
+    def _bind_names(self, node: ast.AST, scope: NameScope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
         match node:
             case ast.Import() | ast.ImportFrom():
-                self._import(node, scope)
+                self._bind_imports(node, scope)
             case ast.Assign():
                 for target in node.targets:
                     self._bind_target(target, node.value, scope)
@@ -202,7 +202,7 @@ class NameScopes:
             case _ if type(node).__name__ == "TypeAlias":
                 scope.bind(node.name.id, None)  # type: ignore[attr-defined]
 
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
+    def _bind_imports(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]

@@ -182,6 +182,7 @@ class AnalyzedFile:
         return _union(found, (Value("outside", f"builtins.{name}"),)) if is_of_module and name in BUILTINS else found
 
     def _from_stars(self, name: str) -> Values:
+        """Return the values of a name that only a star import, or Python itself, can define."""
         for module in self.scopes.module.stars:
             other = self.project.module(module)
             if other is not None and name in other.scopes.module.bindings:
@@ -342,6 +343,7 @@ class AnalyzedFile:
 
     @cached_property
     def _own_writes(self) -> dict[int, list[AttributeWrite]]:
+        """`id(class node)` -> the assignments to attributes of `self` in its methods."""
         found: dict[int, list[AttributeWrite]] = {}
         for scope in self.scopes.of.values():
             for write in scope.writes:

@@ -56,26 +56,26 @@ def signs_of_text(text: str, nodes: Iterable[ast.AST]) -> Iterator[_Signs]:
         if token.type == tokenize.COMMENT:
             if _SUPPRESSION.search(token.string):
                 yield "G3.suppression", f"the comment {token.string!r}", line
-            yield from _of_words(token.string, line)
+            yield from _signs_of_words(token.string, line)
         elif token.type == tokenize.NAME and not token.string.isascii() and _is_imitation(token.string):
             yield "G3.unicode", f"the name {token.string!r}, whose letters imitate others", line
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
-            yield from _of_constant(node.value, node.lineno)
+            yield from _signs_of_constant(node.value, node.lineno)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            yield from _of_sum(node)
+            yield from _signs_of_sum(node)
     if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
-        yield from _odd_characters(text)
+        yield from _invisible_characters(text)
 
 
-def _of_constant(value: str | bytes, line: int) -> Iterator[_Signs]:
+def _signs_of_constant(value: str | bytes, line: int) -> Iterator[_Signs]:
     words = value if isinstance(value, str) else value.decode("latin-1")
-    yield from _of_words(words, line)
+    yield from _signs_of_words(words, line)
     if "\n" not in words and _PRIVATE_PATH.search(words):
         yield "G3.files", f"the path {_shown(words)}", line
 
 
-def _of_sum(node: ast.BinOp) -> Iterator[_Signs]:
+def _signs_of_sum(node: ast.BinOp) -> Iterator[_Signs]:
     """Yield a sign for an address that is put together from two constants with `+`."""
     left = node.left.right if isinstance(node.left, ast.BinOp) else node.left
     if _is_text(left) and _is_text(node.right):
@@ -88,7 +88,7 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _of_words(words: str, line: int) -> Iterator[_Signs]:
+def _signs_of_words(words: str, line: int) -> Iterator[_Signs]:
     """Yield the addresses, internal names and keys in a constant or comment."""
     for match in _ADDRESS.finditer(words):
         scheme = _SCHEME.search(words, max(0, match.start() - 31), match.start())
@@ -103,7 +103,7 @@ def _shown(words: str) -> str:
     return repr(words if len(words) <= 200 else f"{words[:200]}...")
 
 
-def _odd_characters(text: str) -> Iterator[_Signs]:
+def _invisible_characters(text: str) -> Iterator[_Signs]:
     """Yield characters that an editor or terminal does not show: control characters, piles of marks, characters without width."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.isascii() and line.isprintable():

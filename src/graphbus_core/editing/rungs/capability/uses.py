@@ -61,56 +61,57 @@ class _FileReader:
         self._judge = UseJudge(notes)
         self._calls = CallJudge(self._judge)
         self._kinds: dict[type[ast.AST], Callable[..., None]] = {
-            ast.Name: self._name,
-            ast.Attribute: self._attribute,
-            ast.Subscript: self._subscript,
-            ast.Call: self._call,
-            ast.Lambda: self._lambda,
-            ast.ExceptHandler: self._except,
-            ast.Constant: self._constant,
-            ast.BinOp: self._parts,
-            ast.Tuple: self._parts,
-            ast.List: self._parts,
-            ast.AnnAssign: self._annotated,
-            ast.AugAssign: self._augmented,
-            ast.MatchClass: self._class_pattern,
-            ast.Global: self._global,
-            ast.Import: self._import,
-            ast.ImportFrom: self._import_from,
-            **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), self._definition),
-            **dict.fromkeys(_COMPREHENSIONS, self._comprehension),
+            ast.Name: self._read_name,
+            ast.Attribute: self._read_attribute,
+            ast.Subscript: self._read_subscript,
+            ast.Call: self._read_call,
+            ast.Lambda: self._read_lambda,
+            ast.ExceptHandler: self._read_except,
+            ast.Constant: self._read_constant,
+            ast.BinOp: self._read_parts,
+            ast.Tuple: self._read_parts,
+            ast.List: self._read_parts,
+            ast.AnnAssign: self._read_annotated,
+            ast.AugAssign: self._read_augmented,
+            ast.MatchClass: self._read_class_pattern,
+            ast.Global: self._read_global,
+            ast.Import: self._read_import,
+            ast.ImportFrom: self._read_import_from,
+            **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), self._read_definition),
+            **dict.fromkeys(_COMPREHENSIONS, self._read_comprehension),
         }
 
     def read(self) -> None:
         """Read the whole file."""
-        self._rebound_names(self._file.scopes.module)
+        self._check_rebound_names(self._file.scopes.module)
         for scope in self._file.scopes.of.values():
-            self._internal_names(scope)
-        self._see_all(self._file.tree.body, self._file.scopes.module)
+            self._check_internal_names(scope)
+        self._read_all(self._file.tree.body, self._file.scopes.module)
         self._calls.finish()
 
-    def _see_all(self, nodes: Iterable[ast.AST | None], scope: NameScope, use: Use = "value") -> None:
+    def _read_all(self, nodes: Iterable[ast.AST | None], scope: NameScope, use: Use = "value") -> None:
         for node in nodes:
             if node is not None:
-                self._see(node, scope, use)
+                self._read_node(node, scope, use)
 
-    def _see(self, node: ast.AST, scope: NameScope, use: Use = "value", call: ast.Call | None = None) -> None:
+    def _read_node(self, node: ast.AST, scope: NameScope, use: Use = "value", call: ast.Call | None = None) -> None:
+        """Read a node with the method for its kind; of a kind without one, read the nodes inside it."""
         kind = self._kinds.get(type(node))
         if kind is not None:
             kind(node, scope, use, call)
             return
-        self._see_all(ast.iter_child_nodes(node), scope)
+        self._read_all(ast.iter_child_nodes(node), scope)
         if use == "call" and isinstance(node, ast.expr):
             self._judge.values(ExpressionUse(node, scope, use, call))
 
     # --- expressions --------------------------------------------------------------------------
 
-    def _name(self, node: ast.Name, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_name(self, node: ast.Name, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         if isinstance(node.ctx, ast.Load):
             self._judge.values(ExpressionUse(node, scope, use, call))
-            self._method_in_class(node, scope)
+            self._check_method_in_class(node, scope)
 
-    def _method_in_class(self, node: ast.Name, scope: NameScope) -> None:
+    def _check_method_in_class(self, node: ast.Name, scope: NameScope) -> None:
         """Record a method that is used in its class body: there it is a plain function and accepts any object as `self`."""
         is_of_class = scope.kind == "class" and node.id in scope.bindings
         values = self._file.values(node, scope) if is_of_class else ()
@@ -128,8 +129,8 @@ class _FileReader:
                 found += [*node.args, *(keyword.value for keyword in node.keywords)]
         return frozenset(found)
 
-    def _attribute(self, node: ast.Attribute, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see(node.value, scope, "base")
+    def _read_attribute(self, node: ast.Attribute, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_node(node.value, scope, "base")
         if not isinstance(node.ctx, ast.Load):
             self._judge.written(node, scope)
             return
@@ -139,61 +140,61 @@ class _FileReader:
         if node.attr in ("format", "format_map") and call is None:
             self._notes.sign("G3.reflection", f"{node.attr} as a value", node, scope)
 
-    def _subscript(self, node: ast.Subscript, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_subscript(self, node: ast.Subscript, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         if any(value.name in table.VARIABLES for value in self._file.values(node.value, scope)):
             self._notes.sign("G3.environment", "the use of the environment", node, scope, way=node)
             return
         is_type = use == "type" or name_of(node.value) == "type"
         if isinstance(node.ctx, ast.Load):
-            self._see(node.value, scope, "type" if is_type or use == "call" else "value")
+            self._read_node(node.value, scope, "type" if is_type or use == "call" else "value")
         else:
-            self._see(node.value, scope)
+            self._read_node(node.value, scope)
             self._judge.changed(node.value, node, scope)
-        self._index(node, scope, "type" if use == "type" else "value")
+        self._read_index(node, scope, "type" if use == "type" else "value")
         if use == "call":
             self._judge.values(ExpressionUse(node, scope, use, call))
 
-    def _index(self, node: ast.Subscript, scope: NameScope, use: Use) -> None:
+    def _read_index(self, node: ast.Subscript, scope: NameScope, use: Use) -> None:
         """Read the part in brackets: types inside a type, except for the values of `Literal` and the extras of `Annotated`."""
         form = name_of(node.value) if use == "type" else ""
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if form == "Annotated":
-            self._see_all(parts[:1], scope, "type")
-            self._see_all(parts[1:], scope)
+            self._read_all(parts[:1], scope, "type")
+            self._read_all(parts[1:], scope)
         else:
-            self._see_all(parts, scope, use if form != "Literal" and self._is_of_types(node.value, scope) else "value")
+            self._read_all(parts, scope, use if form != "Literal" and self._is_of_types(node.value, scope) else "value")
 
-    def _call(self, node: ast.Call, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_call(self, node: ast.Call, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         functions = self._file.values(node.func, scope)
         if not all(self._calls.is_looked_at(value) for value in functions):
-            self._see(node.func, scope, "call", node)
+            self._read_node(node.func, scope, "call", node)
         elif isinstance(node.func, ast.Attribute):
-            self._see(node.func.value, scope, "base")
+            self._read_node(node.func.value, scope, "base")
         self._calls.call(node, scope)
         if any(value.name in _TYPED for value in functions):
             for argument in (*node.args[1:], *(keyword.value for keyword in node.keywords)):
-                self._evaluated(argument, scope, set())
+                self._check_evaluated(argument, scope, set())
         asks_for_type = all(value.name in ("builtins.isinstance", "builtins.issubclass") for value in functions)
-        self._see_all(node.args[:1], scope)
-        self._see_all(node.args[1:], scope, "type" if asks_for_type else "value")
-        self._see_all((one.value for one in node.keywords if not self._calls.is_screen(functions, one, scope)), scope)
+        self._read_all(node.args[:1], scope)
+        self._read_all(node.args[1:], scope, "type" if asks_for_type else "value")
+        self._read_all((one.value for one in node.keywords if not self._calls.is_screen(functions, one, scope)), scope)
         if use == "call":
             self._judge.values(ExpressionUse(node, scope, use, call))
 
-    def _lambda(self, node: ast.Lambda, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
-        self._see(node.body, self._file.scopes.of[id(node)])
+    def _read_lambda(self, node: ast.Lambda, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_all([*node.args.defaults, *node.args.kw_defaults], scope)
+        self._read_node(node.body, self._file.scopes.of[id(node)])
 
-    def _comprehension(self, node: _Comprehension, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_comprehension(self, node: _Comprehension, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         inner = self._file.scopes.of[id(node)]
         for number, generator in enumerate(node.generators):
-            self._see(generator.iter, inner if number else scope)
-            self._see_all([generator.target, *generator.ifs], inner)
-        self._see_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
+            self._read_node(generator.iter, inner if number else scope)
+            self._read_all([generator.target, *generator.ifs], inner)
+        self._read_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
-    def _parts(self, node: ast.expr, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_parts(self, node: ast.expr, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         is_type = use == "type" and (not isinstance(node, ast.BinOp) or self._is_of_types(node, scope))
-        self._see_all(ast.iter_child_nodes(node), scope, "type" if is_type else "value")
+        self._read_all(ast.iter_child_nodes(node), scope, "type" if is_type else "value")
         if use == "call":
             self._judge.values(ExpressionUse(node, scope, use, call))
 
@@ -205,42 +206,42 @@ class _FileReader:
             return node.value is None or isinstance(node.value, str)
         return all(value.kind in ("outside", "symbol", "class") for value in self._file.values(node, scope))
 
-    def _constant(self, node: ast.Constant, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_constant(self, node: ast.Constant, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         """Read a text that stands for a type as the expression in it."""
-        inner = _parsed(node) if use == "type" else None
+        inner = _parse_type_text(node) if use == "type" else None
         if inner is None:
             return
         if any(isinstance(step, _PROGRAMS) for step in ast.walk(inner)):
             self._notes.sign("G3.exec", "an annotation that is a program", node, scope)
         else:
-            self._see(inner, scope, "type")
+            self._read_node(inner, scope, "type")
 
     # --- statements ---------------------------------------------------------------------------
 
-    def _except(self, node: ast.ExceptHandler, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see_all([node.type], scope, "type")
-        self._see_all(node.body, scope)
+    def _read_except(self, node: ast.ExceptHandler, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_all([node.type], scope, "type")
+        self._read_all(node.body, scope)
 
-    def _annotated(self, node: ast.AnnAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._annotations([node.annotation], scope)
-        self._see_all([node.target, node.value], scope)
+    def _read_annotated(self, node: ast.AnnAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_annotations([node.annotation], scope)
+        self._read_all([node.target, node.value], scope)
 
-    def _augmented(self, node: ast.AugAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see_all([node.target, node.value], scope)
+    def _read_augmented(self, node: ast.AugAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_all([node.target, node.value], scope)
         if isinstance(node.target, ast.Name):
             self._judge.changed(node.target, node, scope)
 
-    def _class_pattern(self, node: ast.MatchClass, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see(node.cls, scope, "type")
+    def _read_class_pattern(self, node: ast.MatchClass, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_node(node.cls, scope, "type")
         for name in node.kwd_attrs:
             self._judge.asked_by_name(name, node, scope)
-        self._see_all([*node.patterns, *node.kwd_patterns], scope)
+        self._read_all([*node.patterns, *node.kwd_patterns], scope)
 
-    def _global(self, node: ast.Global, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_global(self, node: ast.Global, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         for name in node.names:
             self._notes.sign("G3.patch", f"{GLOBAL}{name}", node, scope, is_counted=False)
 
-    def _import(self, node: ast.Import, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_import(self, node: ast.Import, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         project = self._file.project
         for alias in node.names:
             inside = project.module(alias.name)
@@ -249,7 +250,7 @@ class _FileReader:
             elif project.module(alias.name.partition(".")[0]) is None:
                 self._judge.imported(alias.name, node, scope)
 
-    def _import_from(self, node: ast.ImportFrom, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_import_from(self, node: ast.ImportFrom, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         module = absolute_name(node.module or "", node.level, self._file.package)
         inside = self._file.project.module(module)
         if inside is not None:
@@ -258,9 +259,9 @@ class _FileReader:
             if alias.name == "*":
                 self._notes.sign("G3.import", f"the import of {module}.*", node, scope)
             else:
-                self._imported_name(module, alias.name, node, scope)
+                self._read_imported_name(module, alias.name, node, scope)
 
-    def _imported_name(self, module: str, name: str, node: ast.ImportFrom, scope: NameScope) -> None:
+    def _read_imported_name(self, module: str, name: str, node: ast.ImportFrom, scope: NameScope) -> None:
         for value in self._file.imported(ImportedName(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
@@ -271,21 +272,21 @@ class _FileReader:
 
     # --- annotations --------------------------------------------------------------------------
 
-    def _annotations(self, nodes: Iterable[ast.expr | None], scope: NameScope) -> None:
+    def _read_annotations(self, nodes: Iterable[ast.expr | None], scope: NameScope) -> None:
         for node in nodes:
             if node is not None:
-                self._see(node, scope, "type")
-                self._evaluated(node, scope, set())
+                self._read_node(node, scope, "type")
+                self._check_evaluated(node, scope, set())
 
-    def _evaluated(self, node: ast.expr, scope: NameScope, seen: set[int]) -> None:
+    def _check_evaluated(self, node: ast.expr, scope: NameScope, seen: set[int]) -> None:
         """Check what Python evaluates when annotations are resolved: a text, also one behind a name, may be a program."""
         for step in self._file.sources(node, scope, seen):
             if isinstance(step, ast.Constant) and isinstance(step.value, str):
-                inner = _parsed(step)
+                inner = _parse_type_text(step)
                 if any(isinstance(part, (ast.Call, *_PROGRAMS)) for part in ast.walk(inner or step)):
                     self._notes.sign("G3.exec", "a text that is evaluated as a type", node, scope)
                 elif isinstance(inner, ast.Name):
-                    self._evaluated(inner, self._file.scopes.module, seen)
+                    self._check_evaluated(inner, self._file.scopes.module, seen)
             elif not self._makes_type(step, scope):
                 self._notes.sign("G3.exec", "an annotation that is computed", node, scope)
 
@@ -305,37 +306,37 @@ class _FileReader:
 
     # --- definitions --------------------------------------------------------------------------
 
-    def _definition(self, node: Definition, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see_all(getattr(node, "type_params", ()), scope)
+    def _read_definition(self, node: Definition, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_all(getattr(node, "type_params", ()), scope)
         for decorator in node.decorator_list:
-            self._decorator(decorator, node, scope)
+            self._read_decorator(decorator, node, scope)
         if isinstance(node, ast.ClassDef):
-            self._class(node, scope)
+            self._read_class(node, scope)
             return
         if is_internal(node.name) and node.name not in table.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
-        self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
-        self._annotations([*annotations_of(node.args), node.returns], scope)
-        self._see_all(node.body, self._file.scopes.of[id(node)])
+        self._read_all([*node.args.defaults, *node.args.kw_defaults], scope)
+        self._read_annotations([*annotations_of(node.args), node.returns], scope)
+        self._read_all(node.body, self._file.scopes.of[id(node)])
 
-    def _decorator(self, decorator: ast.expr, node: Definition, scope: NameScope) -> None:
+    def _read_decorator(self, decorator: ast.expr, node: Definition, scope: NameScope) -> None:
         function = decorator.func if isinstance(decorator, ast.Call) else decorator
         values = self._file.values(function, scope)
         is_known = self._is_accessor(function, node) or self._is_registration(function, scope)
         if not is_known and not isinstance(node, ast.ClassDef) and all(value.kind == "symbol" for value in values):
-            self._see(function, scope, "call")  # on an old function `_declared` records a sign for it
+            self._read_node(function, scope, "call")  # on an old function `_declaration_signs` records a sign for it
         elif not is_known and not all(value.name in table.DECORATORS for value in values):
             shown = next((value.name for value in values if value.name), ast.unparse(function))
             self._notes.sign("G3.decorator", f"@{shown} on {node.name}", decorator, scope)
             if not any(value.name in table.ONLY_DECORATORS for value in values):
-                self._see(function, scope, "call")
+                self._read_node(function, scope, "call")
         if isinstance(decorator, ast.Call):
             if decorator.keywords and any(value.name == "functools.wraps" for value in values):
                 self._notes.sign("G3.patch", "wraps with attributes of its own choice", decorator, scope)
             if any(value.name.startswith("graphbus_core.") for value in values):
                 for argument in (*decorator.args[1:], *(keyword.value for keyword in decorator.keywords)):
-                    self._evaluated(argument, scope, set())
-            self._see_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
+                    self._check_evaluated(argument, scope, set())
+            self._read_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
 
     @staticmethod
     def _is_accessor(function: ast.expr, node: Definition) -> bool:
@@ -356,6 +357,7 @@ class _FileReader:
         )
 
     def _is_generic(self, value: Value) -> bool:
+        """True for a function of this file with `@singledispatch` or the like."""
         decorators = (
             value.node.decorator_list if isinstance(value.node, Definition) and value.home is self._file else []
         )
@@ -364,9 +366,9 @@ class _FileReader:
         ]
         return bool(set(of) & table.GENERIC)
 
-    def _class(self, node: ast.ClassDef, scope: NameScope) -> None:
-        self._see_all(node.bases, scope, "type")
-        self._see_all((keyword.value for keyword in node.keywords), scope)
+    def _read_class(self, node: ast.ClassDef, scope: NameScope) -> None:
+        self._read_all(node.bases, scope, "type")
+        self._read_all((keyword.value for keyword in node.keywords), scope)
         inner = self._file.scopes.of[id(node)]
         if self._file.project.is_below_agents(self._file, node):
             for name in sorted(inner.bindings.keys() & table.NOT_TO_REPLACE):
@@ -374,11 +376,11 @@ class _FileReader:
         for name in sorted(inner.bindings.keys() - table.NODE):
             if not is_internal(name):
                 self._judge.overridden(self._file, node, name, node, scope)
-        self._see_all(node.body, inner)
+        self._read_all(node.body, inner)
 
     # --- names that are bound again --------------------------------------------------------------
 
-    def _rebound_names(self, module: NameScope) -> None:
+    def _check_rebound_names(self, module: NameScope) -> None:
         """Record module-level names that are imported, defined or built in, and also bound in another way."""
         for name, bound in module.bindings.items():
             sources = [one.source for one in bound]
@@ -395,7 +397,7 @@ class _FileReader:
                 at = last if isinstance(last, ast.AST) else self._file.tree.body[0]
                 self._notes.sign("G3.patch", f"another meaning for {name}", at, module)
 
-    def _internal_names(self, scope: NameScope) -> None:
+    def _check_internal_names(self, scope: NameScope) -> None:
         """Record dunder names that are bound by anything but a definition."""
         for name, bound in scope.bindings.items():
             if is_internal(name) and name not in table.BOUND_FREELY:
@@ -405,7 +407,7 @@ class _FileReader:
                         self._notes.sign("G3.reflection", f"binding {name}", node, scope)
 
 
-def _parsed(text: ast.Constant) -> ast.expr | None:
+def _parse_type_text(text: ast.Constant) -> ast.expr | None:
     """Parse a text as the type expression in it; None if it is not one."""
     try:
         inner = parse_expression(text.value.strip()) if isinstance(text.value, str) else None
@@ -457,21 +459,21 @@ class ProjectPowers:
     def powers_of(self, reference: Reference) -> dict[str, Power]:
         """Return the powers of referenced code and of all code that it uses: code of G3 -> the first place."""
         found: dict[str, Power] = {}
-        for power in self._powers_of(reference, set()):
+        for power in self._find_powers(reference, set()):
             found.setdefault(power.sign.code, power)
         return found
 
-    def _powers_of(self, reference: Reference, seen: set[tuple[str, int]]) -> Iterator[Power]:
+    def _find_powers(self, reference: Reference, seen: set[tuple[str, int]]) -> Iterator[Power]:
         if reference.home is None:
             for home, _, method in self.files.fields(reference.name):
                 if method is not None:
-                    yield from self._within(home, method, seen)
+                    yield from self._powers_within(home, method, seen)
         elif reference.node is None:
-            yield from self._at_import(reference.home, seen)
+            yield from self._powers_at_import(reference.home, seen)
         else:
-            yield from self._within(reference.home, reference.node, seen)
+            yield from self._powers_within(reference.home, reference.node, seen)
 
-    def _at_import(self, home: AnalyzedFile, seen: set[tuple[str, int]]) -> Iterator[Power]:
+    def _powers_at_import(self, home: AnalyzedFile, seen: set[tuple[str, int]]) -> Iterator[Power]:
         """Yield the powers that importing a module uses, unless agents import it without the change."""
         key = (home.path, 0)
         if key in seen or home.path in self._loaded:
@@ -482,9 +484,9 @@ class ProjectPowers:
                 yield Power(sign, home.path)
         for inner in self.notes(home).references:
             if inner.runs_at_import:
-                yield from self._powers_of(inner, seen)
+                yield from self._find_powers(inner, seen)
 
-    def _within(self, home: AnalyzedFile, node: ast.AST, seen: set[tuple[str, int]]) -> Iterator[Power]:
+    def _powers_within(self, home: AnalyzedFile, node: ast.AST, seen: set[tuple[str, int]]) -> Iterator[Power]:
         """Yield the powers of a function or class and of everything that it uses."""
         key = (home.path, id(node))
         if key in seen:
@@ -496,10 +498,10 @@ class ProjectPowers:
                 yield Power(sign, home.path)
         for inner in self.notes(home).references:
             if first <= inner.line <= last:
-                yield from self._powers_of(inner, seen)
+                yield from self._find_powers(inner, seen)
         if isinstance(node, ast.ClassDef):
             for step_home, step in home.lineage(node, skip_first=True):
-                yield from self._within(step_home, step, seen)
+                yield from self._powers_within(step_home, step, seen)
 
 
 def _is_power(sign: Sign) -> bool:
