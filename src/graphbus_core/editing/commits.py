@@ -144,9 +144,8 @@ def _check_signer(repository: Repository) -> None:
         _, output, _ = repository.git.attempt(*asked)
         if output.partition(b"\0")[0] in {b"local", b"worktree"}:
             advice = "Set it in your own settings (`git config --global`), or negotiate without --commit."
-            raise _refusal(
-                f"commits are signed with {key} from the settings of the repository", advice, repository.root
-            )
+            reason = f"commits are signed with {key} from the settings of the repository"
+            raise _refusal(reason, advice, repository.root)
 
 
 def _uncommittable(repository: Repository, paths: Sequence[str]) -> Iterator[tuple[str, str]]:

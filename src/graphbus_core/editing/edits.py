@@ -127,7 +127,7 @@ def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
 def _delete_symbol(source: SourceText, change: CodeChange) -> _Edit:
     start, end = _checked_span(source, change)
     symbol = find_definition(source, change.target)
-    if len(symbol.body) == 1:
+    if len(symbol.body) == 1:  # it is the only statement of its block
         where, reason = source.place(symbol.node.lineno), "it cannot become empty"
         raise EditError("GBE315", where=where, target=change.target, reason=reason)
     return _Edit(placement.remove_lines(source, start, end), _mask_removed(change), _mask_nothing)

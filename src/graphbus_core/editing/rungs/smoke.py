@@ -244,7 +244,7 @@ def _refusal_of_error(attempt: _Attempt, value: Json, detail: Json, files: Proje
     except msgspec.ValidationError:
         error = RaisedError("")
     method = attempt.agent.method(attempt.method)
-    spot = files.last(error.steps)
+    spot = files.last_known_line(error.steps)
     if not spot.path:
         spot = SourceLine(attempt.agent.path, method.span.line if method else attempt.agent.span.line)
     said = f"{attempt} raises {error_name(error.name)} for {value}; without the change it does not."

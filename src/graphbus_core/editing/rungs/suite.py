@@ -83,7 +83,7 @@ class _InvertedHalf(NamedTuple):
 def inverted_halves(passed: Iterable[str], files: ProjectFiles, chance: random.Random) -> tuple[_InvertedHalf, ...]:
     """Return two halves, so that each test that can be inverted is inverted in one of them; empty if none can be."""
     found = {
-        path: _invertible_tests(files.text(path) or b"", path)
+        path: _invertible_tests(files.read_file(path) or b"", path)
         for path in sorted({name.partition("::")[0] for name in passed})
     }
     names = sorted(name for turnable in found.values() for name in turnable)
@@ -93,7 +93,7 @@ def inverted_halves(passed: Iterable[str], files: ProjectFiles, chance: random.R
     return tuple(
         _InvertedHalf(
             {
-                path: _invert_tests(files.text(path) or b"", found[path], chosen, chance)
+                path: _invert_tests(files.read_file(path) or b"", found[path], chosen, chance)
                 for path in found
                 if found[path]
             },
@@ -302,11 +302,11 @@ class TestTrials:
             return None
         files = self._environment.files_in(head)
         for half in inverted_halves(after.passed, files, random.SystemRandom()):
-            find_forged = self._find_forged(half, base, head, after.passed, project)
-            if find_forged:
-                shown = _list_lost(dict.fromkeys(sorted(find_forged), "same result when inverted"), files)
+            forged = self._find_forged(half, base, head, after.passed, project)
+            if forged:
+                shown = _list_lost(dict.fromkeys(sorted(forged), "same result when inverted"), files)
                 said = f"The results of these tests do not depend on what they expect: {shown}."
-                return Refusal("G6.tampered", said, output="\n".join(sorted(find_forged)))
+                return Refusal("G6.tampered", said, output="\n".join(sorted(forged)))
         return None
 
     def _find_forged(
@@ -317,7 +317,7 @@ class TestTrials:
         One run is enough if all is well. Further runs keep flaky tests from being taken for forged ones: a test that fails every
         second time is so in one of 500 cases.
         """
-        find_forged, name = passed, os.urandom(8).hex()
+        forged, name = passed, os.urandom(8).hex()
         used_s = self._tested[head.digest, False].used_s
         for number, side in enumerate([head, *[base, head] * _FURTHER_ROUNDS]):
             state = TreeState(f"{side.digest} {name} {number}", {**side.files, **half.files})
@@ -325,10 +325,10 @@ class TestTrials:
             if tested.timed_out or (side is base and tested.outcomes is None):
                 return set()
             found = half.find_forged(passed, tested.outcomes or {})
-            find_forged = find_forged - found if side is base else find_forged & found
-            if not find_forged:
+            forged = forged - found if side is base else forged & found
+            if not forged:
                 break
-        return find_forged
+        return forged
 
     def _run_tests(self, state: TreeState, project: Project, before_s: float = 0.0, *, again: bool = False) -> _Tested:
         key = (state.digest, again)
@@ -463,13 +463,13 @@ def _compare_outcomes(before: _Tested, after: _Tested, files: ProjectFiles) -> R
 
 def _list_lost(lost: Mapping[str, str], files: ProjectFiles) -> str:
     """List lost tests with their outcomes; the cases of one parametrised test count as one."""
-    counted = Counter((files.test(name), word) for name, word in lost.items())
+    counted = Counter((files.test_name(name), word) for name, word in lost.items())
     shown = [f"{name} ({word}{f', {count} times' if count > 1 else ''})" for (name, word), count in counted.items()]
     more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
     return f"{', '.join(shown[:5])}{more}"
 
 
 def _describe_uncollected(found: Mapping[str, str], files: ProjectFiles) -> str:
-    path = files.test(min(found))
+    path = files.test_name(min(found))
     more = f"; nor can {len(found) - 1} more" if len(found) > 1 else ""
     return f"{path} cannot be collected{more}"

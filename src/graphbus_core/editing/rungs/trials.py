@@ -196,9 +196,7 @@ class _ImportTrials:
             if problem.path in ("", *changed_paths(base, head)):
                 is_slow = problem.code == "G5.timeout"
                 hint = (
-                    "Raise timeout_s in [tool.graphbus.gate]."
-                    if is_slow
-                    else "Install what it needs in the environment of GraphBus."
+                    "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs beside GraphBus."
                 )
                 said = f"Without the change, too: {problem.message} {hint}"
                 return self._environment.refuse_unverified("G5.unverified", said, problem.path, problem.output)
@@ -252,7 +250,7 @@ def _import_ended(done: FinishedProcess, timeout_s: float) -> Refusal:
 
 
 def _import_error(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
-    spot = files.last(error.steps)
+    spot = files.last_known_line(error.steps)
     said = f"{module} does not import: {error_name(error.name)}"
     if spot.path not in ("", path):
         said, spot = f"{said} at {spot}", SourceLine()
@@ -325,7 +323,7 @@ class _CheckTrials:
             return Refusal("G7.checks", f"With the change, {name} {_obstacle(after)}.")
         fresh = [after.shown[line] for line in after.lines - before.lines]
         if after.returncode and (fresh or not before.returncode):
-            spots = self._environment.files_in(head).spots_in("\n".join(fresh))
+            spots = self._environment.files_in(head).known_lines_in("\n".join(fresh))
             more = f", also at {', '.join(map(str, spots[1:6]))}" if spots[1:] else ""
             said = f"{name} finds something new{more}." if fresh else f"{name} fails."
             return Refusal("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))

@@ -144,7 +144,7 @@ def find_insertion_point(source: SourceText, target: str) -> InsertionPoint:
 
 
 def insert_code(source: SourceText, place: InsertionPoint, code: str) -> str:
-    """Give the text with the code, its first line already indented, at its place."""
+    """Return the text with a definition, whose first line is indented already, inserted at a point."""
     newline = source.newline
     at = source.line_start(place.after_line + 1)
     before = source.text[:at]
@@ -155,7 +155,7 @@ def insert_code(source: SourceText, place: InsertionPoint, code: str) -> str:
 
 
 def remove_lines(source: SourceText, start: int, end: int) -> str:
-    """Give the text without the whole lines from one position to another, and without the blank lines before them."""
+    """Return the text without the whole lines between two positions and without the blank lines before them."""
     first, last = source.line_at(start), source.line_at(end)
     while first > 1 and not source.line(first - 1).strip():
         first -= 1
@@ -163,7 +163,7 @@ def remove_lines(source: SourceText, start: int, end: int) -> str:
 
 
 def missing_imports(source: SourceText, imports: list[ImportStatement]) -> list[ImportStatement]:
-    """Give those imports that the module does not have yet.
+    """Return those imports that the module does not have yet.
 
     Raises:
         EditError: One of them binds a name that the module uses for something else.
@@ -187,7 +187,7 @@ def _is_plain(node: ImportStatement) -> bool:
 
 
 def add_imports(source: SourceText, imports: list[ImportStatement]) -> str:
-    """Give the text with further imports behind those at its head; `__future__` comes first."""
+    """Return the text with further imports after those at its top; `__future__` imports come first."""
     for node in imports:
         source = _with_import(source, node)
     return source.text
@@ -209,7 +209,7 @@ def _with_import(source: SourceText, node: ImportStatement) -> SourceText:
 
 
 def _import_line(source: SourceText, is_future: bool) -> tuple[int, bool]:
-    """Give the line behind which an import goes, and whether an import ends there."""
+    """Return the line after which an import goes, and whether that line is an import."""
     body = source.tree.body
     has_docstring = ast.get_docstring(source.tree, clean=False) is not None
     count = int(has_docstring)
@@ -231,7 +231,7 @@ def _is_head_import(node: ast.stmt, is_future: bool) -> bool:
 
 
 def _split_import(node: ast.stmt) -> list[ImportStatement]:
-    """Take an import of several names apart."""
+    """Split an import of several names into imports of one name each."""
     if isinstance(node, ast.Import):
         return [ast.Import([alias]) for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -240,7 +240,7 @@ def _split_import(node: ast.stmt) -> list[ImportStatement]:
 
 
 def _head_lines(source: SourceText) -> int:
-    """Count the lines at the top that must stay there: `#!` and the coding line."""
+    """Return the number of lines that must stay at the top: `#!` and the coding line."""
     count = 0
     while count < 2 and _HEAD_LINE.match(source.line(count + 1)):
         count += 1

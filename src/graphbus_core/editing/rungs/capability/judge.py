@@ -46,12 +46,12 @@ class UseJudge:
 
     # --- names --------------------------------------------------------------------------------
 
-    def values(self, place: ExpressionUse) -> None:
+    def judge_values(self, place: ExpressionUse) -> None:
         """Judge every value that an expression may have."""
         node, scope, use, call = place
         for value in self.file.values(node, scope):
             if value.kind == "outside":
-                self.outside(value.name, place)
+                self.judge_outside(value.name, place)
             elif value.kind == "module" and use != "base":
                 self.notes.sign("G3.reflection", f"the module {ast.unparse(node)} as a value", node, scope)
             elif value.kind == "symbol" and use not in ("base", "type"):
@@ -59,7 +59,7 @@ class UseJudge:
                     self.notes.sign("G3.node", f"the class {value.node.name} of an agent as a value", node, scope)
                 self.notes.refer(value.home, value.node, ast.unparse(node), call or node, scope)
 
-    def outside(self, name: str, place: ExpressionUse) -> None:
+    def judge_outside(self, name: str, place: ExpressionUse) -> None:
         """Judge something from outside of the project by its dotted name."""
         first, _, rest = name.partition(".")
         if table.is_module(name) or (first != "builtins" and not rest):
@@ -114,7 +114,7 @@ class UseJudge:
         what = f"the use of {shown}"
         self.notes.sign(code or "G3.unknown", what, place.node, place.scope, way=way, is_counted=bool(code))
 
-    def imported(self, name: str, node: ast.AST, scope: NameScope) -> None:
+    def judge_import(self, name: str, node: ast.AST, scope: NameScope) -> None:
         """Judge the import of something from outside of the project."""
         package = name.partition(".")[0]
         if table.is_module(name) or table.is_harmless(name):
@@ -131,21 +131,21 @@ class UseJudge:
 
     # --- attributes ---------------------------------------------------------------------------
 
-    def attributes(self, place: ExpressionUse) -> None:
+    def judge_attributes(self, place: ExpressionUse) -> None:
         """Judge `a.b` for every value that `a` may have."""
         if isinstance(place.node, ast.Attribute):
             for value in self.file.values(place.node.value, place.scope):
-                self.attribute(value, place.node, place)
+                self.judge_attribute(value, place.node, place)
 
-    def asked_by_name(self, name: str, node: ast.AST, scope: NameScope, value: Value = DATA) -> None:
+    def judge_named_attribute(self, name: str, node: ast.AST, scope: NameScope, value: Value = DATA) -> None:
         """Judge an attribute that is accessed by a constant name: `getattr(x, "name")`, a format, a class pattern."""
         asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), name, ast.Load()), node)
         if value.kind == "outside":
-            self.outside(f"{value.name}.{name}", ExpressionUse(asked, scope))
+            self.judge_outside(f"{value.name}.{name}", ExpressionUse(asked, scope))
         else:
-            self.attribute(value, asked, ExpressionUse(asked, scope))
+            self.judge_attribute(value, asked, ExpressionUse(asked, scope))
 
-    def attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
+    def judge_attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
         """Judge an attribute of one value."""
         name, scope = node.attr, place.scope
         if value.kind == "outside":
@@ -256,7 +256,7 @@ class UseJudge:
 
     # --- changes to other objects -----------------------------------------------------------------
 
-    def written(self, node: ast.Attribute, scope: NameScope) -> None:
+    def judge_write(self, node: ast.Attribute, scope: NameScope) -> None:
         """Judge `a.b = ...` and `del a.b`: allowed for `self`, for objects made in this function, and for plain fields."""
         if node.attr in table.GUARDED:  # `_declaration_signs` records a sign of its own
             return
@@ -270,7 +270,7 @@ class UseJudge:
         if is_internal(name) or name in table.FRAMES:
             return False
         if value.kind == "self" and value.home is not None:
-            self.overridden(value.home, value.node, name, node, scope)
+            self.record_overridden(value.home, value.node, name, node, scope)
             return not (value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE) and not any(
                 isinstance(one.source, Definition) and not _is_property(one.source)
                 for _, _, found in value.home.bound(value.node, name)
@@ -305,13 +305,15 @@ class UseJudge:
             return False
         return bool(found) and not any(method is not None or home.is_agent(owner) for home, owner, method in found)
 
-    def overridden(self, home: AnalyzedFile, node: ast.AST | None, name: str, at: ast.AST, scope: NameScope) -> None:
+    def record_overridden(
+        self, home: AnalyzedFile, node: ast.AST | None, name: str, at: ast.AST, scope: NameScope
+    ) -> None:
         """Record references to the bases whose attribute a class overrides: their methods will use the new one."""
         way = ast.copy_location(ast.Constant(name), at)
         for above, step, _ in home.bound(node, name, skip_first=True):
             self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
 
-    def changed(self, base: ast.expr, node: ast.AST, scope: NameScope) -> None:
+    def judge_change(self, base: ast.expr, node: ast.AST, scope: NameScope) -> None:
         """Judge `base[...] = ...`, `del base[...]` and `base += ...`."""
         if not _OTHERS.isdisjoint(value.kind for value in self.file.values(base, scope)):
             self.notes.sign("G3.patch", f"changing {ast.unparse(base)} of another module or class", node, scope)
@@ -394,7 +396,7 @@ class CallJudge:
             and all(one.name in _SCREENS for one in self._file.values(given.value, scope))
         )
 
-    def call(self, node: ast.Call, scope: NameScope) -> None:
+    def judge_call(self, node: ast.Call, scope: NameScope) -> None:
         """Judge a call."""
         for value in self._file.values(node.func, scope):
             if value.kind == "outside" and value.name in self._kinds:
@@ -406,7 +408,7 @@ class CallJudge:
 
     # --- attributes by name ----------------------------------------------------------------------
 
-    def imported(self, name: str, node: ast.AST, scope: NameScope) -> None:
+    def remember_import(self, name: str, node: ast.AST, scope: NameScope) -> None:
         """Remember the import of a function that is harmless only if it is called with constant names (`attrgetter`)."""
         self._imported.append((name, node, scope))
 
@@ -424,7 +426,7 @@ class CallJudge:
         if not all(names) or not names or node.keywords:
             self._notes.sign("G3.reflection", "an attribute of a computed name", node, scope)
         for part in (part for name in filter(None, names) for part in name.split(".")):
-            self._judge.asked_by_name(part, node, scope)
+            self._judge.judge_named_attribute(part, node, scope)
 
     def _judge_getattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         is_plain = (
@@ -435,7 +437,7 @@ class CallJudge:
             self._notes.sign("G3.reflection", "getattr with a computed name", node, scope, way=node)
             return
         for value in self._file.values(node.args[0], scope):
-            self._judge.asked_by_name(name, node, scope, value)
+            self._judge.judge_named_attribute(name, node, scope, value)
 
     def _judge_setattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         """Judge `object.__setattr__(self, "name", value)`, with which a frozen dataclass sets its own fields."""
@@ -443,7 +445,7 @@ class CallJudge:
         owners = self._file.values(node.args[0], scope)
         if name and all(one.kind == "self" and not self._file.is_agent(one.node) for one in owners):
             target = ast.Attribute(node.args[0], name, ast.Store())
-            self._judge.written(ast.copy_location(target, node), scope)
+            self._judge.judge_write(ast.copy_location(target, node), scope)
         else:
             self._notes.sign("G3.patch", "object.__setattr__ of something else than self", node, scope)
 

@@ -102,13 +102,13 @@ class _FileReader:
             return
         self._read_all(ast.iter_child_nodes(node), scope)
         if use == "call" and isinstance(node, ast.expr):
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
 
     # --- expressions --------------------------------------------------------------------------
 
     def _read_name(self, node: ast.Name, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         if isinstance(node.ctx, ast.Load):
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
             self._check_method_in_class(node, scope)
 
     def _check_method_in_class(self, node: ast.Name, scope: NameScope) -> None:
@@ -132,11 +132,11 @@ class _FileReader:
     def _read_attribute(self, node: ast.Attribute, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._read_node(node.value, scope, "base")
         if not isinstance(node.ctx, ast.Load):
-            self._judge.written(node, scope)
+            self._judge.judge_write(node, scope)
             return
         place = ExpressionUse(node, scope, use, call)
-        self._judge.values(place)
-        self._judge.attributes(place)
+        self._judge.judge_values(place)
+        self._judge.judge_attributes(place)
         if node.attr in ("format", "format_map") and call is None:
             self._notes.sign("G3.reflection", f"{node.attr} as a value", node, scope)
 
@@ -149,10 +149,10 @@ class _FileReader:
             self._read_node(node.value, scope, "type" if is_type or use == "call" else "value")
         else:
             self._read_node(node.value, scope)
-            self._judge.changed(node.value, node, scope)
+            self._judge.judge_change(node.value, node, scope)
         self._read_index(node, scope, "type" if use == "type" else "value")
         if use == "call":
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
 
     def _read_index(self, node: ast.Subscript, scope: NameScope, use: Use) -> None:
         """Read the part in brackets: types inside a type, except for the values of `Literal` and the extras of `Annotated`."""
@@ -170,7 +170,7 @@ class _FileReader:
             self._read_node(node.func, scope, "call", node)
         elif isinstance(node.func, ast.Attribute):
             self._read_node(node.func.value, scope, "base")
-        self._calls.call(node, scope)
+        self._calls.judge_call(node, scope)
         if any(value.name in _TYPED for value in functions):
             for argument in (*node.args[1:], *(keyword.value for keyword in node.keywords)):
                 self._check_evaluated(argument, scope, set())
@@ -179,7 +179,7 @@ class _FileReader:
         self._read_all(node.args[1:], scope, "type" if asks_for_type else "value")
         self._read_all((one.value for one in node.keywords if not self._calls.is_screen(functions, one, scope)), scope)
         if use == "call":
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
 
     def _read_lambda(self, node: ast.Lambda, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._read_all([*node.args.defaults, *node.args.kw_defaults], scope)
@@ -196,7 +196,7 @@ class _FileReader:
         is_type = use == "type" and (not isinstance(node, ast.BinOp) or self._is_of_types(node, scope))
         self._read_all(ast.iter_child_nodes(node), scope, "type" if is_type else "value")
         if use == "call":
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
 
     def _is_of_types(self, node: ast.expr, scope: NameScope) -> bool:
         """True if an expression consists of types and None, so that `|` and brackets only make another type."""
@@ -229,12 +229,12 @@ class _FileReader:
     def _read_augmented(self, node: ast.AugAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._read_all([node.target, node.value], scope)
         if isinstance(node.target, ast.Name):
-            self._judge.changed(node.target, node, scope)
+            self._judge.judge_change(node.target, node, scope)
 
     def _read_class_pattern(self, node: ast.MatchClass, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         self._read_node(node.cls, scope, "type")
         for name in node.kwd_attrs:
-            self._judge.asked_by_name(name, node, scope)
+            self._judge.judge_named_attribute(name, node, scope)
         self._read_all([*node.patterns, *node.kwd_patterns], scope)
 
     def _read_global(self, node: ast.Global, scope: NameScope, use: Use, call: ast.Call | None) -> None:
@@ -248,7 +248,7 @@ class _FileReader:
             if inside is not None:
                 self._notes.refer(inside, None, alias.name, node, scope)
             elif project.module(alias.name.partition(".")[0]) is None:
-                self._judge.imported(alias.name, node, scope)
+                self._judge.judge_import(alias.name, node, scope)
 
     def _read_import_from(self, node: ast.ImportFrom, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         module = absolute_name(node.module or "", node.level, self._file.package)
@@ -266,9 +266,9 @@ class _FileReader:
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
             elif value.name in table.BY_NAME:
-                self._calls.imported(value.name, node, scope)
+                self._calls.remember_import(value.name, node, scope)
             elif value.kind == "outside":
-                self._judge.imported(value.name, node, scope)
+                self._judge.judge_import(value.name, node, scope)
 
     # --- annotations --------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class _FileReader:
                 self._notes.sign("G3.node", f"{name} of {node.name}, which replaces that of GraphBus", node, scope)
         for name in sorted(inner.bindings.keys() - table.NODE):
             if not is_internal(name):
-                self._judge.overridden(self._file, node, name, node, scope)
+                self._judge.record_overridden(self._file, node, name, node, scope)
         self._read_all(node.body, inner)
 
     # --- names that are bound again --------------------------------------------------------------
