@@ -97,21 +97,13 @@ class Workspace:
         return None
 
     def preview_project(self, changes: Iterable[CodeChange]) -> Project:
-        """Return the project as it would be after the changes.
-
-        Raises:
-            EditError: As `preview_files`.
-        """
+        """Return the project as it would be after the changes; raises like `preview_files`."""
         tried = self._apply_cached(changes)
         tried.project = tried.project or self.project.with_files(tried.files)
         return tried.project
 
     def commit(self, proposal: Proposal) -> None:
-        """Apply an accepted proposal to the workspace, completely or not at all.
-
-        Raises:
-            EditError: As `preview_files`.
-        """
+        """Apply an accepted proposal to the workspace, completely or not at all; raises like `preview_files`."""
         fresh = self.preview_files(proposal.code_changes)
         self.project = self.preview_project(proposal.code_changes)
         self._trials = {}
