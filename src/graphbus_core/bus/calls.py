@@ -120,7 +120,7 @@ class CallRunner:
             self._publisher.notify_middleware_of_root(event)
             return event
         event = self._publisher.make_child(cause, topic, payload, src)
-        if self._publisher.is_stopped(event):
+        if self._publisher.refuse_if_too_long(event):
             raise RunError("GBE637", topic=topic)
         return event
 

@@ -500,7 +500,7 @@ class Core:
         lane.running -= 1
         if lane.box:
             self.ready.append(lane)
-        if delivery.state is RUNNING and not delivery.is_cancelled:
+        if delivery.state is RUNNING and not delivery.is_cancelled:  # else its failure was handled already
             delivery.state = DONE
         self.under_way.pop(delivery, None)
 

@@ -179,7 +179,7 @@ class Publisher:
             by, ordinal = cause.at.name, cause.next_child()  # type: ignore[union-attr]
         return child_of(cause.event, topic, payload, src, by, ordinal, self._sync.time())  # type: ignore[arg-type]
 
-    def is_stopped(self, child: Event) -> bool:
+    def refuse_if_too_long(self, child: Event) -> bool:
         """True if the chain or the tree of a request's event is too long; the event becomes a dead letter."""
         core = self._core
         hops, kin = count_descendant(child, core.max_hops, on_loop=not self._sync.is_inside)

@@ -165,6 +165,7 @@ def _classify(annotation: object) -> Annotation:
 
 
 Adapter = Callable[[Handler, list[_Argument]], Callable[[Event], object]]
+"""Turns a handler with one of the shapes into a function of one event; there is one `_call_with_...` for each shape."""
 
 
 def _call_with_nothing(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
@@ -205,9 +206,8 @@ def _call_with_fields(handler: Handler, parameters: list[_Argument]) -> Callable
     def call(event: Event) -> object:
         payload = {} if event.payload is None else event.payload
         if not isinstance(payload, dict):
-            raise RunError(
-                "GBE617", handler=handler_name(handler), field=named[0].name if named else "", topic=event.topic
-            )
+            field = named[0].name if named else ""
+            raise RunError("GBE617", handler=handler_name(handler), field=field, topic=event.topic)
         for name in needed:
             if name not in payload:
                 raise RunError("GBE617", handler=handler_name(handler), field=name, topic=event.topic)

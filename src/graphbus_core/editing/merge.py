@@ -87,7 +87,7 @@ def merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str
     at, ours_at, theirs_at = 0, 0, 0
     for start, ours_start, theirs_start, size in _common_runs(base, ours, theirs):
         was, mine, its = base[at:start], ours[ours_at:ours_start], theirs[theirs_at:theirs_start]
-        if mine in (was, its):
+        if mine in (was, its):  # `ours` has not changed these lines, or both have in the same way
             merged += its
         elif its == was:
             merged += mine

@@ -246,6 +246,7 @@ def _recover_locked(config: ResolvedBuild, journal: Journal) -> tuple[Recovered,
 
 
 def _refuse_foreign(journal: Journal) -> None:
+    """Raise GBE328 if an interrupted entry was not sealed here by this user."""
     for folder in journal.foreign():
         raise foreign_entry_error(folder)
 

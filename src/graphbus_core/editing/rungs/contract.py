@@ -65,6 +65,7 @@ def _losses(before: Project, after: Project) -> Iterator[_Loss]:
 
 
 def _losses_in_publications(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+    """Yield payloads of which less is known, and topics that are computed now."""
     was, now = _by_topic(old.publications), _by_topic(new.publications)
     for topic in was.keys() & now.keys() - {""}:
         if _knowledge(now[topic]) < _knowledge(was[topic]):
@@ -127,6 +128,7 @@ def _least_known(publications: list[Publication]) -> Publication:
 
 
 def _losses_in_handlers(old: AgentDefinition, new: AgentDefinition, after: Project) -> Iterator[_Loss]:
+    """Yield handlers whose needs were known, and topics that are computed now."""
     was, now = _by_topic(old.subscriptions), _by_topic(new.subscriptions)
     for topic in was.keys() & now.keys() - {""}:
         before = {each.method: each for each in was[topic]}
@@ -229,6 +231,7 @@ def _is_known_end(returned: Returned) -> bool:
 
 
 def _losses_in_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+    """Yield calls with an unknown argument of a method whose arguments were known, and computed calls in place of known ones."""
     was, now = (Counter((each.agent, each.method, each.has_unknown) for each in agent.calls) for agent in (old, new))
     known = {(agent, method) for agent, method, has_unknown in was if not has_unknown}
     for each in new.calls:

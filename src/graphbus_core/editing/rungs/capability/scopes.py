@@ -175,7 +175,7 @@ class NameScopes:
         self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
     def _bind_names(self, node: ast.AST, scope: NameScope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
-        match node:
+        match node:  # `ast.Await(x)` stands for a value that is derived from `x`
             case ast.Import() | ast.ImportFrom():
                 self._bind_imports(node, scope)
             case ast.Assign():
