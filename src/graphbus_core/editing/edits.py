@@ -119,9 +119,8 @@ def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
     if container and (change.old_code or change.base_sha256):  # they quote the class that the symbol goes into
         _checked_span(source, replace(change, target=container))
     code = place.indentation + _definition(source, change, place.indentation)
-    return _Edit(
-        placement.insert_code(source, place, code.replace("\n", source.newline)), _mask_nothing, _mask_removed(change)
-    )
+    text = placement.insert_code(source, place, code.replace("\n", source.newline))
+    return _Edit(text, _mask_nothing, _mask_removed(change))
 
 
 def _delete_symbol(source: SourceText, change: CodeChange) -> _Edit:

@@ -213,7 +213,7 @@ class Journal:
         folder.write(_SEAL, self._seal(data))  # `data` holds the digests of all bytes, so that these are sealed too
         folder.flush()
 
-    def enter(self, folder: Path, state: str) -> Path:
+    def set_state(self, folder: Path, state: str) -> Path:
         """Change the state of an entry to `COMMITTING`, `PREPARING` or `""` (done); return its new folder."""
         renamed = folder.with_suffix(state)
         with Folder.at(self.folder) as journal:
@@ -221,7 +221,7 @@ class Journal:
             journal.flush()
         return renamed
 
-    def forget(self, folder: Path) -> None:
+    def remove(self, folder: Path) -> None:
         """Remove an entry that was taken back."""
         gone = f".{folder.stem}.old"
         with Folder.at(self.folder) as journal:

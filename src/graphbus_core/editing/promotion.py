@@ -204,7 +204,7 @@ def _write_entry(config: ResolvedBuild, journal: Journal, entry: JournalEntry, c
         for file in entry.files:
             with _open_target(config, file) as target:
                 target.put_beside(contents[file.path][1])
-        folder = journal.enter(folder, COMMITTING)
+        folder = journal.set_state(folder, COMMITTING)
         for file in entry.files:
             _check_target(config, file.path, contents[file.path][0])
             with _open_target(config, file) as target:
@@ -217,7 +217,7 @@ def _write_entry(config: ResolvedBuild, journal: Journal, entry: JournalEntry, c
         if not has_landed:  # a failure, or Ctrl-C
             _take_back(config, journal, entry)
     try:
-        journal.enter(folder, "")
+        journal.set_state(folder, "")
     except OSError as reason:
         raise _unfinished_error(folder, str(reason)) from None
 
@@ -260,7 +260,7 @@ def _finish_entry(config: ResolvedBuild, journal: Journal, folder: Path) -> Reco
             for file in entry.files:
                 with _open_target(config, file) as target:
                     target.clear()
-            journal.enter(folder, "")
+            journal.set_state(folder, "")
             return Recovered(entry, True)
         folder = _roll_back(config, journal, folder)
     _clean_up(config, journal, folder)
@@ -279,7 +279,7 @@ def _roll_back(config: ResolvedBuild, journal: Journal, folder: Path) -> Path:
         with _open_target(config, file) as target:
             if target.state() == "after" and not target.take_old(journal.content(folder, file, number, "before")):
                 raise _unfinished_error(folder, f"{file.path} was changed after the interruption")
-    return journal.enter(folder, PREPARING)
+    return journal.set_state(folder, PREPARING)
 
 
 def _return_displaced(config: ResolvedBuild, entry: JournalEntry, folder: Path) -> None:
@@ -298,7 +298,7 @@ def _clean_up(config: ResolvedBuild, journal: Journal, folder: Path) -> None:
     for file in journal.read(folder).files:
         with suppress(FileNotFoundError), _open_target(config, file) as target:  # its folder may have gone meanwhile
             target.remove_temporary()
-    journal.forget(folder)
+    journal.remove(folder)
 
 
 def _check_target(config: ResolvedBuild, path: str, before: bytes) -> None:

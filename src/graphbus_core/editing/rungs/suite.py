@@ -456,9 +456,8 @@ def _compare_outcomes(before: _Tested, after: _Tested, files: ProjectFiles) -> R
         return Refusal("G6.tests", said, output=f"{told}\n{after.tail}")
     if not before.uncollected:
         return None
-    return PassedWithNote(
-        f"Without the change, too, {_describe_uncollected(before.uncollected, files)}.", _full_output(before)
-    )
+    said = f"Without the change, too, {_describe_uncollected(before.uncollected, files)}."
+    return PassedWithNote(said, _full_output(before))
 
 
 def _list_lost(lost: Mapping[str, str], files: ProjectFiles) -> str:

@@ -53,9 +53,8 @@ def _parse_decorator(source: SourceText, change: CodeChange, code: str) -> ast.C
         raise _decorator_error(source, change, "", "the new arguments must be written as name(argument=value)")
     stars = [value for value in call.args if isinstance(value, ast.Starred)]
     if stars or not (call.args or call.keywords) or not all(word.arg for word in call.keywords):
-        raise _decorator_error(
-            source, change, ast.unparse(call.func), "the new arguments must be single values or keywords"
-        )
+        name, wrong = ast.unparse(call.func), "the new arguments must be single values or keywords"
+        raise _decorator_error(source, change, name, wrong)
     return call
 
 
