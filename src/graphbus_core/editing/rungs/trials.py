@@ -195,9 +195,7 @@ class _ImportTrials:
         for problem in untried:
             if problem.path in ("", *changed_paths(base, head)):
                 is_slow = problem.code == "G5.timeout"
-                hint = (
-                    "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs beside GraphBus."
-                )
+                hint = "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs here."
                 said = f"Without the change, too: {problem.message} {hint}"
                 return self._environment.refuse_unverified("G5.unverified", said, problem.path, problem.output)
         if not untried:
