@@ -213,14 +213,14 @@ def test_what_cannot_be_verified_is_refused_with_what_to_do_unless_it_is_allowed
     before = sources(post)
     assert main(["negotiate", "agents/"]) == 0
     out = capsys.readouterr().out
-    assert "[GATE] Refused by G6.unverified: The test command fails without the change, too (exit status 1)" in out
+    assert "[GATE] Refused by G6.unverified: Without the change, too, the test command fails (exit status 1)" in out
     assert "set test_command in [tool.graphbus.gate]" in out
     assert "--unsafe-verify" in out
     assert sources(post) == before
     assert main(["negotiate", "agents/", "--unsafe-verify"]) == 0
     out = capsys.readouterr().out
     assert "Unverified changes are let through: --unsafe-verify" in out
-    assert "[GATE] Not verified (G6.unverified): The test command fails without the change, too" in out
+    assert "[GATE] Not verified (G6.unverified): Without the change, too, the test command fails" in out
     assert 'event["recipient"]' in (post / "agents" / "reader.py").read_text()
 
 

@@ -269,13 +269,13 @@ def test_a_commit_that_cannot_be_signed_is_not_made(shop: Path, own_configuratio
 
 def test_without_a_history_nothing_begins(tmp_path: Path) -> None:
     assert "there is no git repository" in refusal(prepare(write_project(tmp_path, FILES)))
-    assert "nothing was ever committed" in refusal(prepare(make_repository(tmp_path)))
+    assert "there is no commit yet" in refusal(prepare(make_repository(tmp_path)))
 
 
 @pytest.mark.parametrize("missing", ["user.name", "user.email"])
 def test_without_a_name_nothing_begins(shop: Path, missing: str) -> None:
     git(shop, "config", "--unset", missing)
-    assert "no name or address for the author" in refusal(prepare(shop))
+    assert "does not know name or e-mail of the author" in refusal(prepare(shop))
 
 
 def test_in_the_middle_of_something_nothing_begins(shop: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_program_that_signs_for_the_repository_alone_is_not_run(shop: Path, ke
     git(shop, "config", "commit.gpgsign", "true")
     (shop / "more.cfg").write_text("[gpg]\n program = /bin/evil\n")
     git(shop, "config", key, "/bin/evil" if key == "gpg.program" else "../more.cfg")
-    assert "gpg.program is a setting of the repository" in refusal(prepare(shop))
+    assert "with gpg.program from the settings of the repository" in refusal(prepare(shop))
 
 
 def test_a_repository_with_long_ids_is_as_good(tmp_path: Path) -> None:
@@ -325,8 +325,8 @@ def _conflict(shop: Path) -> None:
         (_ignore, "git ignores it"),
         (_filter, "it goes through the program of filter.crypt"),
         (_conflict, "it has an unresolved merge conflict"),
-        (lambda shop: git(shop, "update-index", "--assume-unchanged", "agents/order.py"), "told not to look at it"),
-        (lambda shop: git(shop, "update-index", "--skip-worktree", "agents/order.py"), "told not to look at it"),
+        (lambda shop: git(shop, "update-index", "--assume-unchanged", "agents/order.py"), "marked assume-unchanged"),
+        (lambda shop: git(shop, "update-index", "--skip-worktree", "agents/order.py"), "marked assume-unchanged"),
     ],
 )
 def test_files_that_could_not_be_committed_are_named_before_anybody_is_asked(
@@ -369,7 +369,7 @@ def test_a_head_that_was_moved_meanwhile_is_not_moved_again(shop: Path) -> None:
 def test_an_index_in_use_stops_the_commits_before_head_moves(shop: Path) -> None:
     session = Agreed(shop).accept(PRICE)
     (shop / ".git" / "index.lock").touch()
-    assert "another git process works on the index" in refusal(session.land)
+    assert "another git process has locked the index" in refusal(session.land)
     assert (shop / ".git" / "index.lock").exists()
     assert subjects(shop) == ["begin"]
     assert "max(price, 0)" in (shop / "agents/order.py").read_text()

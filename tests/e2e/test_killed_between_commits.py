@@ -101,7 +101,7 @@ def test_a_kill_leaves_all_commits_or_none(
 
     # a lock that is left behind is said before anybody is asked, and nothing else is in the way
     if lock.exists():
-        with pytest.raises(GraphBusError, match="another git process works on the index"):
+        with pytest.raises(GraphBusError, match="another git process has locked the index"):
             commits.open_for_commits(shop)
         lock.unlink()
     commits.open_for_commits(shop)

@@ -137,7 +137,7 @@ def journal(path: str, state: str, seal: str, clone: Clone) -> None:
         entry = msgspec.structs.replace(entry, files=entry.files[:1])
     with somebody_else(clone):
         folder = begin(clone, entry)
-        renamed = Journal(clone.config).enter(folder, state)
+        renamed = Journal(clone.config).set_state(folder, state)
     if seal == "none":
         (renamed / "seal").unlink()
     elif seal == "nonsense":
@@ -150,12 +150,12 @@ def of_another_project(clone: Clone) -> None:
     made = Journal(other).begin(
         entry_of("agents/farm.py"), {"agents/farm.py": (b"forged\n", b""), "agents/none.py": (b"", b"")}
     )
-    shutil.copytree(Journal(other).enter(made, COMMITTING), clone.home / "journal" / "0001-S001.committing")
+    shutil.copytree(Journal(other).set_state(made, COMMITTING), clone.home / "journal" / "0001-S001.committing")
 
 
 def with_my_seal(change: Callable[[Path], object], clone: Clone) -> None:
     """An entry that I have written here, changed afterwards."""
-    folder = Journal(clone.config).enter(begin(clone, entry_of("agents/farm.py")), COMMITTING)
+    folder = Journal(clone.config).set_state(begin(clone, entry_of("agents/farm.py")), COMMITTING)
     change(folder)
 
 
@@ -202,7 +202,7 @@ def odd_name(name: str, clone: Clone) -> None:
 def linked_journal(clone: Clone) -> None:
     """The whole folder, whole and well made, outside."""
     with somebody_else(clone):
-        Journal(clone.config).enter(begin(clone, entry_of("../outside/secret.py")), COMMITTING)
+        Journal(clone.config).set_state(begin(clone, entry_of("../outside/secret.py")), COMMITTING)
     (clone.home / "journal").rename(clone.outside / "journal")
     (clone.home / "journal").symlink_to(clone.outside / "journal")
 

@@ -43,7 +43,7 @@ class CallRunner:
         loop = sync.loop
         is_on_loop = loop is not None and loop.is_here
         chain = self._refuse_deadlock(owner, owner, owner, is_awaited=is_async or is_on_loop)
-        delivery = Delivery(work, owner, chain=chain, on_end=_nothing)
+        delivery = Delivery(work, owner, chain=chain, on_end=_ignore_end)
         if loop is not None and is_on_loop:
             return self._await(loop, delivery, lambda: self._begin(delivery, is_async=is_async), None, is_async)
         result: R
@@ -54,11 +54,11 @@ class CallRunner:
                     sync.wait_in_handler(lambda: delivery.is_over)
             else:
                 self._begin(delivery, is_async=False)
-            result = _outcome(delivery)
+            result = _result_or_raise(delivery)
             return result
         if not self._ask_from_outside(delivery, lambda: self._begin(delivery, is_async=is_async), None):
             raise RunError("GBE618")  # the bus was closed
-        result = _outcome(delivery)
+        result = _result_or_raise(delivery)
         return result
 
     def request(self, dispatch: Dispatch, topic: str, payload: Json, timeout_s: float | None, src: str) -> Any:
@@ -66,14 +66,14 @@ class CallRunner:
         sync = self._sync
         responder = self._responder(topic, dispatch)
         chain = self._refuse_deadlock(responder.lane, responder.name, topic)
-        event = self._caused(topic, freeze(payload), src)
-        delivery = Delivery(responder.call, responder.lane, event, responder, chain=chain, on_end=self._answered)
+        event = self._request_event(topic, freeze(payload), src)
+        delivery = Delivery(responder.call, responder.lane, event, responder, chain=chain, on_end=self._end_request)
         delivery.timeout_s = responder.policy.timeout_s
 
         is_async = self._core.routes.is_async(responder)
 
         def begin() -> None:
-            self._hear(event, responder, dispatch)
+            self._queue_for_others(event, responder, dispatch)
             self._begin(delivery, is_async=is_async)
 
         loop = sync.loop
@@ -86,10 +86,10 @@ class CallRunner:
         else:
             is_in_time = self._ask_from_outside(delivery, begin, timeout_s)
         if not is_in_time:
-            raise self._gives_up(delivery, timeout_s)
-        return _outcome(delivery)
+            raise self._timeout_error(delivery, timeout_s)
+        return _result_or_raise(delivery)
 
-    def _hear(self, event: Event, responder: LiveSubscription, dispatch: Dispatch) -> None:
+    def _queue_for_others(self, event: Event, responder: LiveSubscription, dispatch: Dispatch) -> None:
         """Count a request, and queue its event for the other handlers of the topic."""
         core, sync = self._core, self._sync
         core.history.append(event)
@@ -112,7 +112,7 @@ class CallRunner:
             raise RunError("GBE632", topic=topic, count=len(found), names=", ".join(each.name for each in found))
         return found[0]
 
-    def _caused(self, topic: str, payload: Json, src: str) -> Event:
+    def _request_event(self, topic: str, payload: Json, src: str) -> Event:
         """Create the event of a request; inside a handler it becomes a child of the handler's event."""
         cause = self._publisher.current_cause()
         if cause is None:
@@ -120,7 +120,7 @@ class CallRunner:
             self._publisher.notify_middleware_of_root(event)
             return event
         event = self._publisher.make_child(cause, topic, payload, src)
-        if self._publisher.is_stopped(event):
+        if self._publisher.refuse_if_too_long(event):
             raise RunError("GBE637", topic=topic)
         return event
 
@@ -134,12 +134,12 @@ class CallRunner:
         """
         chain, waits = self._sync.waiting_chain(), self._sync.waits
         if (is_awaited and any(waiting == lane for waiting, _ in chain)) or (
-            chain and waits and waits.leads_back(lane, self._held(chain))
+            chain and waits and waits.leads_back(lane, self._busy_lanes(chain))
         ):
             self._raise_deadlock(chain, name, topic)
         return chain
 
-    def _held(self, chain: tuple[Waiter, ...]) -> frozenset[Hashable]:
+    def _busy_lanes(self, chain: tuple[Waiter, ...]) -> frozenset[Hashable]:
         """Return the lanes of a chain that handle nothing else while they wait."""
         lanes = self._core.lanes
         return frozenset(lane for lane, _ in chain if lane not in lanes or lanes[lane].concurrency == 1)
@@ -151,7 +151,7 @@ class CallRunner:
         Raises:
             DeadlockError: GBE633 if the called agent has begun to wait for one of them meanwhile.
         """
-        held, waits = self._held(delivery.chain), self._sync.waits
+        held, waits = self._busy_lanes(delivery.chain), self._sync.waits
         if not waits.enter(held, delivery.lane):
             delivery.is_given_up = True
             self._raise_deadlock(delivery.chain, delivery.name, topic)
@@ -248,7 +248,7 @@ class CallRunner:
         if is_async:
             begin()
         else:
-            self._core.thread_jobs.append(ThreadJob(delivery.lane, lambda: self._on_behalf_of(asker, begin)))
+            self._core.thread_jobs.append(ThreadJob(delivery.lane, lambda: self._run_for_handler(asker, begin)))
             self._sync.wake_other_thread()
 
         async def wait() -> Any:
@@ -257,12 +257,13 @@ class CallRunner:
                     async with loop.limit(timeout_s):
                         await answered
             except TimeoutError:
-                raise self._gives_up(delivery, timeout_s) from None
-            return _outcome(delivery)
+                raise self._timeout_error(delivery, timeout_s) from None
+            return _result_or_raise(delivery)
 
         return wait()
 
-    def _on_behalf_of(self, asker: Delivery | None, begin: Callable[[], None]) -> None:
+    def _run_for_handler(self, asker: Delivery | None, begin: Callable[[], None]) -> None:
+        """Call `begin` on the delivering thread as if the handler of `asker` did it."""
         sync = self._sync
         before = sync.inner, sync.called
         sync.inner, sync.called = asker, ()
@@ -273,7 +274,7 @@ class CallRunner:
 
     # --- how it ends ---
 
-    def _answered(self, delivery: Delivery) -> None:
+    def _end_request(self, delivery: Delivery) -> None:
         """Process the end of a request: its exception goes to the caller, or is an ordinary failure if nobody waits any more."""
         event, responder = delivery.event, delivery.subscription
         if isinstance(delivery.error, Exception):
@@ -286,18 +287,19 @@ class CallRunner:
         if self._core.receipts.followed:
             self._core.receipts.release(event)
 
-    def _gives_up(self, delivery: Delivery, timeout_s: float | None) -> RunError:
+    def _timeout_error(self, delivery: Delivery, timeout_s: float | None) -> RunError:
         delivery.is_given_up = True
         if timeout_s is None or self._sync.is_late():
             return RunError("GBE618")  # the bus was closed first
         return RequestTimeoutError("GBE635", responder=delivery.name, topic=delivery.event.topic, timeout_s=timeout_s)
 
 
-def _nothing(_delivery: Delivery) -> None:
+def _ignore_end(_delivery: Delivery) -> None:
     """Do nothing at the end of a call: its caller waits for `is_over`."""
 
 
-def _outcome(delivery: Delivery) -> Any:
+def _result_or_raise(delivery: Delivery) -> Any:
+    """Return the result of a delivery that is over, or raise its exception."""
     if delivery.error is not None:
         raise delivery.error
     return delivery.result

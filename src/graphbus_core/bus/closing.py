@@ -87,7 +87,7 @@ class Closing:
             if last is not None:
                 self._calls.run(last, "")
         finally:
-            self._end()
+            self._stop_parts()
         if interruption is not None:
             raise interruption
 
@@ -123,13 +123,13 @@ class Closing:
         left, ended = deque(ends), list[str]()
         first: Exception | None = None
         while left:  # the owner is taken out before the call, so that a call that raises cannot repeat for ever
-            work = partial(self._end_some, left.popleft(), left, ended)
+            work = partial(self._end_until_one_publishes, left.popleft(), left, ended)
             _, error = attempt(partial(self._calls.run, work, ""))
             first = first or error
         if first is not None:
             raise first
 
-    def _end_some(self, following: OwnerEnd | None, left: deque[OwnerEnd], ended: list[str]) -> None:
+    def _end_until_one_publishes(self, following: OwnerEnd | None, left: deque[OwnerEnd], ended: list[str]) -> None:
         """End owners until one of them has published. A separate job for each would cost thirty times as much."""
         queue = self._core.queue
         while following is not None:
@@ -148,13 +148,14 @@ class Closing:
         routes = self._core.routes
         for each in routes.subscriptions:
             if each.owner in owners and routes.remove(each):
-                refuse = partial(self._refuse_for, name=each.name, why=f"{each.owner} had already stopped")
+                refuse = partial(self._dead_letter_for, name=each.name, why=f"{each.owner} had already stopped")
                 routes.add(each.topic, refuse, name=each.name, owner="the end", shape="event", policy=ONCE)
 
-    def _refuse_for(self, event: Event, *, name: str, why: str) -> None:
+    def _dead_letter_for(self, event: Event, *, name: str, why: str) -> None:
         self._letters.record_undelivered(event, "closed", why, name)
 
-    def _end(self) -> None:
+    def _stop_parts(self) -> None:
+        """Stop the loop and the clock, and turn what came late into dead letters; from now on the bus is over."""
         sync = self._sync
         sync.deadline = monotonic()
         self._notifier.wait(lambda: self._core.turn, 0 if sync.is_abandoned else _LAST_LOOK_S)

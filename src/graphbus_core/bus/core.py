@@ -369,7 +369,7 @@ class Core:
             dispatch = self.routes.find(event.topic)
         self.history.append(event)
         dispatch.events += 1
-        pairs = self._recording(dispatch, event) if self.receipts.followed else dispatch.pairs
+        pairs = self._calls_to_record(dispatch, event) if self.receipts.followed else dispatch.pairs
         round_ = self.round
         round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, None, None
         round_.event = event
@@ -399,21 +399,23 @@ class Core:
         call = self.routes.call_again(subscription, delivery.attempt)
         pairs = [(subscription, call)]
         if self.receipts.followed and self.receipts.has(delivery.event):
-            pairs = [(subscription, self._recorded(subscription, call))]
+            pairs = [(subscription, self._record_result_of(subscription, call))]
         round_ = self.round
         round_.pairs, round_.at, round_.again, round_.publishing = pairs, None, delivery, None
         delivery.state = RUNNING  # not `move`: a KeyboardInterrupt at the end of a call could separate the two lines
         round_.event = delivery.event
 
-    def _recording(self, dispatch: Dispatch, event: Event) -> list[SubscriptionCall]:
+    def _calls_to_record(self, dispatch: Dispatch, event: Event) -> list[SubscriptionCall]:
         """Return the calls of a dispatch; if the event has a receipt, they also note in it what the handlers return."""
         if not self.receipts.has(event):
             return dispatch.pairs
 
         is_async = self.routes.is_async
-        return [(each, call if is_async(each) else self._recorded(each, call)) for each, call in dispatch.pairs]
+        return [(each, call if is_async(each) else self._record_result_of(each, call)) for each, call in dispatch.pairs]
 
-    def _recorded(self, subscription: LiveSubscription, call: EventCall) -> EventCall:
+    def _record_result_of(self, subscription: LiveSubscription, call: EventCall) -> EventCall:
+        """Return a call that notes its result in the receipt of the event."""
+
         def record(event: Event) -> None:
             self.receipts.note(event, subscription.name, call(event))
 
@@ -498,7 +500,7 @@ class Core:
         lane.running -= 1
         if lane.box:
             self.ready.append(lane)
-        if delivery.state is RUNNING and not delivery.is_cancelled:
+        if delivery.state is RUNNING and not delivery.is_cancelled:  # else its failure was handled already
             delivery.state = DONE
         self.under_way.pop(delivery, None)
 

@@ -120,7 +120,7 @@ class DeadLetters:
         if more is not None:
             message = "%s failed on %s (event %s): %s; attempt %d of %d, the next in %g s%s"
             _log.warning(
-                message, subscription, event.topic, event.event_id, told, attempt, of, delay_s, _and_more(more)
+                message, subscription, event.topic, event.event_id, told, attempt, of, delay_s, _repeat_note(more)
             )
 
     def log_not_retried(self, event: Event, subscription: str, limit: int) -> None:
@@ -128,7 +128,7 @@ class DeadLetters:
         more = self._floods.count("no further attempts of", subscription)
         if more is not None:
             message = "%s is not retried on %s: %d further attempts are already waiting%s"
-            _log.error(message, subscription, event.topic, limit, _and_more(more))
+            _log.error(message, subscription, event.topic, limit, _repeat_note(more))
 
     def record_failure(
         self,
@@ -149,12 +149,10 @@ class DeadLetters:
         if more is not None:
             logged = f"{place}: {told}" if place and (not raised or more) else told
             logged += f" ({attempt} attempts)" if attempt > 1 else ""
-            logged += _and_more(more)
+            logged += _repeat_note(more)
             if more:
                 raised = None
-            elif (
-                raised and not is_as_python_has_it
-            ):  # a log that cannot encode one character would lose the whole record
+            elif raised and not is_as_python_has_it:  # a log that cannot encode a character would lose the whole record
                 logged, raised = f"{logged}\n{text.rstrip()}", None
             message = "%s failed on %s (event %s): %s"
             _log.error(message, subscription, event.topic, event.event_id, logged, exc_info=raised)
@@ -193,7 +191,7 @@ class DeadLetters:
             to = f" to {subscription}" if subscription else ""
             came = f"; it came from {trail}" if trail else ""
             message = "%s (event %s) was not delivered%s: %s%s%s"
-            _log.error(message, event.topic, event.event_id, to, why, came, _and_more(more))
+            _log.error(message, event.topic, event.event_id, to, why, came, _repeat_note(more))
         self._keep(event, subscription, reason, why, attempts=attempts, failed_at=failed_at)
 
     def forget(self, letter: DeadLetter) -> None:
@@ -253,15 +251,13 @@ class DeadLetters:
             self.keeper(letter)
 
 
-def _and_more(more: int) -> str:
+def _repeat_note(more: int) -> str:
     return f"; {more} times since the last such line" if more else ""
 
 
 def error_line(error: BaseException) -> str:
     """Describe an exception in one line of printable characters."""
-    if issubclass(
-        type(error), GraphBusError
-    ):  # `isinstance` could call code of the user: `__class__` may be a property
+    if issubclass(type(error), GraphBusError):  # `isinstance` could call code of the user, through `__class__`
         refusal = cast("GraphBusError", error)
         return f"{refusal.sentence} [{refusal.code}]"
     said, is_mute = try_to(lambda: str(error))
@@ -282,7 +278,7 @@ def _describe(error: Exception) -> tuple[str, ExceptionInfo | None, str, bool]:
     if issubclass(type(error), GraphBusError):
         return str(cast("GraphBusError", error).where or ""), None, "", True
     raised = without_own_frames(error)
-    told, _ = try_to(lambda: _as_text(raised))
+    told, _ = try_to(lambda: _traceback_text(raised))
     return (_place_of(error), None, "", True) if told is None else (_place_of(error), raised, *told)
 
 
@@ -294,7 +290,7 @@ def without_own_frames(error: BaseException) -> ExceptionInfo:
     return type(error), error, trace
 
 
-def _as_text(raised: ExceptionInfo) -> tuple[str, bool]:
+def _traceback_text(raised: ExceptionInfo) -> tuple[str, bool]:
     """Return the traceback in printable characters, shortened if long, and whether the characters are as Python writes them."""
     from traceback import format_exception
 
@@ -315,12 +311,12 @@ def _place_of(error: Exception) -> str:
         path = trace.tb_frame.f_code.co_filename
         if not path.startswith(_OURS):
             place = f"{path}:{trace.tb_lineno}"
-            if not _is_borrowed(path):
+            if not _is_library_code(path):
                 own = place
         trace = trace.tb_next
     return own or place
 
 
-def _is_borrowed(path: str) -> bool:
+def _is_library_code(path: str) -> bool:
     """True for a file of the standard library or of an installed package."""
     return path.startswith((_STANDARD, "<frozen ")) or any(each in path for each in _INSTALLED)

@@ -64,7 +64,7 @@ class Failures:
         now = self._clock.monotonic()
         outcome = decide_outcome(subscription.policy, attempt, error, now)
         subscription.failed += 1
-        if isinstance(outcome, Retry) and self._plan(delivery, error, outcome, outcome.at - now):
+        if isinstance(outcome, Retry) and self._plan_retry(delivery, error, outcome, outcome.at - now):
             return False
         self._letters.record_failure(event, subscription.name, error, attempt=attempt, failed_at=delivery.failed_at)
         self._core.finish(delivery, outcome if isinstance(outcome, Dead) else Dead("exhausted"))
@@ -73,7 +73,7 @@ class Failures:
             receipt.note_failure(event, subscription.name, error, is_raised=self.is_raised)
         return self.is_raised and not self.is_served
 
-    def _plan(self, delivery: Delivery, error: Exception, outcome: Retry, delay_s: float) -> bool:
+    def _plan_retry(self, delivery: Delivery, error: Exception, outcome: Retry, delay_s: float) -> bool:
         """Plan a further attempt; False if too many are planned already or the bus is closed."""
         event, subscription = delivery.event, delivery.subscription
         told = error_line(error)
@@ -83,7 +83,9 @@ class Failures:
             if not is_full and not core.is_closed:
                 failed_at = self._clock.time() if delivery.failed_at is None else delivery.failed_at
                 again = delivery.next_attempt(told, failed_at, core.receipts.hold(event))
-                core.schedule_retry(again, outcome, self._clock.after(delay_s, lambda: self._fall_due(again)).cancel)
+                core.schedule_retry(
+                    again, outcome, self._clock.after(delay_s, lambda: self._queue_due_retry(again)).cancel
+                )
                 delivery.move(RETRYING)
                 core.under_way.pop(delivery, None)
         if core.is_closed:
@@ -95,7 +97,7 @@ class Failures:
         self._letters.log_retry(event, subscription.name, told, attempt=delivery.attempt, of=of, delay_s=delay_s)
         return True
 
-    def _fall_due(self, delivery: Delivery) -> None:
+    def _queue_due_retry(self, delivery: Delivery) -> None:
         with self._planning:
             is_due = self._core.queue_due_retry(delivery)
         if is_due:
@@ -110,21 +112,19 @@ class Failures:
         """Make a planned attempt a dead letter because its handler was unsubscribed."""
         name, attempt = delivery.subscription.name, delivery.attempt
         why = f"{name} was unsubscribed before attempt {attempt}"
-        self._letters.record_undelivered(
-            delivery.event, "gone", why, name, attempts=attempt - 1, failed_at=delivery.failed_at
-        )
+        since = delivery.failed_at
+        self._letters.record_undelivered(delivery.event, "gone", why, name, attempts=attempt - 1, failed_at=since)
         delivery.move(DEAD)
         self._core.receipts.release(delivery.event)
 
     # --- the end ---
 
-    def dead_letter_unfinished(
+    def drop_at_close(
         self, event: Event, name: str, attempts: int, *, has_begun: bool = False, failed_at: float | None = None
     ) -> None:
         """Make an event a dead letter because the bus is closed before a handler (`name`; empty: any) has handled it."""
-        self._letters.record_undelivered(
-            event, "closed", _BEGUN if has_begun else _CLOSED, name, attempts=attempts, failed_at=failed_at
-        )
+        why = _BEGUN if has_begun else _CLOSED
+        self._letters.record_undelivered(event, "closed", why, name, attempts=attempts, failed_at=failed_at)
 
     def dead_letter_rest(self, *, is_abandoned: bool, left_in_lanes: Callable[[], Iterable[Delivery]]) -> None:
         """Turn into dead letters whatever was not delivered, planned attempts included. Safe from any thread.
@@ -143,31 +143,26 @@ class Failures:
             for each in waiting:
                 told = f"the bus was closed before attempt {each.attempt}; the last one failed: {each.last_error}"
                 name = each.subscription.name
-                self._letters.record_undelivered(
-                    each.event, "closed", told, name, attempts=each.attempt - 1, failed_at=each.failed_at
-                )
-                self._end(each)
+                attempts, since = each.attempt - 1, each.failed_at
+                self._letters.record_undelivered(each.event, "closed", told, name, attempts=attempts, failed_at=since)
+                self._mark_dead(each)
             for each in left_in_lanes():
                 attempts = each.attempt if each.has_begun else each.attempt - 1
                 name = each.subscription.name
-                self.dead_letter_unfinished(
-                    each.event, name, attempts, has_begun=each.has_begun, failed_at=each.failed_at
-                )
-                self._end(each)
+                self.drop_at_close(each.event, name, attempts, has_begun=each.has_begun, failed_at=each.failed_at)
+                self._mark_dead(each)
 
-    def _end(self, delivery: Delivery) -> None:
+    def _mark_dead(self, delivery: Delivery) -> None:
         delivery.move(DEAD)
         self._core.receipts.release(delivery.event)
 
     def _dead_letter_entry(self, entry: QueueEntry) -> None:
         if isinstance(entry, Event):
-            self.dead_letter_unfinished(entry, "", 0)
+            self.drop_at_close(entry, "", 0)
             self._core.receipts.release(entry)
         elif isinstance(entry, Delivery):
-            self.dead_letter_unfinished(
-                entry.event, entry.subscription.name, entry.attempt - 1, failed_at=entry.failed_at
-            )
-            self._end(entry)
+            self.drop_at_close(entry.event, entry.subscription.name, entry.attempt - 1, failed_at=entry.failed_at)
+            self._mark_dead(entry)
         else:
             entry.give_up()
 
@@ -186,11 +181,11 @@ class Failures:
         for index, (each, _) in enumerate(round_.pairs):
             if is_left:
                 round_.pairs[index] = each, routes.skip(each)
-                self.dead_letter_unfinished(event, each.name, attempt - 1)
+                self.drop_at_close(event, each.name, attempt - 1)
             elif each is at:
                 is_left = True
                 if is_in_hand and not routes.is_async(each):
-                    self.dead_letter_unfinished(event, each.name, attempt, has_begun=True)
+                    self.drop_at_close(event, each.name, attempt, has_begun=True)
         if is_abandoned:
             self._core.round = DeliveryRound()
         else:

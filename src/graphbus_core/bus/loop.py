@@ -56,7 +56,7 @@ class Worker:
 
     def make_task(self) -> Task[None]:
         """Create the task, when it is first needed and again after a handler was cancelled."""
-        task = self.task = self._driver.loop.create_task(self._work())
+        task = self.task = self._driver.loop.create_task(self._run_task())
         task.add_done_callback(self._rescue)
         return task
 
@@ -65,7 +65,7 @@ class Worker:
         if self._lane.concurrency > 1:  # else it would be chance which event used this context before
             self.context = Context()
         if delivery.timeout_s is not None:
-            _limit(delivery, delivery.timeout_s)
+            _add_time_limit(delivery, delivery.timeout_s)
         receipt = delivery.receipt
         is_plain = delivery.on_end is None and (receipt is None or receipt.event is not delivery.event)
         subscription = delivery.subscription
@@ -95,17 +95,19 @@ class Worker:
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
 
-    async def _work(self) -> None:
+    async def _run_task(self) -> None:
+        """The body of the task: wait for a delivery that must be continued, and carry it to its end, again and again."""
         task = self.task
         while self.task is task:
             if self._handed is ENDED:
                 task._log_destroy_pending = False  # type: ignore[union-attr]  # idle: the loop may end without a warning
-                await self._park()
+                await self._wait_for_step()
                 task._log_destroy_pending = True  # type: ignore[union-attr]
             awaited, self._handed = self._handed, ENDED
             await drive_to_end(awaited, self.resume)
 
-    async def _park(self) -> None:
+    async def _wait_for_step(self) -> None:
+        """Wait until `hand_over` is called; a cancellation that is meant for a handler is passed to it."""
         self._parked = self._driver.loop.create_future()
         try:
             await self._parked
@@ -157,7 +159,6 @@ class LoopDriver:
     """An event loop, and the deliveries that run on it.
 
     Args:
-        core: The state of the bus.
         settle: Called on the loop with each delivery that failed or that a receipt counts.
         fill_lanes: Called on the loop: moves events from the queue into lanes, or returns a delivery that may begin at once.
         notifier: Notified when a lane has room again and when nothing is under way.
@@ -190,7 +191,7 @@ class LoopDriver:
             self.home = get_ident()
             return
         self.loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._run, name="graphbus-loop", daemon=True)
+        self._thread = Thread(target=self._run_loop, name="graphbus-loop", daemon=True)
         self._thread.start()
         self.home = self._thread.ident or 0
 
@@ -348,26 +349,28 @@ class LoopDriver:
         return cancellation.left
 
     def _leave_behind(self, delivery: Delivery, cancellation: _Cancellation) -> None:
+        """Give up a delivery that ignored its cancellation: its caller gets an error, an event becomes a dead letter."""
         then = delivery.on_end
         if then is None:
             cancellation.left.append(delivery)
-        elif then is not _nothing_more:
+        elif then is not _ignore_end:
             delivery.error = RunError("GBE618")
             then(delivery)
             delivery.is_over = True
-        delivery.on_end, delivery.is_given_up = _nothing_more, True
+        delivery.on_end, delivery.is_given_up = _ignore_end, True
 
     def is_stuck(self, key: Hashable) -> bool:
         """True for a lane with a handler that ignored its cancellation."""
         return self._is_blocked or key in self._stuck
 
     def _cancel(self, cancellation: _Cancellation) -> None:
+        """Do on the loop what `cancel` has asked for."""
         if cancellation.is_over:
             return  # too late: `cancel` has given up, and the lanes hold later work by now
         self.is_cancelled = True
         for delivery in self.core.under_way.copy():
             if delivery.on_end is None:
-                delivery.on_end, delivery.is_cancelled = _nothing_more, True
+                delivery.on_end, delivery.is_cancelled = _ignore_end, True
                 cancellation.left.append(delivery)
         for lane in list(self.core.lanes.values()):
             while lane.box:
@@ -385,17 +388,17 @@ class LoopDriver:
         """End the loop and its thread; a handler that ignores its cancellation is left behind."""
         self._is_stopped = True
         with suppress(RuntimeError):  # the program has ended its loop
-            self.loop.call_soon_threadsafe(self._dismiss)
+            self.loop.call_soon_threadsafe(self._cancel_idle_workers)
         if self._thread is not None:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(_PATIENCE_S)
 
-    def _dismiss(self) -> None:
+    def _cancel_idle_workers(self) -> None:
         for lane in self.core.lanes.values():
             for worker in lane.idle:
                 worker.cancel()
 
-    def _run(self) -> None:
+    def _run_loop(self) -> None:
         self.asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
         left = self.asyncio.all_tasks(self.loop)
@@ -417,16 +420,17 @@ class _Cancellation:
         self.left: list[Delivery] = []
 
 
-def _nothing_more(_delivery: Delivery) -> None:
+def _ignore_end(_delivery: Delivery) -> None:
     """Ignore the end of a delivery that was cancelled and is a dead letter already."""
 
 
-def _limit(delivery: Delivery, timeout_s: float) -> None:
+def _add_time_limit(delivery: Delivery, timeout_s: float) -> None:
+    """Wrap the call of a delivery so that it raises TimeoutError after its time limit."""
     call = delivery.call
-    delivery.call, delivery.timeout_s = lambda *event: _in_time(call, event, timeout_s), None
+    delivery.call, delivery.timeout_s = lambda *event: _call_in_time(call, event, timeout_s), None
 
 
-async def _in_time(call: Callable[..., Any], arguments: tuple[Any, ...], timeout_s: float) -> Any:
+async def _call_in_time(call: Callable[..., Any], arguments: tuple[Any, ...], timeout_s: float) -> Any:
     from asyncio import timeout
 
     try:

@@ -192,10 +192,10 @@ class MessageBus:
             RunError: GBE610 malformed topic, GBE612, GBE613 not JSON or too large, GBE615 closed bus, and what `admit` refuses.
             BackpressureError: GBE636 too many events wait. Inside a handler the event becomes a dead letter instead.
         """
-        name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_open` gives the name
+        name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_resolve_topic` gives it
         dispatch = self._dispatches.get(name)
         if dispatch is None:
-            name, dispatch = self._open(topic)
+            name, dispatch = self._resolve_topic(topic)
         check = dispatch.check
         if check is not None:
             payload = check(payload)
@@ -232,7 +232,7 @@ class MessageBus:
             sync.wait_until(sync.is_quiet)
         return None
 
-    def _open(self, topic: str | Topic[Any]) -> tuple[str, Dispatch]:
+    def _resolve_topic(self, topic: str | Topic[Any]) -> tuple[str, Dispatch]:
         """Return the name and the dispatch of a topic that `publish` did not find: a Topic object, a new name, a closing bus."""
         name = name_of(topic)
         if self._learn is not None and isinstance(topic, Topic) and self._learn(topic):
@@ -255,10 +255,10 @@ class MessageBus:
             RunError: GBE639 on another loop, and what `publish` raises.
             Exception: On a bus with `on_error="raise"`, the first exception of a handler.
         """
-        name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_open` gives the name
+        name: str = topic  # type: ignore[assignment]  # else it is none of the keys, and `_resolve_topic` gives it
         dispatch = self._dispatches.get(name)
         if dispatch is None:
-            name, dispatch = self._open(topic)
+            name, dispatch = self._resolve_topic(topic)
         check = dispatch.check
         if check is not None:
             payload = check(payload)
@@ -285,7 +285,7 @@ class MessageBus:
         if awaited is not ENDED:
             await drive_to_end(awaited, delivery.worker.resume)
         if delivery.receipt is not None:
-            await self._end_of(loop, delivery.receipt)
+            await self._await_receipt(loop, delivery.receipt)
 
     async def _publish_and_follow(self, loop: LoopDriver, event: Event) -> None:
         receipt = Receipt(event)
@@ -295,9 +295,10 @@ class MessageBus:
         except BackpressureError:
             self._followed.pop(id(event), None)
             raise
-        await self._end_of(loop, receipt)
+        await self._await_receipt(loop, receipt)
 
-    async def _end_of(self, loop: LoopDriver, receipt: Receipt) -> None:
+    async def _await_receipt(self, loop: LoopDriver, receipt: Receipt) -> None:
+        """Wait on the loop until a receipt is done, then raise what handlers raised."""
         if not receipt.is_done:
             ended = loop.loop.create_future()
 
@@ -305,7 +306,7 @@ class MessageBus:
                 if not ended.done():
                     ended.set_result(None)
 
-            receipt.call_when_done(lambda: _tell(loop, settle))
+            receipt.call_when_done(lambda: loop.loop.call_soon_threadsafe(settle))
             await ended
         self._sync.raise_what_was_raised()
         receipt.raise_what_was_raised()
@@ -425,7 +426,7 @@ class MessageBus:
             RequestTimeoutError: GBE635. A handler that has begun continues; if it raises then, that is a dead letter.
             DeadlockError: GBE633 if the answering agent waits for this request itself.
         """
-        name, dispatch = self._open(topic)
+        name, dispatch = self._resolve_topic(topic)
         if dispatch.check is not None:
             payload = dispatch.check(payload)
         return self._calls.request(dispatch, name, payload, timeout_s, src)
@@ -458,7 +459,6 @@ class MessageBus:
         """Deliver, or wait while others do, until a receipt is done; False if the bus was closed first.
 
         Args:
-            receipt: A receipt of this bus.
             is_rest_enough: Also return when the bus has nothing left to do but further attempts.
 
         Raises:
@@ -563,10 +563,6 @@ class MessageBus:
     def statistics(self) -> Statistics:
         """Return how many events were published, delivered, failed and so on so far."""
         return self._routes.statistics(queued=len(self._queue), dead_letters=self._letters.count)
-
-
-def _tell(loop: LoopDriver, settle: Callable[[], None]) -> None:
-    loop.loop.call_soon_threadsafe(settle)
 
 
 SimpleMessageBus = MessageBus  # the name that seed 001 uses

@@ -152,7 +152,7 @@ class Publisher:
         core, loop = self._core, self._sync.ready_loop()
 
         def refuse(_delivery: Delivery) -> None:
-            self._failures.dead_letter_unfinished(self.make_child(cause, topic, payload, src), "", 0)
+            self._failures.drop_at_close(self.make_child(cause, topic, payload, src), "", 0)
 
         publishing = Delivery(lambda: None, _THREADS, state=RUNNING, on_end=refuse)
 
@@ -179,7 +179,7 @@ class Publisher:
             by, ordinal = cause.at.name, cause.next_child()  # type: ignore[union-attr]
         return child_of(cause.event, topic, payload, src, by, ordinal, self._sync.time())  # type: ignore[arg-type]
 
-    def is_stopped(self, child: Event) -> bool:
+    def refuse_if_too_long(self, child: Event) -> bool:
         """True if the chain or the tree of a request's event is too long; the event becomes a dead letter."""
         core = self._core
         hops, kin = count_descendant(child, core.max_hops, on_loop=not self._sync.is_inside)

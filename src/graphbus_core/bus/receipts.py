@@ -42,7 +42,7 @@ class Receipt:
         self._raised: Exception | None = None
         self._done = Lock()  # held until all is done; creating it takes a tenth of the time of a threading.Event
         self._done.acquire()
-        self._then: deque[Callable[[], None]] = deque()
+        self._then: deque[Callable[[], object]] = deque()
 
     @property
     def is_done(self) -> bool:
@@ -104,7 +104,7 @@ class Receipt:
         self._call_those_who_wait()
         return True
 
-    def call_when_done(self, tell: Callable[[], None]) -> None:
+    def call_when_done(self, tell: Callable[[], object]) -> None:
         """Call a function when all is done, on the thread that ends the last delivery; at once if all is done already."""
         self._then.append(tell)
         if not self._pending:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -145,11 +145,11 @@ class Routes:
         if policy is not ONCE:
             check_policy(policy, handler=name, is_async=bound.is_async, where=handler_place(handler))
         whose: Hashable = owner or id(getattr(handler, "__self__", handler))
-        subscription = LiveSubscription(topic, name, whose, self._surrounded(bound, owner, name, 1), policy)
+        subscription = LiveSubscription(topic, name, whose, self._with_middleware(bound, owner, name, 1), policy)
         subscription.is_async = bound.is_async
         subscription.answers = bound.answers
         if self._middleware:
-            subscription.again = lambda attempt: self._surrounded(bound, owner, name, attempt)
+            subscription.again = lambda attempt: self._with_middleware(bound, owner, name, attempt)
         with self._changing:
             self.subscriptions = (*self.subscriptions, subscription)
             if bound.is_async and subscription.lane not in self.async_lanes:
@@ -210,7 +210,7 @@ class Routes:
             if known is not None:  # another thread was faster, and counts its events there
                 return known
             dispatch = Dispatch(check)
-            self._connect(dispatch, topic)
+            self._fill_dispatch(dispatch, topic)
             if len(self.dispatches) >= self._limit:
                 self._forget(self.dispatches)
             if self._is_caching:
@@ -229,19 +229,20 @@ class Routes:
         except RunError:
             dispatch = Dispatch(None)
             with self._changing:
-                self._connect(dispatch, topic)
+                self._fill_dispatch(dispatch, topic)
                 self._retire(dispatch)
             return dispatch
 
-    def _connect(self, dispatch: Dispatch, topic: str) -> None:
+    def _fill_dispatch(self, dispatch: Dispatch, topic: str) -> None:
+        """Find the subscriptions of a topic and how each is called."""
         heard = [each for each in self.subscriptions if matches(each.topic, topic)]
-        dispatch.pairs = [(each, self._placed(each)) for each in heard]
+        dispatch.pairs = [(each, self._call_or_put(each)) for each in heard]
         dispatch.is_on_loop = all(map(self.is_async, heard))
         only = heard[0] if len(heard) == 1 else None
         is_alone = only is not None and only.is_async and only.policy.concurrency == 1 and only.policy.timeout_s is None
         dispatch.alone = only if is_alone else None
 
-    def _placed(self, subscription: LiveSubscription) -> EventCall:
+    def _call_or_put(self, subscription: LiveSubscription) -> EventCall:
         """Return the handler's own call if it runs in place, else a function that puts the event into its lane."""
         call = subscription.call
         if not self.is_async(subscription):
@@ -310,7 +311,8 @@ class Routes:
             subscriptions=counts,
         )
 
-    def _forget(self, topics: Any) -> None:
+    def _forget(self, topics: Iterable[str]) -> None:
+        """Drop compiled topics; their next events compile them again."""
         for topic in list(topics):
             dispatch = self.dispatches.pop(topic, None)
             if dispatch is not None:
@@ -320,7 +322,7 @@ class Routes:
         dispatch.is_forgotten = True
         self._forgotten.append(dispatch)
 
-    def _surrounded(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> EventCall:
+    def _with_middleware(self, bound: BoundHandler, owner: str, name: str, attempt: int) -> EventCall:
         """Return the handler wrapped in the middleware; the handler itself if there is none."""
         if not self._middleware:
             return bound.call

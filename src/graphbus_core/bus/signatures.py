@@ -41,7 +41,7 @@ class BoundHandler(msgspec.Struct, frozen=True):
     answers: bool = True
 
 
-class _LiveParameter(msgspec.Struct, frozen=True):
+class _Argument(msgspec.Struct, frozen=True):
     name: str
     kind: ParameterKind
     annotation: object
@@ -62,23 +62,22 @@ def bind_handler(handler: Handler, *, shape: HandlerShape | None = None) -> Boun
     function = _function_of(handler)
     if function is None:
         if not callable(handler):
-            raise _invalid(handler, "it cannot be called")
+            raise _bad_signature(handler, "it cannot be called")
         return BoundHandler(handler, "event", is_async=False)
     code = function.__code__
     if code.co_flags & (_GENERATOR | _ASYNC_GENERATOR):
-        raise _invalid(handler, "it is a generator, whose body does not run when it is called; remove `yield`")
+        raise _bad_signature(handler, "it is a generator, whose body does not run when it is called; remove `yield`")
     is_async = bool(code.co_flags & _COROUTINE)
     parameters = _parameters(handler, function)
     if shape == "topic_payload":
-        return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async, _answers(function))
+        return BoundHandler(_call_with_topic(handler, parameters), "topic_payload", is_async, _returns_value(function))
     if shape is None or not any(isinstance(each.annotation, Unresolved) for each in parameters):
         given = [HandlerParameter(each.name, each.kind, _classify(each.annotation)) for each in parameters]
-        shape = decide_handler_shape(given, _promised_to(handler))
+        shape = decide_handler_shape(given, _payload_types(handler))
     if shape == "invalid":
-        raise _invalid(
-            handler, f"its parameters ({', '.join(each.name for each in parameters)}) fit no row of the table"
-        )
-    return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _answers(function))
+        names = ", ".join(each.name for each in parameters)
+        raise _bad_signature(handler, f"its parameters ({names}) fit no row of the table")
+    return BoundHandler(_ADAPTERS[shape](handler, parameters), shape, is_async, _returns_value(function))
 
 
 def handler_name(handler: Handler) -> str:
@@ -106,12 +105,13 @@ def _function_of(handler: Handler) -> Any:
     return function if hasattr(function, "__code__") else None
 
 
-def _answers(function: Any) -> bool:
+def _returns_value(function: Any) -> bool:
     annotations = getattr(function, "__annotations__", {})
     return "return" not in annotations or annotations["return"] not in (None, "None", type(None))
 
 
-def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
+def _parameters(handler: Handler, function: Any) -> list[_Argument]:
+    """Return the parameters that an event has to fill, read from the code object: `inspect` is slow to import."""
     if isinstance(handler, partial):  # arguments that the partial binds are not taken from the event
         left = _parameters(handler.func, function)[len(handler.args) :]
         return [each for each in left if each.name not in handler.keywords]
@@ -121,7 +121,7 @@ def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
     first_default = positional - len(function.__defaults__ or ())
     skipped = 1 if hasattr(handler, "__self__") or not hasattr(handler, "__code__") else 0
     found = [
-        _LiveParameter(
+        _Argument(
             names[index],
             "positional_only" if index < code.co_posonlyargcount else "positional",
             annotation_of(function, names[index]),
@@ -131,23 +131,24 @@ def _parameters(handler: Handler, function: Any) -> list[_LiveParameter]:
     ]
     for name in names[positional : positional + keywords]:
         has_default = name in (function.__kwdefaults__ or {})
-        found.append(_LiveParameter(name, "keyword_only", annotation_of(function, name), has_default))
+        found.append(_Argument(name, "keyword_only", annotation_of(function, name), has_default))
     rest = positional + keywords
     if code.co_flags & _POSITIONAL_REST:
-        found.append(_LiveParameter(f"*{names[rest]}", "var_positional", None, has_default=True))
+        found.append(_Argument(f"*{names[rest]}", "var_positional", None, has_default=True))
         rest += 1
     if code.co_flags & _KEYWORD_REST:
-        found.append(_LiveParameter(f"**{names[rest]}", "var_keyword", None, has_default=True))
+        found.append(_Argument(f"**{names[rest]}", "var_keyword", None, has_default=True))
     return found
 
 
-def _promised_to(handler: Handler) -> list[Type]:
+def _payload_types(handler: Handler) -> list[Type]:
     """Return the payload types of the topics in `@subscribe`; UNKNOWN for a topic that is a plain string."""
     heard = getattr(handler, "__graphbus_subscriptions__", ())
     return [UNKNOWN if each.payload is None else type_of(each.payload) for each in heard]
 
 
 def _classify(annotation: object) -> Annotation:
+    """Return which kind of parameter an annotation means: the event, a mapping, a typed class ..."""
     if isinstance(annotation, Unresolved):
         name = annotation.partition("[")[0].strip().rpartition(".")[2]
         return "event" if name.endswith("Event") else "mapping" if name in _MAPPINGS else "other"
@@ -163,39 +164,40 @@ def _classify(annotation: object) -> Annotation:
     return "mapping" if issubclass(origin, Mapping) else "other"
 
 
-Adapter = Callable[[Handler, list[_LiveParameter]], Callable[[Event], object]]
+Adapter = Callable[[Handler, list[_Argument]], Callable[[Event], object]]
+"""Turns a handler with one of the shapes into a function of one event; there is one `_call_with_...` for each shape."""
 
 
-def _call_with_nothing(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_nothing(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
     return lambda _event: handler()
 
 
-def _call_with_event(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_event(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
     return handler
 
 
-def _call_with_payload(handler: Handler, _parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_payload(handler: Handler, _parameters: list[_Argument]) -> Callable[[Event], object]:
     return lambda event: handler(event.payload)
 
 
-def _call_with_typed(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_typed(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
-        raise _invalid(
-            handler, f"{annotation} cannot be resolved at run time; import it outside of `if TYPE_CHECKING:`"
+        raise _bad_signature(
+            handler, f"{annotation} is not there at run time; import it outside of `if TYPE_CHECKING:`"
         )
     convert = _converter(handler, annotation)
     return lambda event: handler(convert(event))
 
 
-def _call_with_both(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_both(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     if _classify(parameters[1].annotation) == "typed":
         convert = _converter(handler, parameters[1].annotation)
         return lambda event: handler(event, convert(event))
     return lambda event: handler(event, event.payload)
 
 
-def _call_with_fields(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_fields(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     named = [each for each in parameters if each.kind != "var_keyword"]
     takes_rest = len(named) < len(parameters)
     needed = [each.name for each in named if not each.has_default]
@@ -204,19 +206,18 @@ def _call_with_fields(handler: Handler, parameters: list[_LiveParameter]) -> Cal
     def call(event: Event) -> object:
         payload = {} if event.payload is None else event.payload
         if not isinstance(payload, dict):
-            raise RunError(
-                "GBE617", handler=handler_name(handler), field=named[0].name if named else "", topic=event.topic
-            )
+            field = named[0].name if named else ""
+            raise RunError("GBE617", handler=handler_name(handler), field=field, topic=event.topic)
         for name in needed:
             if name not in payload:
                 raise RunError("GBE617", handler=handler_name(handler), field=name, topic=event.topic)
         fields = payload if takes_rest else {each.name: payload[each.name] for each in named if each.name in payload}
-        return handler(**(_made(handler, event, fields, makers) if makers else fields))
+        return handler(**(_convert_fields(handler, event, fields, makers) if makers else fields))
 
     return call
 
 
-def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[str, Make]) -> dict[str, Any]:
+def _convert_fields(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[str, Make]) -> dict[str, Any]:
     """Return the fields with JSON values converted to the typed classes of the parameters; one error names all misfits."""
     made, problems = dict(fields), list[ValueProblem]()
     for name, make in makers.items():
@@ -230,9 +231,9 @@ def _made(handler: Handler, event: Event, fields: dict[str, Any], makers: dict[s
     return made
 
 
-def _call_with_topic(handler: Handler, parameters: list[_LiveParameter]) -> Callable[[Event], object]:
+def _call_with_topic(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     if len(parameters) != 2 or any(each.kind not in ("positional", "positional_only") for each in parameters):
-        raise _invalid(handler, "handle_event must take (topic, payload)")
+        raise _bad_signature(handler, "handle_event must take (topic, payload)")
     return lambda event: handler(event.topic, event.payload)
 
 
@@ -265,8 +266,8 @@ def _maker(handler: Handler, kind: Any) -> Make:
     try:
         return maker_of(kind)
     except Unmakeable as reason:
-        raise _invalid(handler, f"no payload can be converted to {clip_text(str(reason))}") from reason
+        raise _bad_signature(handler, f"no payload can be converted to {clip_text(str(reason))}") from reason
 
 
-def _invalid(handler: Handler, reason: str) -> RunError:
+def _bad_signature(handler: Handler, reason: str) -> RunError:
     return RunError("GBE611", where=handler_place(handler), handler=handler_name(handler), reason=reason)

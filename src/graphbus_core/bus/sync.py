@@ -84,12 +84,8 @@ class SyncDriver:
         self.waits = WaitGraph()
         self.on_failure: Callable[[Delivery], None] = lambda _delivery: None
         self.suspended: frozenset[Hashable] = frozenset()
-        self.handle_failure_in_place = (
-            failures.handle_failure_in_place
-        )  # bound once: binding costs as much as a handler
-        self._is_looked_for = (
-            False  # a thread that checks whether the bus is at rest found the turn taken, and may sleep
-        )
+        self.handle_failure_in_place = failures.handle_failure_in_place  # binding it costs as much as a handler
+        self._is_looked_for = False  # a thread that checks for rest has found the turn taken, and may sleep
         self._making_loop = Lock()
         self._on_interruption: Callable[[], None] = lambda: None
         failures.deliver_due = self._deliver_due
@@ -182,7 +178,7 @@ class SyncDriver:
         core = self._core
         core.routes.settle_counts()
         if core.round.event is not None:
-            self._resume()
+            self._resume_round()
         dispatches, find = core.routes.dispatches, core.routes.find
         while (core.thread_jobs or core.queue) and not (self.deadline is not None and self.is_late()):
             if core.thread_jobs:
@@ -193,22 +189,22 @@ class SyncDriver:
             except IndexError:  # another thread has closed the bus
                 return
             if type(entry) is not Event:
-                if self._take_other(entry):
+                if self._process_entry(entry):
                     return
                 continue
             core.begin(entry, dispatches.get(entry.topic) or find(entry.topic))
-            self._go_on(entry)
+            self._deliver_round(entry)
         if self.is_over:
             self.dead_letter_rest()  # a handler that was left behind at the close has published
 
-    def _take_other(self, entry: QueueEntry) -> bool:
+    def _process_entry(self, entry: QueueEntry) -> bool:
         """Process the first entry of the queue, a further attempt or a job; it leaves the queue once it cannot get lost.
 
         Returns:
             True when this thread must leave the rest of the queue to another one.
         """
         if isinstance(entry, Delivery):
-            self._take_again(entry)
+            self._process_retry(entry)
             return False
         try:
             cast("Job", entry).perform()
@@ -217,7 +213,8 @@ class SyncDriver:
             self._notifier.notify()
         return not self._may_deliver()  # the job may have started a dispatcher
 
-    def _take_again(self, delivery: Delivery) -> None:
+    def _process_retry(self, delivery: Delivery) -> None:
+        """Make a further attempt: in place, or in its lane on the loop; drop it if the handler is gone."""
         core, subscription = self._core, delivery.subscription
         if not subscription.is_active:
             if self._leave_queue(delivery):
@@ -227,12 +224,12 @@ class SyncDriver:
                 core.routes.count(subscription)
                 delivery.call = core.routes.call_again(subscription, delivery.attempt)
                 delivery.receipt = core.receipts.of(delivery.event)
-                self._put(delivery)
+                self._put_delivery(delivery)
         else:
             core.begin_retry(delivery)
-            self._go_on(delivery)
+            self._deliver_round(delivery)
 
-    def _go_on(self, entry: Event | Delivery) -> None:
+    def _deliver_round(self, entry: Event | Delivery) -> None:
         """Take the event of the round out of the queue, and call its handlers."""
         core = self._core
         round_ = core.round
@@ -254,18 +251,19 @@ class SyncDriver:
         queue.appendleft(first)
         return False
 
-    def _resume(self) -> None:
+    def _resume_round(self) -> None:
         """Finish a round that a KeyboardInterrupt or the like has ended early: call its remaining handlers."""
         round_, queue = self._core.round, self._core.queue
         entry = round_.again or round_.event
         if round_.at is None and queue and queue[0] is entry:
-            self._go_on(queue[0])  # the interruption came before the event left the queue
+            self._deliver_round(queue[0])  # the interruption came before the event left the queue
             return
         round_.rest()
         run_round(round_, round_.event, self.handle_failure_in_place)
         self._end_round(round_)
 
     def _end_round(self, round_: DeliveryRound) -> None:
+        """Close the round after its last handler, and count it in the receipt of the event."""
         event, again = round_.event, round_.again
         round_.event = round_.again = None
         if again is not None and again.state is RUNNING:
@@ -295,15 +293,15 @@ class SyncDriver:
         """Put the event of the round into the lane of a subscription; this thread waits while the lane is full."""
         receipt = self._core.receipts.hold(event) if self._core.receipts.followed else None
         timeout_s = subscription.policy.timeout_s
-        self._put(Delivery(call, subscription.lane, event, subscription, QUEUED, receipt, timeout_s=timeout_s))
+        self._put_delivery(Delivery(call, subscription.lane, event, subscription, QUEUED, receipt, timeout_s=timeout_s))
 
-    def _put(self, delivery: Delivery) -> None:
+    def _put_delivery(self, delivery: Delivery) -> None:
         loop, core = self.ready_loop(), self._core
         lane = core.lane_of(delivery.subscription)
         if not core.has_room(lane) and not loop.is_here:
             self.wait_in_handler(lambda: core.has_room(lane) or self.is_abandoned)
         if self.is_abandoned:
-            self._failures.dead_letter_unfinished(delivery.event, delivery.subscription.name, delivery.attempt - 1)
+            self._failures.drop_at_close(delivery.event, delivery.subscription.name, delivery.attempt - 1)
             core.receipts.release(delivery.event)
             return
         loop.put(delivery, lane)
@@ -391,17 +389,18 @@ class SyncDriver:
         self._on_interruption = on_interruption
         self._failures.is_served = True
         self._core.turn_of_callers = NEVER_FREE
-        self.dispatcher = Thread(target=self._dispatch, name="graphbus-dispatcher", daemon=True)
+        self.dispatcher = Thread(target=self._run_dispatcher, name="graphbus-dispatcher", daemon=True)
         self.dispatcher.start()
 
-    def _dispatch(self) -> None:
-        self.interruption = attempt_anything(self._serve)
+    def _run_dispatcher(self) -> None:
+        self.interruption = attempt_anything(self._deliver_until_stopped)
         if self.interruption is not None:
             self._notifier.notify()  # the thread that closes the bus delivers now
             _log.error("a handler ended the dispatcher thread", exc_info=without_own_frames(self.interruption))
             self._on_interruption()
 
-    def _serve(self) -> None:
+    def _deliver_until_stopped(self) -> None:
+        """The loop of the dispatcher thread."""
         while not self.is_stopping:
             self.drain_if_free()
             raised = self.first_raised()
@@ -504,7 +503,7 @@ class SyncDriver:
             while not is_so():
                 thread_job = self._job_for_others(busy)
                 if thread_job is not None:
-                    self._do_meanwhile(thread_job, busy)
+                    self._run_job(thread_job, busy)
                     continue
                 left_s = None if deadline is None else deadline - monotonic()
                 if not self._notifier.wait(lambda: is_so() or self._has_job(busy), left_s):
@@ -513,7 +512,7 @@ class SyncDriver:
             self.suspended = before
         return True
 
-    def _do_meanwhile(self, thread_job: ThreadJob, busy: frozenset[Hashable]) -> None:
+    def _run_job(self, thread_job: ThreadJob, busy: frozenset[Hashable]) -> None:
         """Run a job, and note that the handlers on this stack wait for it: they cannot go on before it ends."""
         is_noted = thread_job.owner != "" and self.waits.enter(busy, thread_job.owner)
         try:

@@ -119,9 +119,8 @@ def _read_change(wanted: _GateOptions, root: Path, stack: ExitStack) -> tuple[Fo
         files = apply_patch(_read(wanted.patch), lambda path: foreign.bytes_on_disk(root, path))
         after = {path: after for path, (_, after) in files.items() if _is_judged(path, wanted)}
         others = tuple(sorted(files.keys() - after.keys()))
-        return foreign.change_of_files(root, _settings(root, wanted), after)._replace(
-            unjudged=others
-        ), "the working tree"
+        change = foreign.change_of_files(root, _settings(root, wanted), after)
+        return change._replace(unjudged=others), "the working tree"
     revision = wanted.against or "HEAD"
     repository = repository_of(root)
     found = difference_from(

@@ -1,4 +1,4 @@
-"""Which Python files belong to a build, and under which names they would be imported. Nothing is opened or imported here."""
+"""Finds the Python files of a build and the names under which they would be imported. No file is opened or imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages", "ve
 
 
 class ModuleFile(NamedTuple):
-    """A source file, relative to the project root, and the dotted name of its module."""
+    """A source file: its path relative to the project root, and the dotted name of its module."""
 
     path: str
     module: str
@@ -26,11 +26,10 @@ class ModuleIndex(NamedTuple):
 
     Attributes:
         root: The project root, absolute.
-        files: Sorted by path.
-        import_roots: The folders below the root that must be on `sys.path`, `"."` or `"src"` as a rule.
-        roots: What was asked for, relative to the root.
-        errors: Files and links that could not be followed.
-        skipped: Files that their name leaves out: those of tests.
+        import_roots: The folders below the root that must be on `sys.path`, usually `"."` or `"src"`.
+        roots: The paths that the build was asked for, relative to the root.
+        errors: The files, folders and links that cannot be read.
+        skipped: The test files, which are left out because of their names.
     """
 
     root: str
@@ -44,9 +43,9 @@ class ModuleIndex(NamedTuple):
 def discover_modules(config: ResolvedBuild) -> ModuleIndex:
     """Find the Python files below the paths of a build.
 
-    Left out are hidden folders, caches, virtual environments, tests (folders `tests` and `test`, `test_*.py`, `*_test.py`,
-    `conftest.py`) and what `exclude` names; a path that was asked for itself is never left out. Links are followed inside the
-    project only, and each file is read once.
+    Hidden folders, caches, virtual environments, tests (folders `tests` and `test`, `test_*.py`, `*_test.py`, `conftest.py`) and
+    paths in `exclude` are skipped, unless the build asks for that very path. Links are followed inside the project only, and each
+    file is found once.
     """
     walk = _Walk(config.root, config.settings.exclude)
     for path in config.paths:
@@ -71,64 +70,67 @@ class _Walk:
         self._import_roots: dict[str, str] = {}
 
     def relative(self, path: str) -> str:
-        """The path below the project root; a path outside stays absolute."""
+        """Return a path relative to the project root; one outside stays absolute."""
         return path[len(self._prefix) :] if path.startswith(self._prefix) else ("." if path == self.root else path)
 
     def visit(self, path: str) -> None:
+        """Add a file, or all files below a folder."""
         if os.path.isdir(path):
-            self._folder(path)
+            self._visit_folder(path)
         else:
-            self._file(path)
+            self._add_file(path)
 
-    def _folder(self, path: str) -> None:
+    def _visit_folder(self, path: str) -> None:
         if path in self._entered:
             return
         self._entered.add(path)
         try:
             entries = sorted(os.scandir(path), key=lambda entry: entry.name)
         except OSError as error:
-            self._refuse("GBE204", path, reason=_reason(error))
+            self._add_error("GBE204", path, reason=_reason(error))
             return
         for entry in entries:
             if not self._is_excluded(entry.path):
-                self._entry(entry)
+                self._visit_entry(entry)
 
-    def _entry(self, entry: os.DirEntry[str]) -> None:
+    def _visit_entry(self, entry: os.DirEntry[str]) -> None:
+        """Add or skip one entry of a folder, or enter it."""
         name = entry.name
         is_source = name.endswith(".py")
         if name.startswith("."):
             return
         if entry.is_symlink():
-            self._link(entry, is_source)
+            self._follow_link(entry, is_source)
         elif is_source:
             if name == "conftest.py" or name.startswith("test_") or name.endswith("_test.py"):
                 self.skipped.append(self.relative(entry.path))
             else:
-                self._file(entry.path, is_regular=entry.is_file(follow_symlinks=False))
+                self._add_file(entry.path, is_regular=entry.is_file(follow_symlinks=False))
         elif entry.is_dir(follow_symlinks=False):
             is_environment = os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
             if not is_environment and name not in SKIPPED_FOLDERS:
-                self._folder(entry.path)
+                self._visit_folder(entry.path)
 
-    def _link(self, entry: os.DirEntry[str], is_source: bool) -> None:
-        """Follow a link to a file or folder of the project; each is read once, at its real place."""
+    def _follow_link(self, entry: os.DirEntry[str], is_source: bool) -> None:
+        """Follow a link to a file or folder of the project, which is found at its real path."""
         try:
             target = os.path.realpath(entry.path, strict=True)
         except OSError as error:
             if is_source or error.errno == errno.ELOOP:
-                self._refuse("GBE205", entry.path)
+                self._add_error("GBE205", entry.path)
             return
         is_folder = os.path.isdir(target)
         if not is_source and not is_folder:
             return
         if not target.startswith(self._prefix) or entry.path.startswith(f"{target}/"):
-            self._refuse("GBE205", entry.path)
+            self._add_error("GBE205", entry.path)
         elif is_folder:
-            self._folder(target)
+            self._visit_folder(target)
         else:
-            self._file(target)
+            self._add_file(target)
 
-    def _file(self, path: str, is_regular: bool | None = None) -> None:
+    def _add_file(self, path: str, is_regular: bool | None = None) -> None:
+        """Add a file with the name of its module; `is_regular` saves a look at the disk."""
         if is_regular is None:
             is_regular = os.path.isfile(path)
         if not is_regular:
@@ -136,7 +138,7 @@ class _Walk:
                 reason = "it is a folder" if stat.S_ISDIR(os.lstat(path).st_mode) else "it is not a regular file"
             except OSError as error:
                 reason = _reason(error)
-            self._refuse("GBE204", path, reason=reason)
+            self._add_error("GBE204", path, reason=reason)
             return
         relative = self.relative(path)
         folder = os.path.dirname(relative)
@@ -152,15 +154,15 @@ class _Walk:
         name = os.path.basename(relative)
         return any(fnmatch(relative, glob.rstrip("/")) or fnmatch(name, glob.rstrip("/")) for glob in self._exclude)
 
-    def _refuse(self, code: str, path: str, **data: object) -> None:
+    def _add_error(self, code: str, path: str, **data: object) -> None:
         self.errors.append(BuildError(code, where=Place(self.relative(path)), **data))
 
 
 def find_import_root(root: str, folder: str) -> str:
-    """Give the folder, relative to the project root, from which files in `folder` are imported.
+    """Return the folder, relative to the project root, from which files in `folder` are imported.
 
-    It is `src` below a `src` that is no package itself, else the project root; a folder that cannot be part of a dotted name
-    (`my-shop`) starts a new import root.
+    That is `src` for files below a `src` that is not a package, else the project root. A folder whose name cannot be part of a
+    dotted name (`my-shop`) is an import root itself.
     """
     parts = folder.split("/") if folder else []
     start = 0
@@ -173,7 +175,7 @@ def find_import_root(root: str, folder: str) -> str:
 
 
 def module_name(path: str, import_root: str) -> str:
-    """Give the dotted name of the module at a relative path; a package is named after its folder."""
+    """Return the dotted name of the module at a relative path; a package has the name of its folder."""
     below = path if import_root == "." else path[len(import_root) + 1 :]
     parts = below.removesuffix(".py").split("/")
     if parts[-1] == "__init__" and len(parts) > 1:

@@ -1,4 +1,4 @@
-"""What came of a build, and the last one, which stands as long as nothing that it rests on has changed."""
+"""The result of a build, and the memory of the last one: it is reused as long as none of its inputs has changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from graphbus_core.store import BuildArtifacts, cache, stamps
 
 
 class GraphCounts(msgspec.Struct, frozen=True, array_like=True):
-    """How much there is in a graph."""
+    """The numbers of agents, topics and subscriptions in a graph."""
 
     agents: int
     topics: int
@@ -37,11 +37,13 @@ class GraphCounts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LastBuild(msgspec.Struct, frozen=True, array_like=True):
-    """What the last build rested on, what it wrote, and what it found.
+    """The last build, as it is kept in the cache.
 
     Attributes:
-        sources: The files that were read.
-        artifacts: The files that were written.
+        sources: Fingerprint of the files that were read.
+        artifacts: Fingerprint of the files that were written.
+        tally: The size of the graph.
+        findings: What the rules found.
     """
 
     sources: stamps.Fingerprint
@@ -53,16 +55,16 @@ class LastBuild(msgspec.Struct, frozen=True, array_like=True):
 def remember_build(
     config: ResolvedBuild, sources: stamps.Fingerprint, tally: GraphCounts, findings: Sequence[Finding]
 ) -> None:
-    """Remember a build that has just ended; `sources` were taken with `key_of(config)`."""
-    cache.write_cache(_place(config), LastBuild(sources, _look_at_artifacts(config), tally, tuple(findings)))
+    """Remember a build that has just ended; `sources` must have the key `key_of(config)`."""
+    cache.write_cache(_cache_path(config), LastBuild(sources, _fingerprint_artifacts(config), tally, tuple(findings)))
 
 
 def recall_build(config: ResolvedBuild) -> LastBuild | None:
-    """Give the last build if its files, its settings, its artifacts and GraphBus itself are what they were; else None.
+    """Return the last build if sources, settings, artifacts and GraphBus itself are unchanged; else None.
 
-    The files are looked at, and read only where their status has changed; none is parsed.
+    A file is read only if its status (size, time) has changed, and no file is parsed.
     """
-    last = cache.read_cache(_place(config), LastBuild)
+    last = cache.read_cache(_cache_path(config), LastBuild)
     if last is None:
         return None
     index = discover_modules(config)
@@ -70,29 +72,29 @@ def recall_build(config: ResolvedBuild) -> LastBuild | None:
         return None
     if not last.artifacts.is_current(config.artifacts_dir, ()) or _has_drifted(config):
         return None
-    if last.artifacts.is_racy:  # files so new that their status says nothing yet: look again, now that it does
+    if last.artifacts.is_racy:  # the files were too new for their time stamps to be trusted; by now they can be
         remember_build(config, last.sources, last.tally, last.findings)
     return last
 
 
 def _has_drifted(config: ResolvedBuild) -> bool:
-    """True when a run of the artifacts would be refused for what it would import."""
+    """True if a run of the artifacts would be refused because imported files have changed."""
     try:
         return bool(store.find_drift(config.artifacts_dir, store.load_manifest(config.artifacts_dir)))
     except ArtifactError:
         return True
 
 
-def _look_at_artifacts(config: ResolvedBuild) -> stamps.Fingerprint:
+def _fingerprint_artifacts(config: ResolvedBuild) -> stamps.Fingerprint:
     return stamps.Fingerprint.take(config.artifacts_dir, [*store.ARTIFACTS, store.MANIFEST])
 
 
-def _place(config: ResolvedBuild) -> Path:
+def _cache_path(config: ResolvedBuild) -> Path:
     return Path(config.artifacts_dir, cache.CACHE, "build")
 
 
 def key_of(config: ResolvedBuild) -> str:
-    """Give what a build rests on besides its files: GraphBus, the format that it writes, Python, the paths and the settings."""
+    """Return a digest of what a build depends on besides its files: GraphBus, artifact format, Python, paths and settings."""
     wanted = [os.path.relpath(path, config.root) for path in config.paths]
     python = sys.version_info[:2]  # an older one cannot read all that a newer one can
     made_by = f"{__version__}:{SCHEMA_VERSION}:{python}"
@@ -100,15 +102,16 @@ def key_of(config: ResolvedBuild) -> str:
 
 
 class BuildResult(NamedTuple):
-    """What came of a build.
+    """The result of a build.
 
     Attributes:
-        tally: How much there is in the graph.
-        built: The artifacts of this build; None when nothing had changed, see `artifacts`.
-        findings: What the rules still find in the sources as they are now.
+        tally: The size of the graph.
+        built: The artifacts of this build; None if nothing had changed, see `artifacts`.
+        findings: What the rules find in the sources after the build.
+        negotiations: The record of the negotiation, if there was one.
         applied: The files that agents changed.
-        diffs: Path -> unified diff of what they changed, or would have in a dry run.
-        spent: What the negotiation has cost.
+        diffs: Path -> unified diff of what they changed, or would have changed without `dry_run`.
+        spent: What the negotiation cost.
         locked: In a frozen build, how many agents the lock covers.
         is_unchanged: Nothing had changed since the last build, so that nothing was done.
     """
@@ -127,9 +130,9 @@ class BuildResult(NamedTuple):
 
     @property
     def artifacts(self) -> BuildArtifacts:
-        """The artifacts of this build; when nothing had changed, those on disk, read and verified.
+        """The artifacts of this build; if nothing had changed, those on disk, read and verified.
 
         Raises:
-            ArtifactError: They were damaged since.
+            ArtifactError: The artifacts on disk are damaged.
         """
         return self.built or store.load(Path(self.config.artifacts_dir))

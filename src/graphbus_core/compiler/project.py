@@ -1,7 +1,7 @@
-"""A project at one moment: its agents, their graph and order, what is wrong with it, and the text that all this was read from.
+"""A project at one moment: its agents, their graph and activation order, its errors, and the sources of all this.
 
-A project never changes. `with_files` gives another one in which some files have other bytes; nothing is written. The facts of its
-files, and the imports of files outside of it, are kept in `.graphbus/cache/` between builds.
+A `Project` is immutable. `with_files` returns another one in which some files have other bytes; nothing is written. What is read
+from each file, and the imports of files outside of the build, are cached in `.graphbus/cache/`.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from graphbus_core.store.stamps import FileStatuses, Fingerprint, take_statuses
 
 
 def learn_imports(folder: Path, artifacts: BuildArtifacts) -> SourceFacts:
-    """Read what the agents import now; nothing is imported or written.
+    """Find the imports of the agents that old artifacts describe, for their migration; nothing is imported or written.
 
     Raises:
-        ArtifactError: GBE512 for a source file that is not what the artifacts describe; SeveralErrors for more than one.
+        ArtifactError: GBE512 for a source file that has changed since; SeveralErrors for more than one.
         UsageError: The settings of the project cannot be read.
     """
     manifest = artifacts.manifest
@@ -58,7 +58,7 @@ def learn_imports(folder: Path, artifacts: BuildArtifacts) -> SourceFacts:
 
 
 class DiskReader:
-    """Gives the bytes of a relative path, from the overlay or from disk."""
+    """Reads files by their relative paths, from an overlay of bytes in memory or from disk."""
 
     def __init__(self, config: ResolvedBuild, overlay: Mapping[str, bytes] | None = None) -> None:
         self._root = config.root
@@ -86,14 +86,14 @@ class DiskReader:
 
 
 class _CachedFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What the cache holds."""
+    """The content of the facts cache."""
 
     fingerprint: Fingerprint
     facts: dict[str, FileFacts]
 
 
 class _FactsCache:
-    """The facts of the last reading, in `.graphbus/cache/`, valid for the files that did not change since."""
+    """The facts of the last build in `.graphbus/cache/`, valid for files that have not changed since."""
 
     def __init__(self, config: ResolvedBuild, index: ModuleIndex) -> None:
         self._root = config.root
@@ -102,7 +102,7 @@ class _FactsCache:
         self.look = take_statuses(config.root, [file.path for file in index.files])
 
     def recall(self) -> tuple[Facts, dict[str, str]]:
-        """Give the facts of before and the digests of the files that surely have not changed."""
+        """Return the cached facts, and the digests of the files that certainly have not changed."""
         kept = read_cache(self._path, _CachedFacts)
         if kept is None or kept.fingerprint.key != self._key:
             return {}, {}
@@ -111,14 +111,14 @@ class _FactsCache:
         return kept.facts, kept.fingerprint.unchanged_digests(self.look)
 
     def keep(self, facts: Facts, digests: Mapping[str, str]) -> None:
-        """Keep facts for the next reading."""
+        """Write facts to the cache."""
         further = [path for path in digests if path not in self.look.files]
         self.look.files.update(take_statuses(self._root, further).files)
         write_cache(self._path, _CachedFacts(Fingerprint.of(self.look, digests, self._key), facts))
 
 
 class _FileImports(NamedTuple):
-    """What a file outside of the index imports, and the digest of the bytes that say so."""
+    """The names that a file outside of the index imports, and the digest of that file."""
 
     sha256: str
     names: tuple[str, ...]
@@ -130,7 +130,7 @@ class _CachedImports(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _ImportsOutside:
-    """What the files of a project import that are not built themselves; parsed again only after a change."""
+    """The imports of files of the project that are not part of the build; cached, and parsed again only after a change."""
 
     def __init__(self, config: ResolvedBuild, read: DiskReader) -> None:
         self._root = config.root
@@ -142,10 +142,10 @@ class _ImportsOutside:
         self._found: dict[str, _FileImports] = {}
 
     def names_in(self, path: str) -> tuple[str, ...]:
-        """Give the names that a file imports; none for one that cannot be read as Python."""
+        """Return the names that a file imports; none for one that cannot be read or parsed."""
         try:
             data = self._read(path)
-        except BuildError:  # too large to be looked into, or gone
+        except BuildError:  # too large, or removed
             self._found[path] = _FileImports(digest_of(os.path.join(self._root, path)), ())
             return ()
         digest = sha256_hex(data)
@@ -164,13 +164,13 @@ class _ImportsOutside:
             return ()
 
     def digests_of(self, needed: Needed, known: Mapping[str, str]) -> dict[str, str]:
-        """Give path -> sha256 of each file that is needed, `""` for what an import that may fail did not find, by path."""
+        """Return path -> sha256 of each needed file, sorted; `""` for a file that an optional import did not find."""
         digests = {**known, **{path: found.sha256 for path, found in self._found.items()}}
         present = {path: digests.get(path) or digest_of(os.path.join(self._root, path)) for path in needed.files}
         return dict(sorted({**present, **dict.fromkeys(needed.absent, "")}.items()))
 
     def keep(self) -> None:
-        """Keep what was found for the next build."""
+        """Write the imports to the cache."""
         if self._found != self._known:
             write_cache(self._path, _CachedImports(self._key, self._found))
 
@@ -181,9 +181,9 @@ def _code_stamp() -> str:
 
 @cache
 def _stamp_of(folder: str, python: tuple[int, int]) -> str:
-    """Changes with the code that makes facts and with the Python that reads the sources: then they are made anew.
+    """Return a digest that changes with the code of the compiler and the version of Python, so that cached facts expire.
 
-    Taken once: a process goes on with the code that it has loaded, and looking at its files costs more than reading an agent.
+    Computed once: a process keeps the code that it has loaded, and listing its files takes longer than reading an agent.
     """
     stamps = [
         (os.path.relpath(place, folder), name, status.st_mtime_ns, status.st_size)
@@ -195,7 +195,7 @@ def _stamp_of(folder: str, python: tuple[int, int]) -> str:
 
 
 class _ReadFiles(NamedTuple):
-    """What came of reading the files: facts, path -> sha256, path -> bytes, and the status of the files before."""
+    """The result of reading the files: facts, path -> sha256, path -> bytes, and the status of the files before."""
 
     facts: Facts
     digests: Mapping[str, str]
@@ -204,12 +204,12 @@ class _ReadFiles(NamedTuple):
 
 
 class Imports(msgspec.Struct, frozen=True):
-    """What the agents of a project need besides their own files.
+    """What the agents of a project import besides their own files.
 
     Attributes:
-        files: Path -> sha256 of the project's other files that they import, directly or by others; `""` where an import that may
-            fail found none.
-        third_party: The top-level names of the modules of other people.
+        files: Path -> sha256 of other files of the project that they import, directly or indirectly; `""` for a file that an
+            optional import did not find.
+        third_party: The top-level names of third-party modules.
     """
 
     files: Mapping[str, str]
@@ -217,15 +217,13 @@ class Imports(msgspec.Struct, frozen=True):
 
 
 class Project:
-    """See the module. Made by `Project.read` and `with_files`.
+    """A project at one moment, immutable. Made by `Project.read`, `Project.of_index` and `with_files`.
 
     Attributes:
-        config: What is built.
-        index: The files.
         graph: The agents, their edges and topics.
-        order: The order of activation.
-        definitions: The agents in the order of activation.
-        errors: Every file that could not be read and everything that is wrong with the graph, its handlers and topics, by place.
+        order: The activation order.
+        definitions: The agents in activation order.
+        errors: The files that cannot be read, and the errors in the graph, its handlers and topics, sorted by place.
     """
 
     def __init__(
@@ -259,17 +257,16 @@ class Project:
 
     @classmethod
     def read(cls, config: ResolvedBuild, *, cache: bool = True) -> Project:
-        """Read all files of a build.
+        """Find and read all files of a build.
 
         Args:
-            config: What to read.
-            cache: Use and renew `.graphbus/cache/`, so that files that did not change are not parsed again.
+            cache: Use and update `.graphbus/cache/`, so that unchanged files are not parsed again.
         """
         return cls.of_index(config, discover_modules(config), cache=cache)
 
     @classmethod
     def of_index(cls, config: ResolvedBuild, index: ModuleIndex, *, cache: bool = True) -> Project:
-        """Read the files of an index that is known already. A dry run does not renew the cache."""
+        """Read the files of an index. A dry run does not update the cache."""
         kept = _FactsCache(config, index)
         known, trusted = kept.recall() if cache else ({}, {})
         reader = FactsReader(index, DiskReader(config), trusted, check_file)
@@ -279,9 +276,9 @@ class Project:
         return cls(config, index, _ReadFiles(facts, reader.digests, reader.data, kept.look), {})
 
     def with_files(self, changed: Mapping[str, bytes]) -> Project:
-        """Give the project in which these files, by relative path, have these bytes. Only they are read again.
+        """Return the project in which these files, by relative path, have other bytes. Only they are read again.
 
-        What was asked for last is kept: the gate, those who judge a change and its commit all want the same one.
+        The last result is cached, because the gate, the evaluators and the commit ask for the same one.
         """
         if self._last_made is None or self._last_made[0] != changed:
             self._last_made = dict(changed), self._made_with(changed)
@@ -297,6 +294,7 @@ class Project:
         return Project(self.config, index, reading, overlay)
 
     def _index_with(self, changed: Mapping[str, bytes]) -> ModuleIndex:
+        """Return the index with those of the changed files that are new and lie below the roots."""
         known = {file.path for file in self.index.files}
         fresh: list[ModuleFile] = []
         for path in changed:
@@ -309,22 +307,22 @@ class Project:
     # --- agents -------------------------------------------------------------------------
 
     def agent(self, name: str) -> AgentDefinition | None:
-        """Give the agent of this name, or None."""
+        """Return the agent with this name, or None."""
         return self._by_name.get(name)
 
     def owners(self, path: str) -> tuple[str, ...]:
-        """Give the names of the agents that are defined in a file, in the order of the source."""
+        """Return the names of the agents that a file defines, in the order of the source."""
         entry = self._facts.get(path)
         return tuple(agent.name for agent in entry.agents) if entry else ()
 
     @cached_property
     def agent_files(self) -> tuple[str, ...]:
-        """The files with an agent in them, by path."""
+        """The paths of the files that define agents, sorted."""
         return tuple(path for path, entry in self._facts.items() if entry.agents)
 
     @cached_property
     def editable(self) -> Mapping[str, tuple[str, ...]]:
-        """Path -> the agents whose class is written there, else those with a base there: the files that a proposal may change."""
+        """The files that a proposal may change -> their agents: those defined in the file, else those with a base class there."""
         found: dict[str, tuple[str, ...]] = {}
         for agent in self.definitions:
             for path in {method.span.path for method in agent.methods} & self._facts.keys():
@@ -333,16 +331,16 @@ class Project:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Every file that the facts rest on, by path: the index, and modules that it imports from elsewhere in the project."""
+        """The paths of all files that the facts depend on, sorted: those of the index and modules of the project they import."""
         return tuple(sorted(self._digests))
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """Path -> sha256 of each of `inputs` as it was read; `""` for one that could not be."""
+        """Path -> sha256 of each of `inputs`; `""` for one that could not be read."""
         return self._digests
 
     def fingerprint(self, key: str = "") -> Fingerprint:
-        """Give what tells whether the files on disk are still those that this project was read from."""
+        """Return a fingerprint that tells later whether the files on disk are still the same."""
         digests = {**self._digests, **self.imports.files}
         further = [path for path in digests if path not in self._look.files]
         files = {**self._look.files, **take_statuses(self.config.root, further).files}
@@ -350,7 +348,7 @@ class Project:
 
     @cached_property
     def imports(self) -> Imports:
-        """What must be there when the agents and the middleware run; files outside of the index are read for it."""
+        """What the agents, the middleware and the factory import; files outside of the index are read to find it."""
         outside = _ImportsOutside(self.config, DiskReader(self.config, self._overlay))
 
         def names_in(path: str) -> tuple[str, ...]:
@@ -367,16 +365,16 @@ class Project:
 
     @cached_property
     def wiring(self) -> Wiring:
-        """Who sends what to whom, and what the rules have found in it so far."""
+        """The edges between the agents, with what the rules have found in them so far."""
         return Wiring(self)
 
     @cached_property
     def local_findings(self) -> tuple[Finding, ...]:
-        """What the rules that need the syntax tree found, by place."""
+        """The findings of rules that need the syntax tree, sorted by place."""
         return tuple(finding for entry in self._facts.values() for finding in entry.findings)
 
     def ignores(self, path: str) -> Ignores:
-        """Give the `# graphbus: ignore[...]` comments of a file: line (0: the whole file) and codes (none: all)."""
+        """Return the `# graphbus: ignore[...]` comments of a file: line (0: the whole file) and codes (none: all)."""
         entry = self._facts.get(path)
         return entry.ignores if entry else self.source(path).ignores() if path in self.index.skipped else ()
 
@@ -384,14 +382,14 @@ class Project:
 
     @property
     def reader(self) -> DiskReader:
-        """What gives the bytes of a file of this project by its path, whether it is part of the index or not."""
+        """A function that returns the bytes of a file of this project by its path, part of the index or not."""
         return DiskReader(self.config, {**self._data, **self._overlay})
 
     def source(self, path: str) -> ModuleSource:
-        """Give a file of the project.
+        """Return a file of the project.
 
         Raises:
-            BuildError: GBE203-205 when it cannot be read.
+            BuildError: GBE203 to GBE205, the file cannot be read.
         """
         found = self._sources.get(path)
         if found is None:
@@ -403,5 +401,5 @@ class Project:
         return found
 
     def span_text(self, span: SourceSpan) -> str:
-        """Give the text that a span covers."""
+        """Return the text that a span covers."""
         return self.source(span.path).span_bytes(span).decode()

@@ -1,6 +1,6 @@
-"""What the stages of a build make: classes, sources, definitions, conflicts, and the artifacts that describe a project.
+"""The values that pass between the stages of a build, and the functions that make them from a `Project`.
 
-`Project.read` does all of the reading at once; the stages only take it apart.
+`Project.of_index` reads everything at once; the stages only pick their part of it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from graphbus_core.store import BuildArtifacts
 
 
 class History(msgspec.Struct, frozen=True):
-    """The last negotiation of a project, and the files that it changed; empty if there was none."""
+    """The last negotiation of a project and the files that it changed; empty if there was none."""
 
     negotiations: NegotiationsArtifact = NegotiationsArtifact()
     modified: ModifiedFilesArtifact = ModifiedFilesArtifact()
 
 
 def history_of(negotiations: Negotiations, files: tuple[FileChange, ...]) -> History:
-    """Give the history that a negotiation has just made."""
+    """Return the history after a negotiation that has just ended."""
     return History(NegotiationsArtifact(negotiations), ModifiedFilesArtifact(session=negotiations.session, files=files))
 
 
 def last_history(config: ResolvedBuild) -> History:
-    """Give what the artifacts on disk remember; nothing where they cannot be read, or where it was taken back since."""
+    """Return the history in the artifacts on disk; empty if they cannot be read, or if its changes were undone since."""
     try:
-        history = _recorded(Path(config.artifacts_dir))
+        history = _read_history(Path(config.artifacts_dir))
     except ArtifactError:
         return History()
     files = history.modified.files
@@ -57,7 +57,8 @@ def last_history(config: ResolvedBuild) -> History:
     return history
 
 
-def _recorded(folder: Path) -> History:
+def _read_history(folder: Path) -> History:
+    """Read the history from artifacts of this or an older format."""
     if store.read_version(folder) < SCHEMA_VERSION:
         from graphbus_core.store.migration import load_any
 
@@ -68,7 +69,7 @@ def _recorded(folder: Path) -> History:
 
 
 def describe_project(project: Project, history: History) -> BuildArtifacts:
-    """Give everything that `.graphbus/` says of a project; the digests of the artifacts come when they are saved."""
+    """Return the artifacts of a project; the digests in the manifest are filled in when they are saved."""
     return BuildArtifacts(
         graph=GraphArtifact(
             nodes=project.graph.nodes,
@@ -103,18 +104,17 @@ def _manifest(project: Project) -> Manifest:
 
 
 _BETWEEN_AGENTS = ("GB001", "GB003", "GB004", "GB110", "GB120")
-"""The rules that compare what one agent gives with what another one takes."""
+"""The rules that compare what one agent sends with what another one expects."""
 
 
 class SchemaConflict(msgspec.Struct, frozen=True):
-    """What one agent gives does not fit what another one takes.
+    """A conflict between two agents: what one sends does not fit what the other expects.
 
     Attributes:
-        producer: Who gives; empty when nobody does.
-        consumer: Who takes.
+        producer: The agent that sends; empty if none does.
+        consumer: The agent that expects.
         issue: What does not fit, one sentence.
-        suggested_fix: What to do about it.
-        code: The rule that found it.
+        suggested_fix: How to fix it.
     """
 
     producer: str
@@ -126,19 +126,19 @@ class SchemaConflict(msgspec.Struct, frozen=True):
 
 
 class SchemaConflicts(tuple[SchemaConflict, ...]):
-    """All conflicts of a project, by place."""
+    """All conflicts of a project, sorted by place."""
 
     __slots__ = ()
 
 
 def detect_conflicts(project: Project) -> SchemaConflicts:
-    """Compare the ends of every edge of the graph."""
+    """Compare both ends of every edge of the graph."""
     found = check(project, select=_BETWEEN_AGENTS, wiring=project.wiring)
-    return SchemaConflicts(_conflict(finding, project) for finding in found)
+    return SchemaConflicts(_conflict_of(finding, project) for finding in found)
 
 
-def _conflict(finding: Finding, project: Project) -> SchemaConflict:
-    """Each end of the edge by its role: who publishes or is depended on is the producer."""
+def _conflict_of(finding: Finding, project: Project) -> SchemaConflict:
+    """Turn a finding into a conflict; the agent that publishes, or that the other depends on, is the producer."""
     other = next((related.agent for related in finding.related if related.agent != finding.agent), "")
     gives = bool(other) and other in project.graph.consumers(finding.agent)
     takes = bool(other) and other in project.graph.providers(finding.agent)
@@ -147,7 +147,7 @@ def _conflict(finding: Finding, project: Project) -> SchemaConflict:
 
 
 def no_agent_error(project: Project) -> BuildError:
-    """Say that a project has no agent, and of the first class that was meant as one why it is none."""
+    """Return the error for a project without agents; it says why the first class that looks like one is not."""
     roots = ", ".join("this folder" if root == "." else root for root in project.index.roots)
     for meant in check(project, select=("GB319", "GB320")):
         return BuildError("GBE213", paths=roots, reason=f": {meant.message}", where=meant.span.place)
@@ -163,14 +163,14 @@ class NodeClass(msgspec.Struct, frozen=True):
 
 
 class NodeClasses(msgspec.Struct, frozen=True):
-    """All agent classes by place, and the project that they were found in."""
+    """All agent classes sorted by place, and the project that they were found in."""
 
     classes: tuple[NodeClass, ...]
     project: Project
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Relative path -> source of each file with an agent in it."""
+    """The sources of the files that define agents, by relative path."""
 
     files: Mapping[str, ModuleSource]
 
@@ -182,18 +182,18 @@ class AgentDefinitions(msgspec.Struct, frozen=True):
 
 
 def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
-    """Find the agent classes of an index. No user code is imported."""
+    """Read the files of an index and find the agent classes. No user code is imported."""
     project = Project.of_index(config, index)
     found = sorted(project.definitions, key=lambda agent: agent.span.place)
     return NodeClasses(tuple(NodeClass(agent.name, agent.module, agent.path) for agent in found), project)
 
 
 def read_sources(classes: NodeClasses) -> Sources:
-    """Give the text of each file with an agent in it."""
+    """Return the source of each file that defines an agent."""
     project = classes.project
     return Sources({path: project.source(path) for path in project.agent_files})
 
 
 def extract_agents(classes: NodeClasses, sources: Sources) -> AgentDefinitions:
-    """Give the definitions of the agents whose sources were read."""
+    """Return the definitions of the agents whose sources were read."""
     return AgentDefinitions(tuple(agent for agent in classes.project.definitions if agent.path in sources.files))

@@ -1,13 +1,15 @@
-"""One `CodeChange` applied to the bytes of one file: all that it does not name stays byte for byte.
+"""Applies one `CodeChange` to the bytes of one file; everything that the change does not name stays byte for byte.
 
 | operation | target | new_code |
 |---|---|---|
 | replace_symbol | the class, function or method | its whole new definition, decorators included |
-| add_symbol | the name it will have, `"Class.method"` or `"function"` | its definition; goes to the end of its block |
+| add_symbol | its new name, `"Class.method"` or `"function"` | its definition, which goes to the end of the block |
 | delete_symbol | the class, function or method | empty |
-| set_decorator_argument | the decorated symbol | `name(argument=value)`: these arguments of that decorator |
+| set_decorator_argument | the decorated symbol | `name(argument=value)`: the arguments to set in that decorator |
 | add_import | empty | import statements |
-| search_replace | the symbol it is in, or empty for the whole file | what stands in the place of old_code |
+| search_replace | the symbol to search in; empty for the whole file | the replacement for old_code |
+
+To prove that nothing else changes, the syntax trees before and after are compared, with the target masked out of both.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _Mask = Callable[[SourceText], None]
 
 
 class _Edit(NamedTuple):
-    """The new text, and what to leave out of the trees before and after so that they must be equal."""
+    """The new text, and two functions that remove the target from the trees before and after, which must then be equal."""
 
     text: str
     mask_before: _Mask
@@ -49,40 +51,40 @@ class _Edit(NamedTuple):
 
 
 def symbol_text(data: bytes, target: str) -> str:
-    """Give a symbol as it is written in the file; the blanks before its first line are left out.
+    """Return the text of a definition in a file, without the indentation of its first line.
 
     Raises:
-        EditError: There is none or more than one of this qualified name, or the file does not parse.
+        EditError: There is none or more than one with this qualified name, or the file does not parse.
     """
     source = SourceText(data)
-    start, end = _span(source, target)
+    start, end = _definition_span(source, target)
     return source.text[start:end]
 
 
-@lru_cache(maxsize=128)  # an answer is read, the gate asks and the commit does: the same change of the same bytes
+@lru_cache(maxsize=128)  # reading an answer, the gate and the commit apply the same change to the same bytes
 def apply_change(data: bytes, change: CodeChange) -> bytes:
-    """Give the file after the change: it parses, and only what the change names is different.
+    """Return the file after the change. It parses, and only the target of the change is different.
 
     Raises:
-        EditError: The change does not fit this file in exactly one way, was written for another text, changes nothing or
-            something else as well, or its result does not parse.
+        EditError: The change does not fit in exactly one place, was written for another text, changes nothing or too much, or
+            its result does not parse.
     """
     before = SourceText(data, change.file_path)
     edit = _OPERATIONS[change.operation](before, change)
     if with_lf(edit.text) == with_lf(before.text):
-        raise EditError("GBE304", where=before.place(), target=_named(change))
+        raise EditError("GBE304", where=before.place(), target=_target_name(change))
     after = before.with_text(edit.text)
-    after.tree = _parsed(after, change)
+    after.tree = _parse_result(after, change)
     edit.mask_before(before)
     edit.mask_after(after)
     line = first_difference(before.tree, after.tree)
     if line is not None:
-        raise _touches_more(after, change, line)
+        raise _touches_more_error(after, change, line)
     return after.data
 
 
 def unified_diff(path: str, before: bytes, after: bytes) -> str:
-    """Give the difference in the form that `git apply` reads; empty when there is none."""
+    """Return the difference in the form that `git apply` reads; empty if there is none."""
     return diff_of_texts(path, _text_for_people(before), _text_for_people(after))
 
 
@@ -100,7 +102,7 @@ def _replace_symbol(source: SourceText, change: CodeChange) -> _Edit:
     start, end = _checked_span(source, change)
     code = _definition(source, change, source.indentation_at(start) or "")
     text = source.text[:start] + code.replace("\n", source.newline_after(start)) + source.text[end:]
-    return _Edit(text, _blank(change), _blank(change))
+    return _Edit(text, _mask_target(change), _mask_target(change))
 
 
 def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
@@ -110,53 +112,55 @@ def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
         nearest = f"There: {source.line(line).strip()!r}. Use replace_symbol to change it."
         raise EditError("GBE310", where=source.place(line), target=change.target, line=line, nearest=nearest)
     container = change.target.rpartition(".")[0]
-    if container and (change.old_code or change.base_sha256):  # of the class that it goes into
+    if container and (change.old_code or change.base_sha256):  # they quote the class that the symbol goes into
         _checked_span(source, replace(change, target=container))
     code = place.indentation + _definition(source, change, place.indentation)
-    return _Edit(placement.insert_code(source, place, code.replace("\n", source.newline)), _keep, _drop(change))
+    text = placement.insert_code(source, place, code.replace("\n", source.newline))
+    return _Edit(text, _mask_nothing, _mask_removed(change))
 
 
 def _delete_symbol(source: SourceText, change: CodeChange) -> _Edit:
     start, end = _checked_span(source, change)
     symbol = find_definition(source, change.target)
-    if len(symbol.body) == 1:
+    if len(symbol.body) == 1:  # it is the only statement of its block
         where, reason = source.place(symbol.node.lineno), "its block would be empty without it"
         raise EditError("GBE315", where=where, target=change.target, reason=reason)
-    return _Edit(placement.remove_lines(source, start, end), _drop(change), _keep)
+    return _Edit(placement.remove_lines(source, start, end), _mask_removed(change), _mask_nothing)
 
 
 def _set_decorator_argument(source: SourceText, change: CodeChange) -> _Edit:
     _checked_span(source, change)
-    return _Edit(placement.set_decorator_arguments(source, change), _blank(change), _blank(change))
+    return _Edit(placement.set_decorator_arguments(source, change), _mask_target(change), _mask_target(change))
 
 
 def _add_import(source: SourceText, change: CodeChange) -> _Edit:
     try:
         body = _statements_of(_trimmed(change.new_code))
     except SyntaxError as reason:
-        raise _malformed(source, change, "import statements", f"not valid Python, {reason.msg}") from None
+        raise _malformed_error(source, change, "import statements", f"not valid Python, {reason.msg}") from None
     imports = [node for node in body if isinstance(node, placement.ImportStatement)]
     if not imports or len(imports) < len(body):
-        raise _malformed(source, change, "import statements", _described(body))
+        raise _malformed_error(source, change, "import statements", _described(body))
     fresh = placement.missing_imports(source, imports)
-    return _Edit(placement.add_imports(source, fresh), _keep, _drop_imports(fresh))
+    return _Edit(placement.add_imports(source, fresh), _mask_nothing, _mask_imports(fresh))
 
 
 def _search_replace(source: SourceText, change: CodeChange) -> _Edit:
+    """Replace the only place of `old_code` in the target; raise GBE307 or GBE308 if there is none or more than one."""
     if not change.old_code.strip():
-        raise EditError("GBE313", where=source.place(), target=_named(change))
-    start, end = _region(source, change)
+        raise EditError("GBE313", where=source.place(), target=_target_name(change))
+    start, end = _search_region(source, change)
     region = with_lf(source.text[start:end])
-    found = _locate(region, with_lf(change.old_code), with_lf(change.new_code))
+    found = _find_replacement(region, with_lf(change.old_code), with_lf(change.new_code))
     first = source.line_at(start)
     if isinstance(found, _Splice):
-        mask = _blank(change) if change.target else _forget
-        return _Edit(_spliced(source, start, end, found), mask, mask)
+        mask = _mask_target(change) if change.target else _mask_all
+        return _Edit(_apply_splice(source, start, end, found), mask, mask)
     if not found:
         nearest = _nearest_lines(region, change.old_code, first)
-        raise EditError("GBE307", where=source.place(first), target=_named(change), nearest=nearest)
+        raise EditError("GBE307", where=source.place(first), target=_target_name(change), nearest=nearest)
     where, shown = source.place(first + found[0]), ", ".join(str(first + line) for line in found)
-    raise EditError("GBE308", where=where, target=_named(change), count=len(found), lines=shown)
+    raise EditError("GBE308", where=where, target=_target_name(change), count=len(found), lines=shown)
 
 
 _OPERATIONS: dict[str, Callable[[SourceText, CodeChange], _Edit]] = {
@@ -169,135 +173,140 @@ _OPERATIONS: dict[str, Callable[[SourceText, CodeChange], _Edit]] = {
 }
 
 
-# --- is it the text that the change was written for? -------------------------------------------
+# --- is this the text that the change was written for? -----------------------------------------
 
 
-def _span(source: SourceText, target: str) -> tuple[int, int]:
+def _definition_span(source: SourceText, target: str) -> tuple[int, int]:
     node = find_definition(source, target).node
     return start_of(source, node), source.end_of(node)
 
 
 def _checked_span(source: SourceText, change: CodeChange) -> tuple[int, int]:
-    """Give the place of the symbol, provided that it is still the text that the change quotes."""
-    start, end = _span(source, change.target)
+    """Return start and end of the target, or raise GBE303 if its text is not the one that the change quotes."""
+    start, end = _definition_span(source, change.target)
     if not change.old_code and not change.base_sha256:
         raise EditError("GBE313", where=source.place(source.line_at(start)), target=change.target)
     quoted, here = with_lf(change.old_code).rstrip("\n"), with_lf(source.text[start:end])
     if quoted and quoted not in (here, (source.indentation_at(start) or "") + here):
-        raise _stale(source, change, start, _first_other_line(here, quoted, source.line_at(start)))
+        raise _stale_error(source, change, start, _first_other_line(here, quoted, source.line_at(start)))
     _check_digest(source, change, start, end)
     return start, end
 
 
-def _region(source: SourceText, change: CodeChange) -> tuple[int, int]:
-    """Give the whole lines in which to search, provided that they are still those that the change was written for."""
-    start, end = _span(source, change.target) if change.target else (0, len(source.text))
+def _search_region(source: SourceText, change: CodeChange) -> tuple[int, int]:
+    """Return start and end of the lines to search, or raise GBE303 if the change was written for other ones."""
+    start, end = _definition_span(source, change.target) if change.target else (0, len(source.text))
     _check_digest(source, change, start, end)
     return source.line_start(source.line_at(start)), source.line_end(source.line_at(end))
 
 
 def _check_digest(source: SourceText, change: CodeChange, start: int, end: int) -> None:
-    """The digest may have been taken with or without the first line's blanks and the last line's end, as it is or as LF."""
+    """Raise GBE303 if the digest of the change is not that of the text, in any usual form.
+
+    It may have been computed with or without the first indentation and the last line end, with the file's line ends or with LF.
+    """
     text, indentation = source.text[start:end], source.indentation_at(start) or ""
     texts = (text, with_lf(text))
     written = {before + each + after for before in ("", indentation) for each in texts for after in ("", "\n")}
     if change.base_sha256 and change.base_sha256 not in {hashlib.sha256(each.encode()).hexdigest() for each in written}:
-        raise _stale(source, change, start, "Its digest is another one: read the file again.")
+        raise _stale_error(source, change, start, "The digest does not match: read the file again.")
 
 
-def _stale(source: SourceText, change: CodeChange, start: int, nearest: str) -> EditError:
-    return EditError("GBE303", where=source.place(source.line_at(start)), target=_named(change), nearest=nearest)
+def _stale_error(source: SourceText, change: CodeChange, start: int, nearest: str) -> EditError:
+    return EditError("GBE303", where=source.place(source.line_at(start)), target=_target_name(change), nearest=nearest)
 
 
 def _first_other_line(here: str, quoted: str, first: int) -> str:
+    """Describe the first line in which the file differs from the quoted text."""
     lines = zip_longest(here.split("\n"), quoted.split("\n"), fillvalue="")
     number, (is_now, was) = next((number, pair) for number, pair in enumerate(lines, first) if pair[0] != pair[1])
     return f"Line {number} is now {is_now.strip()!r}; the change has {was.strip()!r}."
 
 
 def _nearest_lines(region: str, old: str, first: int) -> str:
+    """List the lines of a region that resemble the first line of a text that was not found."""
     from difflib import get_close_matches
 
     lines = [line.strip() for line in region.split("\n")]
     quoted = next(line.strip() for line in with_lf(old).split("\n") if line.strip())
     near = get_close_matches(quoted, lines, n=3)
     shown = ", ".join(f"line {number} {line!r}" for number, line in enumerate(lines, first) if line in near)
-    return f"Nearest: {shown}." if shown else "No line there is like the first line of the text."
+    return f"Nearest: {shown}." if shown else "No line there resembles the first line of the text."
 
 
-# --- is the new code what it should be? --------------------------------------------------------
+# --- does the new code fit the operation? ------------------------------------------------------
 
 
 def _definition(source: SourceText, change: CodeChange, indentation: str) -> str:
-    """Give the one definition that the new code is, as it must be written at its place."""
+    """Return the new code, which must be a single definition of the target, indented for its place."""
     name = change.target.rpartition(".")[2]
     expected = f"one definition of {name}"
     try:
-        code = _fitted(change.new_code, indentation)
+        code = _indent_definition(change.new_code, indentation)
         body = _statements_of(indentation + code)
     except SyntaxError as reason:
-        raise _malformed(source, change, expected, f"not valid Python, {reason.msg}") from None
+        raise _malformed_error(source, change, expected, f"not valid Python, {reason.msg}") from None
     if len(body) != 1 or not isinstance(body[0], Definition) or body[0].name != name:
-        raise _malformed(source, change, expected, _described(body))
+        raise _malformed_error(source, change, expected, _described(body))
     return code
 
 
-def _malformed(source: SourceText, change: CodeChange, expected: str, found: str) -> EditError:
+def _malformed_error(source: SourceText, change: CodeChange, expected: str, found: str) -> EditError:
     first = repr(_trimmed(change.new_code).partition("\n")[0])
-    more = {"target": _named(change), "expected": expected, "found": found, "nearest": first}
+    more = {"target": _target_name(change), "expected": expected, "found": found, "nearest": first}
     return EditError("GBE309", where=source.place(), **more)
 
 
-def _named(change: CodeChange) -> str:
+def _target_name(change: CodeChange) -> str:
     return change.target or "the module"
 
 
-def _parsed(after: SourceText, change: CodeChange) -> ast.Module:
+def _parse_result(after: SourceText, change: CodeChange) -> ast.Module:
     try:
         return parse(after.text)
     except SyntaxError as reason:
         line = min(reason.lineno or 1, len(after.line_starts))
-        more = {"target": _named(change), "reason": reason.msg, "nearest": repr(after.line(line).strip())}
+        more = {"target": _target_name(change), "reason": reason.msg, "nearest": repr(after.line(line).strip())}
         raise EditError("GBE306", where=after.place(line), **more) from None
 
 
-# --- the proof: without what the change names, both trees are equal ----------------------------
+# --- the proof: without the target, both trees are equal ----------------------------------------
 
 
-def _touches_more(after: SourceText, change: CodeChange, line: int) -> EditError:
+def _touches_more_error(after: SourceText, change: CodeChange, line: int) -> EditError:
     near = repr(after.line(line).strip())
-    return EditError("GBE305", where=after.place(line), target=_named(change), line=line, nearest=near)
+    return EditError("GBE305", where=after.place(line), target=_target_name(change), line=line, nearest=near)
 
 
-def _keep(_source: SourceText) -> None:
-    """Everything must stay."""
+def _mask_nothing(_source: SourceText) -> None:
+    """Mask nothing: the whole tree must stay equal."""
 
 
-def _forget(source: SourceText) -> None:
-    """Anything may change."""
+def _mask_all(source: SourceText) -> None:
+    """Mask the whole tree: anything may change."""
     source.tree.body.clear()
 
 
-def _blank(change: CodeChange) -> _Mask:
-    """The target may change."""
-    return partial(_put, change, [ast.Pass()])
+def _mask_target(change: CodeChange) -> _Mask:
+    """Return a mask that replaces the target by `pass`: it may change."""
+    return partial(_replace_target, change, [ast.Pass()])
 
 
-def _drop(change: CodeChange) -> _Mask:
-    """The target is on one side only."""
-    return partial(_put, change, [])
+def _mask_removed(change: CodeChange) -> _Mask:
+    """Return a mask that removes the target, which only one side has."""
+    return partial(_replace_target, change, [])
 
 
-def _put(change: CodeChange, statements: list[ast.stmt], source: SourceText) -> None:
+def _replace_target(change: CodeChange, statements: list[ast.stmt], source: SourceText) -> None:
     try:
         symbol = find_definition(source, change.target)
     except EditError as error:
-        raise _touches_more(source, change, error.where.line if error.where else 1) from None
+        raise _touches_more_error(source, change, error.where.line if error.where else 1) from None
     symbol.body[symbol.at : symbol.at + 1] = statements
 
 
-def _drop_imports(imports: list[placement.ImportStatement]) -> _Mask:
-    """These imports are on one side only."""
+def _mask_imports(imports: list[placement.ImportStatement]) -> _Mask:
+    """Return a mask that removes imports, which only one side has."""
 
     def mask(source: SourceText) -> None:
         wanted = {ast.dump(node) for node in imports}
@@ -306,11 +315,11 @@ def _drop_imports(imports: list[placement.ImportStatement]) -> _Mask:
     return mask
 
 
-# --- new code at its place ---------------------------------------------------------------------
+# --- indentation of new code -------------------------------------------------------------------
 
 
 def _trimmed(code: str) -> str:
-    """Give the code with LF line ends, without blank lines around it."""
+    """Return the code with LF line ends, without blank lines before and after it."""
     lines = with_lf(code).rstrip(" \t\f\n").split("\n")
     while len(lines) > 1 and not lines[0].strip():
         del lines[0]
@@ -318,7 +327,7 @@ def _trimmed(code: str) -> str:
 
 
 def reindent(code: str, old: str, new: str, fixed: Collection[int]) -> str:
-    """Replace the indentation `old` by `new` on each line that has it, but not on blank lines and those numbered in `fixed`."""
+    """Replace the indentation `old` by `new` on each line that has it, except blank lines and the line numbers in `fixed`."""
     lines = code.split("\n")
     for number, line in enumerate(lines, 1):
         if number not in fixed and line.strip() and line.startswith(old):
@@ -330,7 +339,7 @@ def _statements_of(code: str) -> list[ast.stmt]:
     """Parse code that may be indented as a whole.
 
     Raises:
-        SyntaxError: It does not parse, or a part of it is indented less than its first line.
+        SyntaxError: It does not parse, or a line is indented less than the first one.
     """
     if not _leading_blanks(code):
         return parse(code).body
@@ -341,14 +350,14 @@ def _statements_of(code: str) -> list[ast.stmt]:
     return block.body
 
 
-def _fitted(code: str, indentation: str) -> str:
-    """Give one definition as it must be written where its first line already has its indentation.
+def _indent_definition(code: str, indentation: str) -> str:
+    """Indent a definition for a place at which the indentation of its first line is already there.
 
-    Three ways of writing are understood: as it stands in the file with or without the blanks before its first line, and
-    indented as a whole in any other way, usually not at all.
+    Accepted are code that is indented as in the file, with or without the indentation of its first line, and code with any
+    other common indentation, usually none.
 
     Raises:
-        SyntaxError: The code does not parse in any of them.
+        SyntaxError: The code does not parse in any of these forms.
     """
     code = _trimmed(code)
     base = _leading_blanks(code)
@@ -363,7 +372,7 @@ def _fitted(code: str, indentation: str) -> str:
 
 
 def _stands_in_file(code: str, indentation: str) -> bool:
-    """True when all lines but the first have the indentation of their place already."""
+    """True if all lines except the first already have the indentation of their place."""
     try:
         return len(_statements_of(indentation + code)) == 1
     except SyntaxError:
@@ -371,7 +380,7 @@ def _stands_in_file(code: str, indentation: str) -> bool:
 
 
 def _described(body: list[ast.stmt]) -> str:
-    """Say what the statements are, for a refusal."""
+    """List the kinds of the statements, for an error message."""
     names = (f"{type(node).__name__} {node.name if isinstance(node, Definition) else ''}".rstrip() for node in body)
     return ", ".join(names) or "nothing"
 
@@ -380,14 +389,14 @@ def _leading_blanks(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-# --- a quoted text -----------------------------------------------------------------------------
+# --- search_replace ----------------------------------------------------------------------------
 #
-# It is found exactly, else but for trailing blanks, else shifted as a whole. Each rung takes a match only if it is the only one,
-# and there is no rung for text that is merely similar. Line ends are LF here.
+# The quoted text is searched exactly, then ignoring trailing blanks, then with another common indentation. A match counts only if
+# it is the only one at its stage. Text that is merely similar never matches. Line ends are LF here.
 
 
 class _Splice(NamedTuple):
-    """`text` takes the place of `region[start:end]`."""
+    """The replacement of `region[start:end]` by `text`."""
 
     start: int
     end: int
@@ -395,29 +404,29 @@ class _Splice(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """The quoted lines begin at line `first` (from 0), with `removed` in the place of `added` before each of them."""
+    """A place of the quoted lines: it begins at line `first` (from 0), and each line begins with `added` instead of `removed`."""
 
     first: int
     added: str = ""
     removed: str = ""
 
 
-def _locate(region: str, old: str, new: str) -> _Splice | tuple[int, ...]:
-    """Say how the one place of `old` becomes `new`; else give the lines (from 0) at which it begins: none, or several."""
+def _find_replacement(region: str, old: str, new: str) -> _Splice | tuple[int, ...]:
+    """Return the replacement of the only place of `old` by `new`; with none or several places, their lines (from 0)."""
     starts = _occurrences(region, old)
     if len(starts) > 1:
         return tuple(region.count("\n", 0, start) for start in starts)
     if starts and not _is_flat_line(region, starts[0], old, new):
         return _Splice(starts[0], starts[0] + len(old), new)
     lines, wanted = region.split("\n"), _lines(old)
-    found = _matches([line.rstrip() for line in lines], [line.rstrip() for line in wanted])
+    found = _find_matches([line.rstrip() for line in lines], [line.rstrip() for line in wanted])
     if len(found) != 1:
         return tuple(match.first for match in found)
-    return _whole_lines(lines, found[0], wanted, _lines(new))
+    return _replace_lines(lines, found[0], wanted, _lines(new))
 
 
 def _is_flat_line(region: str, start: int, old: str, new: str) -> bool:
-    """True when a whole line is quoted without its indentation, and further lines of the new text lack it as well."""
+    """True if `old` is a whole line without its indentation, and further lines of `new` lack that indentation as well."""
     lead = region[region.rfind("\n", 0, start) + 1 : start]
     ends = region[start + len(old.rstrip("\n")) :].partition("\n")[0]
     is_whole = bool(lead) and not lead.strip() and not ends.strip() and "\n" not in old.rstrip("\n")
@@ -425,7 +434,7 @@ def _is_flat_line(region: str, start: int, old: str, new: str) -> bool:
 
 
 def _occurrences(text: str, part: str) -> list[int]:
-    """Give the positions of a part that is not empty, overlapping ones included."""
+    """Return the positions of a non-empty part in a text, overlapping ones included."""
     found = []
     start = text.find(part)
     while start >= 0:
@@ -438,15 +447,18 @@ def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def _matches(have: list[str], wanted: list[str]) -> list[_Match]:
-    """Give the matches of the first rung that has any; no line has trailing blanks, and one is wanted that is not empty."""
+def _find_matches(have: list[str], wanted: list[str]) -> list[_Match]:
+    """Return the exact matches of lines, or if there are none, those with another indentation.
+
+    No line may have trailing blanks, and one of the wanted lines must not be empty.
+    """
     places = range(len(have) - len(wanted) + 1)
     exact = [_Match(at) for at in places if have[at : at + len(wanted)] == wanted]
     return exact or [match for at in places if (match := _shifted_match(have, wanted, at))]
 
 
 def _shifted_match(have: list[str], wanted: list[str], at: int) -> _Match | None:
-    """Lines that differ from the quoted ones by one and the same indentation, more or less."""
+    """Return the match at a line if the lines there differ from the wanted ones only by one common indentation."""
     lead = next(index for index, line in enumerate(wanted) if line)
     here, there = _leading_blanks(have[at + lead]), _leading_blanks(wanted[lead])
     added = here.removesuffix(there) if here.endswith(there) else ""
@@ -457,15 +469,15 @@ def _shifted_match(have: list[str], wanted: list[str], at: int) -> _Match | None
     return _Match(at, added, removed) if have[at : at + len(wanted)] == moved else None
 
 
-def _whole_lines(region: list[str], match: _Match, old: list[str], new: list[str]) -> _Splice:
-    """Replace whole lines; where nothing takes their place, their line end goes too."""
+def _replace_lines(region: list[str], match: _Match, old: list[str], new: list[str]) -> _Splice:
+    """Return the replacement of whole lines; if there are no new ones, the line end is removed as well."""
     last = match.first + len(old)
     start = sum(len(line) + 1 for line in region[: match.first])
     end = start + sum(len(line) + 1 for line in region[match.first : last]) - 1
     if not new:
         has_next = last < len(region)
         return _Splice(start if has_next else max(start - 1, 0), end + has_next, "")
-    # Strings with several lines were found with their insides shifted if there are any; else those of the new text stay.
+    # If the quoted text has multi-line strings, it matched with them shifted, so those of the new text are shifted too.
     fixed = () if _inside_strings("\n".join(old)) else _inside_strings("\n".join(new))
     return _Splice(start, end, reindent("\n".join(new), match.removed, match.added, fixed))
 
@@ -474,11 +486,11 @@ def _inside_strings(fragment: str) -> Collection[int]:
     try:
         return lines_inside_strings(fragment)
     except SyntaxError:
-        return ()  # a part of a string or of a statement, which moves as a whole
+        return ()  # a fragment of a string or statement, which is shifted as a whole
 
 
-def _spliced(source: SourceText, start: int, end: int, splice: _Splice) -> str:
-    """Give the text of the file with the splice, whose positions count in the LF form of `text[start:end]`, applied to it."""
+def _apply_splice(source: SourceText, start: int, end: int, splice: _Splice) -> str:
+    """Apply a splice to the text of the file; its positions count in the LF form of `text[start:end]`."""
     region = source.text[start:end]
     crlf = _crlf_positions(region)
     first, last = (start + position + bisect_left(crlf, position) for position in (splice.start, splice.end))
@@ -487,7 +499,7 @@ def _spliced(source: SourceText, start: int, end: int, splice: _Splice) -> str:
 
 
 def _crlf_positions(text: str) -> list[int]:
-    """Give the places, counted in the LF form, of the line ends that are CRLF."""
+    """Return the positions, counted in the LF form of a text, of its CRLF line ends."""
     positions, at = [], 0
     for piece in text.split("\r\n")[:-1]:
         positions.append(at := at + len(piece))

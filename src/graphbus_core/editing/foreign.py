@@ -167,7 +167,6 @@ def read_project(root: Path, settings: Settings, called: str = "") -> Project:
     """Read a whole project as it is before the change; nothing is written.
 
     Args:
-        root: The project's folder.
         settings: The settings to check it under.
         called: The name of the project in the error.
 

@@ -74,29 +74,29 @@ class Gate:
         """Check a proposal against the present state of the workspace, which does not change."""
         problem = scope.check_scope(proposal, workspace.project)
         if problem:
-            return _report(proposal.proposal_id, [_result("G0", problem)])
-        problem = _first(_check_returns(change.file_path, change.new_code) for change in proposal.code_changes)
+            return _report(proposal.proposal_id, [_rung_result("G0", problem)])
+        problem = _first_refusal(_check_returns(change.file_path, change.new_code) for change in proposal.code_changes)
         if problem:
-            return _report(proposal.proposal_id, [_result("G0", None), _result("G1", problem)])
+            return _report(proposal.proposal_id, [_rung_result("G0", None), _rung_result("G1", problem)])
         try:
             fresh = workspace.preview_files(proposal.code_changes)
         except EditError as error:
-            return _report(proposal.proposal_id, [_result("G0", None), _result("G1", refusal_of_edit(error))])
+            return _report(proposal.proposal_id, [_rung_result("G0", None), _rung_result("G1", refusal_of_edit(error))])
         contents = {path: (workspace.file_data(path), data) for path, data in fresh.items()}
         trial = GateRun(self, workspace.project, contents, workspace.changed_files(), workspace.changed_files(fresh))
         problem = scope.check_sizes(contents, workspace.project) or scope.check_touched(
             proposal, workspace.project, trial.after
         )
         if problem:
-            return _report(proposal.proposal_id, [_result("G0", problem)])
+            return _report(proposal.proposal_id, [_rung_result("G0", problem)])
         return trial.report(proposal.proposal_id, proposal.schema_changes)
 
     def check_tree(self, workspace: Workspace) -> GateReport:
         """Check all accepted proposals together against the base, so that exactly what will be written has been tested."""
         changed = workspace.changed_files()
-        problem = _first(scope.check_path(path, self._base, self._base.editable) for path in changed)
+        problem = _first_refusal(scope.check_path(path, self._base, self._base.editable) for path in changed)
         if problem:
-            return _report("", [_result("G0", problem)])
+            return _report("", [_rung_result("G0", problem)])
         return GateRun(self, self._base, changed, {}, changed, is_last=True).report("", ())
 
     @cached_property
@@ -130,7 +130,6 @@ class GateRun:
     """One run of the rungs G2 to G8 for a change.
 
     Args:
-        gate: The gate.
         before: The project without the change.
         contents: The changed files: path -> bytes before and after.
         changed_before: What differs from the start of the session without the change, in the same form.
@@ -152,21 +151,21 @@ class GateRun:
         self.is_last = is_last
         self.before = before
         self.contents = contents
-        self.base = TreeState(state_digest(changed_before), _after(changed_before))
-        self.head = TreeState(state_digest(changed_after), _after(changed_after))
+        self.base = TreeState(state_digest(changed_before), _new_bytes(changed_before))
+        self.head = TreeState(state_digest(changed_after), _new_bytes(changed_after))
 
     @cached_property
     def after(self) -> Project:
         """The project with the change."""
-        return self.before.with_files(_after(self.contents))
+        return self.before.with_files(_new_bytes(self.contents))
 
     def report(self, proposal_id: str, declared: tuple[SchemaChange, ...]) -> GateReport:
         """Run the rungs above G1 up to the first refusal."""
-        results = [_result("G0", None), _result("G1", None)]
+        results = [_rung_result("G0", None), _rung_result("G1", None)]
         actual: tuple[SchemaChange, ...] = ()
         for rung, check in self.rungs(declared):
             verdict = check()
-            results.append(_result(rung, verdict))
+            results.append(_rung_result(rung, verdict))
             if verdict and verdict.output and self.gate.on_output:
                 self.gate.on_output(rung, shorten_output(verdict.output))
             if isinstance(verdict, Refusal):
@@ -188,27 +187,25 @@ class GateRun:
     def check_syntax(self) -> RungVerdict:
         """G2: the files compile here and parse for the oldest Python of the project."""
         minimum = self.gate.minimum_python
-        return _first(check_source(path, data, minimum) for path, (_, data) in self.contents.items())
+        return _first_refusal(check_source(path, data, minimum) for path, (_, data) in self.contents.items())
 
     def check_capability(self) -> RungVerdict:
         """G3: the code has no power that it did not have before."""
-        return _first(self.check_growth(path, *pair) for path, pair in self.contents.items())
+        return _first_refusal(self.check_growth(path, *pair) for path, pair in self.contents.items())
 
     def check_growth(
         self,
         path: str,
         before: bytes,
         after: bytes,
-        passes_over: Callable[[Sign], bool] = lambda _: False,
+        is_exempt: Callable[[Sign], bool] = lambda _: False,
         *,
         has_moved: bool = False,
     ) -> Refusal | None:
         """Run G3 for one file; see `capability.check_growth`."""
         old, new = self.surroundings
-        powers = self.gate.config.settings.powers
-        return check_growth(
-            path, CodeVersion(before, old), CodeVersion(after, new), powers, passes_over, has_moved=has_moved
-        )
+        sides, powers = (CodeVersion(before, old), CodeVersion(after, new)), self.gate.config.settings.powers
+        return check_growth(path, *sides, powers, is_exempt, has_moved=has_moved)
 
     @cached_property
     def surroundings(self) -> tuple[ProjectPowers, ProjectPowers]:
@@ -264,9 +261,7 @@ def check_source(path: str, data: bytes, minimum_python: int) -> Refusal | None:
         try:
             syntax.parse(data, path, minimum_python)
         except SyntaxError as reason:
-            message = (
-                f"It does not parse for Python 3.{minimum_python}, the oldest that the project supports: {reason.msg}."
-            )
+            message = f"It does not parse for Python 3.{minimum_python}, the oldest supported one: {reason.msg}."
             return Refusal("G2.version", message, path, reason.lineno or 0)
     return None
 
@@ -295,15 +290,15 @@ def _check_returns(path: str, text: str, code: str = "G1.malformed") -> Refusal 
     return Refusal(code, message, path, text.count("\n", 0, lone.start()) + 1)
 
 
-def _first(problems: Iterator[Refusal | None]) -> Refusal | None:
+def _first_refusal(problems: Iterator[Refusal | None]) -> Refusal | None:
     return next((problem for problem in problems if problem), None)
 
 
-def _after(changed: _Contents) -> dict[str, bytes]:
+def _new_bytes(changed: _Contents) -> dict[str, bytes]:
     return {path: after for path, (_, after) in changed.items()}
 
 
-def _result(rung: str, verdict: RungVerdict) -> RungResult:
+def _rung_result(rung: str, verdict: RungVerdict) -> RungResult:
     if isinstance(verdict, Refusal):
         code, message, path, line = verdict.code, verdict.message, verdict.path, verdict.line
         return RungResult(rung=rung, status="failed", code=code, message=message, path=path, line=line)
@@ -365,11 +360,9 @@ class _ForeignTrial(GateRun):
     def check_capability(self) -> RungVerdict:
         """G3 as for proposals, except that tests may do more, and a prompt may move between files with its class."""
         pairs = {path: (parseable_or_empty(before), after) for path, (before, after) in self.contents.items()}
-        has_moved = count_guarded(before for before, _ in pairs.values()) == count_guarded(
-            after for _, after in pairs.values()
-        )
-        return _first(
-            self.check_growth(path, *pair, partial(self.judged.is_exempt, path), has_moved=has_moved)
+        before, after = (count_guarded(pair[side] for pair in pairs.values()) for side in (0, 1))
+        return _first_refusal(
+            self.check_growth(path, *pair, partial(self.judged.is_exempt, path), has_moved=before == after)
             for path, pair in pairs.items()
         )
 
@@ -400,7 +393,6 @@ def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> G
     Contracts may change as long as no edge breaks; the report lists what differs.
 
     Args:
-        change: The change.
         on_output: As for `Gate`.
     """
     from graphbus_core.editing import sandboxes
@@ -408,11 +400,10 @@ def judge_change(change: ForeignChange, on_output: _OnOutput | None = None) -> G
     judged = ForeignScope(change)
     problem = judged.check()
     if problem or not judged.files:
-        return _report("", [_result("G0", problem)])
+        return _report("", [_rung_result("G0", problem)])
     config = change.project.config
-    gate = Gate(
-        change.project, config, sandboxes.choose_sandbox(config.settings.gate.isolation, Path(config.root)), on_output
-    )
+    sandbox = sandboxes.choose_sandbox(config.settings.gate.isolation, Path(config.root))
+    gate = Gate(change.project, config, sandbox, on_output)
     return _ForeignTrial(gate, change, judged).report("", ())
 
 

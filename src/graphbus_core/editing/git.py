@@ -1,7 +1,7 @@
-"""Git as GraphBus uses it: reading by plumbing commands that run nothing which the repository's own settings name.
+"""Reads git repositories safely: with plumbing commands that run no program which the repository's own settings name.
 
-No hook, filter program, textconv, fsmonitor, pager, prompt or network; the index and the files stay as they are.
-Paths are relative to the folder that the repository was found from, with `/`.
+No hook, filter, textconv, fsmonitor, pager, prompt or network is used; the index and the work tree stay as they are. Paths are
+relative to the folder that the repository was found from, and use `/`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import NamedTuple
 from graphbus_core.errors import EditError, NegotiationError, Place
 
 STAGED = ""
-"""Stands for the index where a revision is asked for."""
+"""Takes the place of a revision to mean the index."""
 UNREACHED = "?"
-"""Stands for a commit that the history here does not reach back to."""
+"""Takes the place of a commit that a shallow clone does not have."""
 
 ChangedFiles = dict[str, tuple[bytes | None, bytes | None]]
-"""Path -> bytes before and after; None: there is no such file."""
+"""Path -> bytes before and after; None if there is no such file."""
 GitEntry = tuple[str, str]
 """Mode and id of a file in a tree or in the index: `("100644", id)`."""
 
@@ -35,7 +35,7 @@ _PASSED = re.compile(
     r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_CONFIG_HOME|XDG_RUNTIME_DIR|GNUPGHOME|GPG_TTY|SSH_AUTH_SOCK|EMAIL"
     r"|GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|GIT_CONFIG_(GLOBAL|SYSTEM|NOSYSTEM)|GIT_CEILING_DIRECTORIES"
 )
-"""What git sees of our environment: no keys, and nothing with which a calling git would point us at another repository."""
+"""The environment variables that git gets: no keys, and none with which a calling git would redirect us to its repository."""
 
 _SETTINGS = {
     "core.fsmonitor": "false",
@@ -70,8 +70,8 @@ class Git:
     """Runs git in one folder.
 
     Attributes:
-        settings: Settings that outrank those of the repository.
-        variables: Further variables of its environment.
+        settings: Settings that override those of the repository.
+        variables: Further environment variables.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class Git:
         self.variables = dict(variables or {})
 
     def with_variables(self, **variables: str) -> Git:
-        """Give the same with further variables in its environment."""
+        """Return a copy with further environment variables."""
         return Git(self.folder, self.settings, {**self.variables, **variables})
 
     def run(self, *arguments: str, stdin: bytes = b"", timeout_s: float = _TIMEOUT_S) -> bytes:
-        """Give what a command prints.
+        """Run a command and return its output.
 
         Raises:
-            NegotiationError: GBE430, there is no git; GBE431, git refuses or takes too long.
+            NegotiationError: GBE430, git is not installed; GBE431, it fails or takes too long.
         """
         status, output, said = self.attempt(*arguments, stdin=stdin, timeout_s=timeout_s)
         if status:
@@ -98,10 +98,10 @@ class Git:
         return output
 
     def attempt(self, *arguments: str, stdin: bytes = b"", timeout_s: float = _TIMEOUT_S) -> tuple[int, bytes, str]:
-        """Give the exit status of a command, what it prints, and what it says on stderr.
+        """Run a command and return its exit status, its output, and its standard error.
 
         Raises:
-            NegotiationError: GBE430, there is no git; GBE431, it takes too long.
+            NegotiationError: GBE430, git is not installed; GBE431, it takes too long.
         """
         command = ["git", "--no-pager", "--literal-pathspecs", *arguments]
         try:
@@ -112,7 +112,7 @@ class Git:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                start_new_session=True,  # no terminal to ask at, and one group to end
+                start_new_session=True,  # without a terminal git cannot prompt; and the group can be killed at once
             )
         except OSError as failure:
             raise NegotiationError("GBE430", reason=failure.strerror or str(failure)) from None
@@ -125,15 +125,15 @@ class Git:
         return process.returncode, output, said.decode(errors="replace")
 
     def line(self, *arguments: str) -> str:
-        """Give the one line that a command prints."""
+        """Run a command and return the one line that it prints."""
         return os.fsdecode(self.run(*arguments)).rstrip("\n")
 
     def fields(self, *arguments: str, stdin: bytes = b"") -> list[str]:
-        """Give the fields that a command prints, each with a NUL behind it."""
+        """Run a command and return its NUL-terminated output fields."""
         return os.fsdecode(self.run(*arguments, stdin=stdin)).split("\0")[:-1]
 
     def forbid_filters(self) -> frozenset[str]:
-        """Let no filter program run that the settings name; give their names: `{"filter.lfs"}`."""
+        """Switch off all filter programs in the settings; return their names, e.g. `{"filter.lfs"}`."""
         keys = self.fields("config", "--list", "--name-only", "-z")
         filters = frozenset(match[1] for match in map(_FILTER_KEY.fullmatch, keys) if match)
         for name in filters:
@@ -142,12 +142,15 @@ class Git:
         return filters
 
     def batch(self, asked: Iterable[str], *options: str) -> list[bytes]:
-        """Give the content of one object after the other, all from one process.
+        """Return the contents of objects, read by one process.
+
+        Args:
+            asked: Lines for `git cat-file --batch`.
 
         Raises:
-            NegotiationError: GBE431, one of them is not here, as in a partial clone.
+            NegotiationError: GBE431, an object is missing, as in a partial clone.
         """
-        mark = secrets.token_hex(16)  # the sizes that git gives are those before `--filters`
+        mark = secrets.token_hex(16)  # a separator: the sizes that git prints are those before `--filters`
         lines = [f"{line}\n" for line in asked]
         output = self.run("cat-file", f"--batch={mark}", *options, stdin=os.fsencode("".join(lines)))
         before, *found = output.split(f"{mark}\n".encode())
@@ -156,7 +159,7 @@ class Git:
         return [data[:-1] for data in found]
 
     def refusal(self, command: str, reason: str) -> NegotiationError:
-        """Make the error for a command that git refuses."""
+        """Return the error for a git command that failed."""
         return NegotiationError("GBE431", where=Place(str(self.folder)), command=command, reason=reason)
 
     def _environment(self) -> dict[str, str]:
@@ -168,12 +171,12 @@ class Git:
 
 
 class Repository:
-    """A work tree with its repository, seen from one folder of it.
+    """A repository with a work tree, used from one folder of it.
 
     Attributes:
         root: The folder; paths are relative to it.
-        prefix: Its own path within the work tree, `"services/shop/"`, or empty.
-        filters: Filter programs that the settings name and that are not run: `{"filter.lfs"}`.
+        prefix: The path of the folder in the work tree, e.g. `"services/shop/"`; empty at the top.
+        filters: The filter programs in the settings, which are not run: `{"filter.lfs"}`.
     """
 
     def __init__(self, git: Git, prefix: str, filters: frozenset[str]) -> None:
@@ -184,17 +187,15 @@ class Repository:
 
     @classmethod
     def find(cls, root: str | Path) -> Repository | None:
-        """Find the repository that a folder belongs to; None if it belongs to none, or to one without a work tree.
+        """Return the repository that a folder belongs to; None if there is none, or it has no work tree.
 
         Raises:
-            NegotiationError: GBE430, there is no git; GBE431, git does not want to read it (its owner is somebody else ...).
+            NegotiationError: GBE430, git is not installed; GBE431, git refuses to read it, e.g. because of its owner.
         """
         git = Git(Path(root).resolve())
         status, output, said = git.attempt("rev-parse", "--is-inside-work-tree", "--show-prefix")
         if status:
-            if (
-                "not a git repository" in said and not (git.folder / ".git").exists()
-            ):  # a damaged one is said to be none
+            if "not a git repository" in said and not (git.folder / ".git").exists():  # there: it is damaged
                 return None
             git.run("rev-parse", "--is-inside-work-tree")
         is_inside, _, prefix = os.fsdecode(output).partition("\n")
@@ -204,17 +205,17 @@ class Repository:
         return cls(git, prefix.removesuffix("\n"), git.forbid_filters())
 
     def head(self) -> str:
-        """Give the id of the commit that is checked out; empty before the first commit."""
+        """Return the id of the commit that is checked out; empty before the first commit."""
         status, output, _ = self.git.attempt("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         return "" if status else os.fsdecode(output).strip()
 
     def branch(self) -> str:
-        """Give the full name of the branch that HEAD stands for, `"refs/heads/main"`; empty when HEAD is detached."""
+        """Return the full name of the present branch, e.g. `"refs/heads/main"`; empty if HEAD is detached."""
         status, output, _ = self.git.attempt("symbolic-ref", "--quiet", "HEAD")
         return "" if status else os.fsdecode(output).rstrip("\n")
 
     def resolve(self, revision: str) -> str:
-        """Give the id of the commit that a person calls so.
+        """Return the id of the commit that a revision names.
 
         Raises:
             NegotiationError: GBE432, there is no such commit.
@@ -226,10 +227,11 @@ class Repository:
         return os.fsdecode(output).strip()
 
     def entries(self, revision: str, *paths: str) -> dict[str, GitEntry]:
-        """Give the regular files that a commit, or `STAGED`, has below the folder; no links, no submodules.
+        """Return the regular files below the folder in a commit or the index, by path; no links, no submodules.
 
         Args:
-            paths: Only these; all when there are none.
+            revision: A revision, or `STAGED`.
+            paths: Only these paths; without any, all.
         """
         commit = () if revision == STAGED else (self.resolve(revision),)
         command = ("ls-tree", "-r") if commit else ("ls-files", "--stage")
@@ -241,7 +243,7 @@ class Repository:
         return found
 
     def contents(self, entries: Mapping[str, GitEntry]) -> Iterator[tuple[str, bytes]]:
-        """Read files by their entries, with the line ends that a checkout would give them here."""
+        """Yield path and bytes of files by their entries, with the line ends that a checkout would give them."""
         plain = [path for path in entries if "\n" not in path]
         asked = (f"{entries[path][1]} {self.prefix}{path}" for path in plain)
         yield from zip(plain, self.git.batch(asked, "--filters"), strict=True)
@@ -249,28 +251,28 @@ class Repository:
             yield path, self.git.run("cat-file", "--filters", f"--path={self.prefix}{path}", entries[path][1])
 
     def changed(self, revision: str = "HEAD") -> tuple[str, ...]:
-        """Give the paths that differ in the work tree from a commit, sorted; untracked files count, ignored ones do not."""
+        """Return the paths that differ between the work tree and a commit, sorted; untracked files count, ignored ones do not."""
         others = self.git.fields("ls-files", "--others", "--exclude-standard", "-z")
         return tuple(sorted({*self._differing(self.resolve(revision)), *others}))
 
     def uncommitted(self, paths: Sequence[str]) -> list[str]:
-        """Give those files that are not as HEAD has them, untracked ones among them; nothing else is looked at."""
+        """Return those of the given files that differ from HEAD or are untracked."""
         head = self.head()
         known, differing = self.entries(head, *paths), self._differing(head, *paths)
         return [path for path in paths if path not in known or path in differing]
 
     def _differing(self, commit: str, *paths: str) -> list[str]:
-        with self.copied_index() as git:  # `git diff` refreshes the index that it reads
+        with self.copied_index() as git:  # `git diff` writes to the index that it reads
             return git.fields("diff", "--no-ext-diff", "--no-textconv", commit, *_NAMES_ONLY, *paths)
 
     def staged(self) -> tuple[str, ...]:
-        """Give the paths that differ in the index from HEAD, sorted; before the first commit, all that is staged."""
+        """Return the paths that differ between the index and HEAD, sorted; before the first commit, all in the index."""
         base = self.head() or os.fsdecode(self.git.run("hash-object", "-t", "tree", "--stdin")).strip()
         return tuple(sorted(self.git.fields("diff-index", "--cached", base, *_NAMES_ONLY)))
 
     @contextmanager
     def copied_index(self) -> Iterator[Git]:
-        """Give git a copy of the index to work with, as old as the index: by its age git tells which entries to distrust."""
+        """Yield a git that uses a copy of the index, with the same time stamp, by which git decides which entries to trust."""
         with TemporaryDirectory(prefix="graphbus-git-") as folder:
             copy = Path(folder, "index")
             with suppress(FileNotFoundError):  # before anything was staged
@@ -279,65 +281,65 @@ class Repository:
 
     @property
     def index(self) -> Path:
-        """The file with the index."""
+        """The path of the index file."""
         return self.root / self.git.line("rev-parse", "--git-path", "index")
 
     def blame(self, path: str) -> tuple[str, ...]:
-        """Give for every line of a file, as it is now, the id of the commit that wrote it; empty: not committed yet.
+        """Return for every line of a file in the work tree the id of the commit that wrote it; `""` if it is not committed.
 
-        Nothing for a file that HEAD does not have. `UNREACHED` stands for a commit before the beginning of a shallow clone.
+        The result is empty for a file that HEAD does not have. `UNREACHED` stands for a commit that a shallow clone lacks.
 
         Raises:
-            NegotiationError: GBE431, the history of the file cannot be read: objects are missing in a partial clone ...
+            NegotiationError: GBE431, the history cannot be read, e.g. because a partial clone lacks objects.
         """
         head = self.head()
         if not head or not self.entries(head, path):
             return ()
         output = self.git.run("blame", "-M10", "--porcelain", "--no-textconv", "--", path)
         heads = [match[1].decode() for match in map(_BLAMED.match, output.split(b"\n")) if match]
-        first = self._first_commits()  # git takes them for the authors of all that they hold
+        first = self._first_commits()  # git blames them for every line that is older
         return tuple("" if set(commit) == {"0"} else UNREACHED if commit in first else commit for commit in heads)
 
     def _first_commits(self) -> frozenset[str]:
-        """Give the commits where the history of a shallow clone begins."""
+        """Return the commits at which the history of a shallow clone begins."""
         shallow = self.root / self.git.line("rev-parse", "--git-path", "shallow")
         with suppress(FileNotFoundError):
             return frozenset(shallow.read_text(encoding="ascii").split())
         return frozenset()
 
     def messages(self, commits: Iterable[str]) -> dict[str, str]:
-        """Give the messages of commits: id -> text."""
+        """Return the messages of commits: id -> text."""
         asked = tuple(dict.fromkeys(commits))
         texts = (data.decode(errors="replace").partition("\n\n")[2] for data in self.git.batch(asked))
         return dict(zip(asked, texts, strict=True))
 
     def is_on_head(self, commit: str) -> bool:
-        """True when a commit is part of the history of HEAD."""
+        """True if a commit is part of the history of HEAD."""
         return not self.git.attempt("merge-base", "--is-ancestor", commit, "HEAD")[0]
 
 
 def read_listing(git: Git, *command: str) -> Iterator[tuple[list[str], str]]:
-    """Give the facts and the path of each line that `ls-tree` and `ls-files --stage` print."""
+    """Yield the columns before the tab, and the path, of each line that `ls-tree` or `ls-files --stage` prints."""
     for line in git.fields(*command):
         facts, _, path = line.partition("\t")
         yield facts.split(" "), path
 
 
 def _check_obedience(git: Git) -> None:
-    """Refuse a git that does not know settings from the environment (before 2.31): it would run hooks and filters."""
+    """Raise GBE431 for a git before 2.31, which ignores settings from the environment and would run hooks and filters."""
     _, output, _ = git.attempt("config", "--get", "core.hooksPath")
     if os.fsdecode(output).rstrip("\n") != os.devnull:
-        raise git.refusal("config", "it is older than 2.31 and cannot be told which programs not to run")
+        raise git.refusal("config", "git is older than 2.31, so that it cannot be kept from running hooks and filters")
 
 
 class Difference(NamedTuple):
-    """What differs from a revision.
+    """The difference from a revision.
 
     Attributes:
-        commit: The revision's id.
-        files: What is judged: path -> bytes before and after.
-        links: What is a link or a folder with a repository of its own now.
-        others: The paths that differ and are not judged.
+        commit: The id of the revision.
+        files: The selected files that differ: path -> bytes before and after.
+        links: Paths that are now symbolic links or nested repositories.
+        others: Paths that differ and were not selected.
     """
 
     commit: str
@@ -347,7 +349,7 @@ class Difference(NamedTuple):
 
 
 def repository_of(root: Path) -> Repository:
-    """Give the repository around a project.
+    """Return the repository that a project belongs to.
 
     Raises:
         EditError: GBE344, there is none.
@@ -361,13 +363,13 @@ def repository_of(root: Path) -> Repository:
 def difference_from(
     repository: Repository, revision: str, *, is_staged: bool, is_judged: Callable[[str], bool]
 ) -> Difference:
-    """Give what differs from a revision: in the working tree, or in the index.
+    """Return the difference between a revision and the work tree or the index.
 
     Args:
-        repository: Of the project's folder.
-        revision: What to compare with; for the index it is HEAD.
-        is_staged: Take the index.
-        is_judged: Tells by its path whether a file counts.
+        repository: The repository of the project's folder.
+        revision: The revision to compare with; HEAD for the index.
+        is_staged: Compare the index instead of the work tree.
+        is_judged: True for the paths to select.
     """
     commit, root = repository.resolve(revision), repository.root
     paths = repository.staged() if is_staged else repository.changed(commit)
@@ -382,6 +384,7 @@ def difference_from(
 
 
 def _read(repository: Repository, revision: str, paths: list[str]) -> dict[str, bytes]:
+    """Return the bytes of those of the paths that a revision has."""
     known = repository.entries(revision)
     return dict(repository.contents({path: known[path] for path in paths if path in known}))
 
@@ -390,7 +393,7 @@ def _read(repository: Repository, revision: str, paths: list[str]) -> dict[str, 
 def tree_at(
     repository: Repository, commit: str, is_wanted: Callable[[str], bool] = lambda _path: True
 ) -> Iterator[Path]:
-    """Give a temporary folder with the project as it is in a commit, or some of its files; it is gone afterwards."""
+    """Yield a temporary folder with the files of the project in a commit, or some of them; it is deleted afterwards."""
     with TemporaryDirectory(prefix="graphbus-base-") as folder:
         root = Path(folder).resolve()
         wanted = {path: entry for path, entry in repository.entries(commit).items() if is_wanted(path)}

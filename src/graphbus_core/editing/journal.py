@@ -57,7 +57,6 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: From 1, in the order of the entries.
-        session: The name of the session.
         kind: `"promote"` or `"undo"`.
         files: The changed files. Their bytes lie in `before/` and `after/`, each under its index in this list.
         undoes: For an undo, the number of the entry that it takes back.
@@ -147,8 +146,6 @@ class Journal:
         """Return the bytes of a file before or after an entry.
 
         Args:
-            folder: The folder of the entry.
-            file: The file.
             number: Its index in the entry.
             side: `"before"` or `"after"`.
 
@@ -216,7 +213,7 @@ class Journal:
         folder.write(_SEAL, self._seal(data))  # `data` holds the digests of all bytes, so that these are sealed too
         folder.flush()
 
-    def enter(self, folder: Path, state: str) -> Path:
+    def set_state(self, folder: Path, state: str) -> Path:
         """Change the state of an entry to `COMMITTING`, `PREPARING` or `""` (done); return its new folder."""
         renamed = folder.with_suffix(state)
         with Folder.at(self.folder) as journal:
@@ -224,7 +221,7 @@ class Journal:
             journal.flush()
         return renamed
 
-    def forget(self, folder: Path) -> None:
+    def remove(self, folder: Path) -> None:
         """Remove an entry that was taken back."""
         gone = f".{folder.stem}.old"
         with Folder.at(self.folder) as journal:
@@ -299,9 +296,7 @@ class Target:
             EditError: GBE320, a person saved the target at that moment; their version is back in its place.
         """
         if not self._folder.exchange(self.beside, self._name):
-            self._folder.replace(
-                self.beside, self._name
-            )  # no exchange here: a version saved since the last check is lost
+            self._folder.replace(self.beside, self._name)  # no exchange: a version saved since the check is lost
         elif self.state(self.beside) == "other":
             self.return_displaced()
             raise EditError("GBE320", where=Place(self._file.path))

@@ -1,12 +1,12 @@
-"""Two changes of one file made one: a 3-way merge by symbols, then by lines. Pure; a conflict is data, never a marker.
+"""A 3-way merge of Python files, first by definitions, then by lines. Pure functions; a conflict is a value, never a marker.
 
       base
      /    \\
-  ours    theirs        each symbol that only one side has changed is that side's; what both have changed is merged by lines
+  ours    theirs        a definition that one side has changed is taken from there; one that both have changed is merged by lines
      \\    /
-      merged            parses, or it is a conflict
+      merged            parses, or there is a conflict
 
-Lines keep their ends, and the merged text has the encoding of the base: no edit changes either.
+Lines keep their line ends, and the merged file has the encoding of the base.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from graphbus_core.errors import EditError
 
 
 class Merged(NamedTuple):
-    """The merged bytes, or why there are none.
+    """The result of a merge.
 
     Attributes:
-        data: None after a conflict.
-        conflicts: What both sides changed in different ways.
-        reason: Why the merged text does not parse, if that is what is wrong.
+        data: The merged bytes; None if there is a conflict.
+        conflicts: The parts that both sides have changed in different ways.
+        reason: The syntax error, if the merged text does not parse.
     """
 
     data: bytes | None
@@ -36,7 +36,7 @@ class Merged(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """What both sides changed in different ways: where, by qualified name (empty outside of symbols), and their texts."""
+    """A part that both sides have changed in different ways: the qualified name of its definition, if any, and both texts."""
 
     symbol: str
     ours: str
@@ -44,10 +44,10 @@ class Conflict(NamedTuple):
 
 
 def merge(base: bytes, ours: bytes, theirs: bytes) -> Merged:
-    """Merge two changes of one file; the lines of `ours` come first where both add something at the same place.
+    """Merge two changes of one file; where both add lines at the same place, those of `ours` come first.
 
     Raises:
-        EditError: One of the three is no text in its encoding.
+        EditError: One of the three cannot be decoded.
     """
     if theirs in (ours, base):
         return Merged(ours)
@@ -60,7 +60,7 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> Merged:
         return Merged(None, _conflicts_of(was, mine, its) or found)
     text = "".join(found)
     was_ended, *is_ended = (side.text.endswith(("\n", "\r")) for side in sides)
-    if not any(is_ended) or (was_ended and not all(is_ended)):  # as one side alone has made it
+    if not any(is_ended) or (was_ended and not all(is_ended)):  # a side has removed the last line end
         text = text.removesuffix("\n").removesuffix("\r")
     try:
         parse(text)
@@ -72,7 +72,7 @@ def merge(base: bytes, ours: bytes, theirs: bytes) -> Merged:
 
 
 def _lines_of(source: SourceText) -> list[str]:
-    """Give the lines with their ends; the last one gets an end if it has none."""
+    """Return the lines with their line ends; one is added to the last line if it has none."""
     lines = [source.text[start:end] for start, end in pairwise([*source.line_starts, len(source.text)])]
     return [*lines[:-1], lines[-1] + source.newline] if lines[-1] else lines[:-1]
 
@@ -81,13 +81,13 @@ def _lines_of(source: SourceText) -> list[str]:
 
 
 def merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | tuple[Conflict, ...]:
-    """Merge two changes of a text line by line; give the lines, or what contradicts each other."""
+    """Merge two changes of a text line by line; return the merged lines or the conflicts."""
     merged: list[str] = []
     conflicts: list[Conflict] = []
     at, ours_at, theirs_at = 0, 0, 0
-    for start, ours_start, theirs_start, size in _shared(base, ours, theirs):
+    for start, ours_start, theirs_start, size in _common_runs(base, ours, theirs):
         was, mine, its = base[at:start], ours[ours_at:ours_start], theirs[theirs_at:theirs_start]
-        if mine in (was, its):
+        if mine in (was, its):  # `ours` has not changed these lines, or both have in the same way
             merged += its
         elif its == was:
             merged += mine
@@ -98,9 +98,9 @@ def merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str
     return tuple(conflicts) or merged
 
 
-def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
-    """Give the runs of lines that all three have: where in each, and how long; at last an empty one at the end."""
-    one, other = _matches(base, ours), _matches(base, theirs)
+def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the runs of lines that all three have in common: start in each, and length; last an empty run at the end."""
+    one, other = _matching_runs(base, ours), _matching_runs(base, theirs)
     left, right = next(one, None), next(other, None)
     while left and right:
         start, end = max(left[0], right[0]), min(left[0] + left[2], right[0] + right[2])
@@ -113,7 +113,7 @@ def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tup
     yield len(base), len(ours), len(theirs), 0
 
 
-def _matches(base: list[str], other: list[str]) -> Iterator[tuple[int, int, int]]:
+def _matching_runs(base: list[str], other: list[str]) -> Iterator[tuple[int, int, int]]:
     from difflib import SequenceMatcher
 
     for match in SequenceMatcher(None, base, other, autojunk=False).get_matching_blocks():
@@ -123,14 +123,14 @@ def _matches(base: list[str], other: list[str]) -> Iterator[tuple[int, int, int]
 # --- by blocks ----------------------------------------------------------------------------------
 #
 # Every line belongs to exactly one block: a definition with the lines above it, an import, or a run of other statements. A
-# class is a block of blocks. Where the blocks of three versions cannot be told apart, lines must do.
+# class is a block of blocks. If the blocks of the three versions cannot be matched, the merge falls back to lines.
 
 _Key = tuple[str, str]
 _MAX_LINE = 120
 
 
 class _LineBlock(NamedTuple):
-    """Some lines under a key that is the same in all versions; `parts` are the blocks of a class with a body of its own."""
+    """Some lines, with a key that identifies them in all versions. `parts` are the blocks of a class body."""
 
     key: _Key
     lines: list[str]
@@ -140,27 +140,28 @@ class _LineBlock(NamedTuple):
 _Blocks = dict[_Key, _LineBlock]
 
 
-class _Unclear(Exception):  # noqa: N818 - it is an answer, not a failure
-    """The blocks cannot be told apart."""
+class _Unclear(Exception):  # noqa: N818 - an answer, not a failure
+    """The blocks of the versions cannot be matched."""
 
 
 def _merge_blocks(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
-    """Merge two changes of a Python text block by block; None when that gives no clear answer."""
+    """Merge two changes of a Python text block by block; None if that has no clear result."""
     try:
-        return _merge(*(_of_text(lines) for lines in (base, ours, theirs)))
+        return _merge(*(_split_text(lines) for lines in (base, ours, theirs)))
     except _Unclear:
         return None
 
 
-# --- taking a text apart ---------------------------------------------------------------------
+# --- splitting a text into blocks ------------------------------------------------------------
 
 
-def _of_text(lines: list[str]) -> _Blocks:
+def _split_text(lines: list[str]) -> _Blocks:
+    """Split the lines of a file into blocks."""
     try:
         tree = parse("\n".join(line.rstrip("\r\n") for line in lines))
     except SyntaxError:
         raise _Unclear from None
-    found = _blocks(tree.body, lines, 1, "")
+    found = _split_statements(tree.body, lines, 1, "")
     used = sum(len(block.lines) for block in found.values())
     used += _keep_remark(found, [*lines[used:], ""])
     if used < len(lines):
@@ -168,8 +169,8 @@ def _of_text(lines: list[str]) -> _Blocks:
     return found
 
 
-def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _Blocks:
-    """Cut a list of statements at its definitions, imports and names; `first` is the line where it begins."""
+def _split_statements(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _Blocks:
+    """Split a list of statements, which begins at line `first`, at its definitions, imports and assignments to names."""
     found: _Blocks = {}
     last, key = first - 1, ("run", owner)
     for node in body:
@@ -179,9 +180,9 @@ def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _
             key = "run", f"{owner} {key}"
         if _start(node) > last and own is not None:
             last += _keep_remark(found, lines[last : _start(node) - 1])
-            key = _numbered(own, found)
-            found[key] = _LineBlock(key, lines[last:end], _parts(node, lines, last + 1, key[1]))
-        else:  # a further statement of a run, or one that shares a line with what is before it
+            key = _unique_key(own, found)
+            found[key] = _LineBlock(key, lines[last:end], _class_blocks(node, lines, last + 1, key[1]))
+        else:  # a further statement of a run, or one on the same line as the block before
             before = found[key].lines if key in found else []
             found[key] = _LineBlock(key, before + lines[last:end])
         last = end
@@ -189,35 +190,41 @@ def _blocks(body: list[ast.stmt], lines: list[str], first: int, owner: str) -> _
 
 
 def _keep_remark(found: _Blocks, between: list[str]) -> int:
-    """Make the comments that a blank line parts from what follows a block of their own; give how many lines that took."""
+    """Make a separate block of comments that a blank line separates from what follows; return the number of its lines."""
     blank = [index for index, line in enumerate(between) if index and not line.strip() and between[index - 1].strip()]
     remark = between[: blank[-1]] if blank else []
     if remark:
-        key = _numbered(("remark", "\n".join(remark).strip()), found)
+        key = _unique_key(("remark", "\n".join(remark).strip()), found)
         found[key] = _LineBlock(key, remark)
     return len(remark)
 
 
-def _numbered(key: _Key, known: _Blocks) -> _Key:
-    """Tell overloads and second assignments apart by their order."""
+def _unique_key(key: _Key, known: _Blocks) -> _Key:
+    """Return a new key: a second definition or assignment of one name gets `#2` appended, and so on."""
     names = (f"{key[1]}#{number}" if number > 1 else key[1] for number in count(1))
     return next((key[0], name) for name in names if (key[0], name) not in known)
 
 
-def _parts(node: ast.stmt, lines: list[str], first: int, name: str) -> _Blocks:
+def _class_blocks(node: ast.stmt, lines: list[str], first: int, name: str) -> _Blocks:
+    """Return the blocks of a class: its head, and those of its body; empty for anything else and a class on one line."""
     if not isinstance(node, ast.ClassDef) or _start(node.body[0]) == node.lineno:
         return {}
     inside = _start(node.body[0])
     head = ("head", name)
-    return {head: _LineBlock(head, lines[first - 1 : inside - 1]), **_blocks(node.body, lines, inside, f"{name}.")}
+    return {
+        head: _LineBlock(head, lines[first - 1 : inside - 1]),
+        **_split_statements(node.body, lines, inside, f"{name}."),
+    }
 
 
 def _start(node: ast.stmt) -> int:
+    """Return the first line of a statement, decorators included."""
     decorators = node.decorator_list if isinstance(node, Definition) else []
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def _key(node: ast.stmt, owner: str) -> _Key | None:
+    """Return the key of a statement; None for one that belongs to a run."""
     if isinstance(node, Definition):
         return "definition", owner + node.name
     if isinstance(node, ast.ImportFrom):
@@ -231,17 +238,17 @@ def _key(node: ast.stmt, owner: str) -> _Key | None:
     return None
 
 
-# --- putting them together -------------------------------------------------------------------
+# --- merging blocks --------------------------------------------------------------------------
 
 
 def _merge(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> list[str]:
-    """Give the lines of the merged blocks in order; what only one side has is put where that side has it."""
+    """Return the lines of the merged blocks; a block that only one side has goes where that side has it."""
     _check_names(base, ours, theirs)
     anchors = [key for key in base if key in ours and key in theirs]
     for side in (ours, theirs):
         if [key for key in side if key in anchors] != anchors:
-            raise _Unclear  # one side has moved blocks about
-    gaps = zip(*(_gaps(side, anchors) for side in (base, ours, theirs)), strict=True)
+            raise _Unclear  # one side has changed the order of blocks
+    gaps = zip(*(_keys_between(side, anchors) for side in (base, ours, theirs)), strict=True)
     merged: list[str] = []
     for key, (lost, mine, its) in zip([None, *anchors], gaps, strict=True):
         if key is not None:
@@ -251,10 +258,10 @@ def _merge(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> list[str]:
 
 
 def _check_names(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> None:
-    """Give up where a key does not mean the same block in all versions.
+    """Raise `_Unclear` if a key may not mean the same block in all versions.
 
-    Definitions of one name are told apart by their order, which is another one when there are more or fewer of them. A run is
-    known by the block before it, so that one that is gone and one that is new may be the same.
+    Several definitions of one name are identified by their order, so that their number must be the same. A run is identified by
+    the block before it, so that a removed run and a new one may be the same run.
     """
     tallies = [Counter((key[0], key[1].partition("#")[0]) for key in side) for side in (base, ours, theirs)]
     for name in {**tallies[0], **tallies[1], **tallies[2]}:
@@ -268,8 +275,8 @@ def _check_names(base: _Blocks, ours: _Blocks, theirs: _Blocks) -> None:
             raise _Unclear
 
 
-def _gaps(blocks: _Blocks, anchors: Sequence[_Key]) -> list[list[_Key]]:
-    """Give the keys before the first anchor, between the first and the second, and so on."""
+def _keys_between(blocks: _Blocks, anchors: Sequence[_Key]) -> list[list[_Key]]:
+    """Return the keys before the first anchor, between the first and the second, and so on."""
     gaps: list[list[_Key]] = [[]]
     for key in blocks:
         if key in anchors:
@@ -282,17 +289,18 @@ def _gaps(blocks: _Blocks, anchors: Sequence[_Key]) -> list[list[_Key]]:
 def _merge_gap(
     sides: tuple[_Blocks, _Blocks, _Blocks], lost: list[_Key], mine: list[_Key], its: list[_Key]
 ) -> list[str]:
-    """Merge what is not in all three: additions of both sides stay, what one side has deleted goes."""
+    """Merge the blocks that are not in all three versions: additions of both sides stay, deletions of one side count."""
     base, ours, theirs = sides
     have_both_added = not (base.keys() >= set(mine) or base.keys() >= set(its))
     if have_both_added and any(key not in mine and key not in its for key in lost):
-        raise _Unclear  # both have replaced the same block: that is no addition
+        raise _Unclear  # both have replaced the same block
     blocks = [_one_sided(key, ours, base, theirs) for key in mine]
     blocks += [_one_sided(key, theirs, base, ours) for key in its if key not in ours]
     return [line for lines in blocks for line in lines]
 
 
 def _one_sided(key: _Key, side: _Blocks, base: _Blocks, other: _Blocks) -> list[str]:
+    """Return the merged lines of a block of one side that is missing in the base or in the other side."""
     if key in base and side[key].lines != base[key].lines:
         raise _Unclear
     if key in base:  # the other side has deleted it
@@ -301,6 +309,7 @@ def _one_sided(key: _Key, side: _Blocks, base: _Blocks, other: _Blocks) -> list[
 
 
 def _merge_block(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list[str]:
+    """Return the merged lines of a block that all three versions have."""
     if theirs.lines in (ours.lines, base.lines):
         return ours.lines
     if ours.lines == base.lines:
@@ -316,8 +325,8 @@ def _merge_block(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list
 
 
 def _merge_names(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list[str]:
-    """Merge the names of `from ... import ...` as sets."""
-    was, mine, its = (_names(block) for block in (base, ours, theirs))
+    """Merge a `from ... import ...` statement: names that either side adds stay, names that either side removes go."""
+    was, mine, its = (_imported_names(block) for block in (base, ours, theirs))
     kept = [name for name in mine if name in its or name not in was]
     kept += [name for name in its if name not in mine and name not in was]
     if not kept:
@@ -331,10 +340,11 @@ def _merge_names(base: _LineBlock, ours: _LineBlock, theirs: _LineBlock) -> list
     return [*blanks, f"{start}({newline}", *(f"    {name},{newline}" for name in kept), f"){newline}"]
 
 
-def _names(block: _LineBlock) -> list[str]:
+def _imported_names(block: _LineBlock) -> list[str]:
+    """Return the names in the single `from ... import ...` statement of a block, with their aliases."""
     text = "".join(block.lines)
     if "#" in text:
-        raise _Unclear  # a comment has its place
+        raise _Unclear  # a comment would lose its place
     try:
         body = parse(text).body
     except SyntaxError:
@@ -345,9 +355,9 @@ def _names(block: _LineBlock) -> list[str]:
 
 
 def _conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[Conflict, ...]:
-    """Name the definitions that both sides have changed in different ways, as far as the texts can be taken apart."""
+    """Return the innermost definitions that both sides have changed in different ways; empty if a text does not parse."""
     try:
-        sides = [_flat(_of_text(lines)) for lines in (base, ours, theirs)]
+        sides = [_all_blocks(_split_text(lines)) for lines in (base, ours, theirs)]
     except _Unclear:
         return ()
     was, mine, its = sides
@@ -357,8 +367,9 @@ def _conflicts_of(base: list[str], ours: list[str], theirs: list[str]) -> tuple[
     return tuple(Conflict(key[1], "".join(mine.get(key, ())), "".join(its.get(key, ()))) for key in innermost)
 
 
-def _flat(blocks: _Blocks) -> dict[_Key, list[str]]:
+def _all_blocks(blocks: _Blocks) -> dict[_Key, list[str]]:
+    """Return the lines of all blocks by key, the blocks of classes included."""
     found = {key: block.lines for key, block in blocks.items()}
     for block in blocks.values():
-        found |= _flat(block.parts)
+        found |= _all_blocks(block.parts)
     return found

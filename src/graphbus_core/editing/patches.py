@@ -17,14 +17,15 @@ _OPTIONS = ("--whitespace=nowarn", "--no-ignore-whitespace")
 
 
 def apply_patch(patch: bytes, read: Callable[[str], bytes | None]) -> ChangedFiles:
-    """Give what a patch makes of the files that it names; an empty one makes nothing. Line ends of the files stay.
+    """Return the files that a patch names, each before and after it. The line ends of the files stay.
 
     Args:
-        read: Gives the bytes of a file by its relative path; None for what is no file of the project.
+        patch: The patch; an empty one changes nothing.
+        read: Returns the bytes of a file by its relative path; None if the project has no such file.
 
     Raises:
-        EditError: GBE341, it does not apply; GBE342, it is no patch, or makes a link.
-        NegotiationError: GBE430, there is no git.
+        EditError: GBE341, the patch does not apply; GBE342, it is not a patch, or it creates a symbolic link.
+        NegotiationError: GBE430, git is not installed.
     """
     patch = patch.replace(b"\r\n", b"\n")
     if not patch.strip():
@@ -45,7 +46,7 @@ def apply_patch(patch: bytes, read: Callable[[str], bytes | None]) -> ChangedFil
 
 
 def _git(folder: Path) -> Git:
-    """Give a git that takes the folder for no part of a repository, and that runs no program of a setting."""
+    """Return a git that does not see a repository around the folder, and runs no program that a setting names."""
     git = Git(folder).with_variables(GIT_CEILING_DIRECTORIES=str(folder.parent), GIT_ATTR_NOSYSTEM="1")
     git.settings |= {"core.autocrlf": "false", "core.attributesFile": "/dev/null"}
     git.forbid_filters()
@@ -53,7 +54,7 @@ def _git(folder: Path) -> Git:
 
 
 def _named(git: Git, patch: bytes, read: Callable[[str], bytes | None]) -> tuple[str, list[str]]:
-    """Give how many folders are cut from the names in a patch, as an option of git, and the paths that are left."""
+    """Return the `-p` option of git for a patch (how many leading folders to strip), and the paths that result."""
     levels = ("-p1",) if _HAS_PREFIXES.search(patch) else ("-p0", "-p1")
     found: list[tuple[str, list[str]]] = []
     reasons = []
@@ -68,7 +69,7 @@ def _named(git: Git, patch: bytes, read: Callable[[str], bytes | None]) -> tuple
 
 
 def _paths(git: Git, patch: bytes, *options: str) -> Iterator[str]:
-    """Yield the paths that a patch makes; with `--reverse` those that it is made for."""
+    """Yield the paths that a patch writes; with `--reverse`, those that it reads."""
     status, output, said = git.attempt("apply", "--numstat", "-z", *options, "-", stdin=patch)
     if status:
         raise EditError("GBE342", reason=_sentence(said))
@@ -86,6 +87,7 @@ def _result(place: Path, path: str, before: bytes | None) -> bytes | None:
 
 
 def _refused(said: str) -> EditError:
+    """Turn what `git apply` prints on failure into an error with the place."""
     at, failed = _FAILED_AT.search(said), _FAILED.search(said)
     if at:
         reason = f"the lines that it expects around line {at[2]} are not there"

@@ -67,7 +67,6 @@ def promote(
     """Write the files that a session has changed, all or none, and keep what is needed to undo it.
 
     Args:
-        config: The project.
         changed: Relative path -> the bytes that the session started from, and the new bytes.
         session: The session's name, for the journal.
         proposals: The accepted proposals; each file is recorded with the ids of those that change it.
@@ -83,10 +82,10 @@ def promote(
         for path, (old, new) in sorted(changed.items())
     )
     journal = Journal(config)
-    with _refusing(config), journal.locked():
-        _recover(config, journal)
+    with _as_edit_errors(config), journal.locked():
+        _recover_locked(config, journal)
         entry = JournalEntry(number=journal.next_number(), session=session, kind="promote", files=files)
-        _write(config, journal, entry, changed)
+        _write_entry(config, journal, entry, changed)
     return entry.files
 
 
@@ -101,11 +100,11 @@ def recover(config: ResolvedBuild) -> tuple[Recovered, ...]:
     """
     journal = Journal(config)
     deadline = time.monotonic() + _WAIT_S
-    with _refusing(config):
+    with _as_edit_errors(config):
         while journal.unfinished():
             try:
                 with journal.locked():
-                    return _recover(config, journal)
+                    return _recover_locked(config, journal)
             except EditError as error:
                 if error.code != "GBE324" or time.monotonic() > deadline:
                     raise
@@ -118,7 +117,6 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
     """Give the files of a session the bytes that they had before it, all or none.
 
     Args:
-        config: The project.
         session: The session's name; empty for the last one that was not undone.
         dry_run: Only report what would be done.
 
@@ -130,16 +128,16 @@ def undo(config: ResolvedBuild, session: str = "", *, dry_run: bool = False) -> 
     """
     journal = Journal(config)
     last_session(config, session)  # fails before anything is written, even the lock file
-    with _refusing(config), journal.locked():
+    with _as_edit_errors(config), journal.locked():
         if not dry_run:
-            _recover(config, journal)
+            _recover_locked(config, journal)
         undone = _to_undo(journal, session)
         contents = _reversed_contents(config, journal, undone)
         files = tuple(FileChange(one.path, one.sha256_after, one.sha256_before, one.proposals) for one in undone.files)
         number = journal.next_number()
         entry = JournalEntry(number=number, session=undone.session, kind="undo", files=files, undoes=undone.number)
         if not dry_run:
-            _write(config, journal, entry, contents)
+            _write_entry(config, journal, entry, contents)
     return files
 
 
@@ -149,7 +147,7 @@ def fate_of(config: ResolvedBuild, session: str) -> _Fate:
     Raises:
         EditError: The journal cannot be read.
     """
-    with _refusing(config):
+    with _as_edit_errors(config):
         entries = Journal(config).done()
     undone = {entry.undoes for entry in entries}
     numbers = [entry.number for entry in entries if entry.kind == "promote" and entry.session == session]
@@ -164,7 +162,7 @@ def last_session(config: ResolvedBuild, session: str = "") -> str:
     Raises:
         EditError: There is none.
     """
-    with _refusing(config):
+    with _as_edit_errors(config):
         return _to_undo(Journal(config), session).session
 
 
@@ -196,7 +194,7 @@ def _reversed_contents(config: ResolvedBuild, journal: Journal, entry: JournalEn
     return contents
 
 
-def _write(config: ResolvedBuild, journal: Journal, entry: JournalEntry, contents: Contents) -> None:
+def _write_entry(config: ResolvedBuild, journal: Journal, entry: JournalEntry, contents: Contents) -> None:
     """Write the files of an entry to the disk; on any failure all files are as before."""
     for path, (before, _) in contents.items():
         _check_target(config, path, before)
@@ -204,28 +202,28 @@ def _write(config: ResolvedBuild, journal: Journal, entry: JournalEntry, content
     try:
         folder = journal.begin(entry, contents)
         for file in entry.files:
-            with _opened(config, file) as target:
+            with _open_target(config, file) as target:
                 target.put_beside(contents[file.path][1])
-        folder = journal.enter(folder, COMMITTING)
+        folder = journal.set_state(folder, COMMITTING)
         for file in entry.files:
             _check_target(config, file.path, contents[file.path][0])
-            with _opened(config, file) as target:
+            with _open_target(config, file) as target:
                 target.take_new()
         for file in entry.files:
-            with _opened(config, file) as target:
+            with _open_target(config, file) as target:
                 target.clear()
         has_landed = True
     finally:
         if not has_landed:  # a failure, or Ctrl-C
             _take_back(config, journal, entry)
     try:
-        journal.enter(folder, "")
+        journal.set_state(folder, "")
     except OSError as reason:
-        raise _unfinished(folder, str(reason)) from None
+        raise _unfinished_error(folder, str(reason)) from None
 
 
 def _take_back(config: ResolvedBuild, journal: Journal, entry: JournalEntry) -> None:
-    """Undo what `_write` has done so far for an entry."""
+    """Undo what `_write_entry` has done so far for an entry."""
     folder = journal.folder / f"{entry.name}{COMMITTING}"
     try:
         if folder.exists():
@@ -233,34 +231,36 @@ def _take_back(config: ResolvedBuild, journal: Journal, entry: JournalEntry) -> 
         if folder.with_suffix(PREPARING).exists():
             _clean_up(config, journal, folder.with_suffix(PREPARING))
     except OSError as reason:
-        raise _unfinished(folder, str(reason)) from None
+        raise _unfinished_error(folder, str(reason)) from None
 
 
-def _unfinished(folder: Path, reason: str) -> EditError:
+def _unfinished_error(folder: Path, reason: str) -> EditError:
     return EditError("GBE325", where=Place(str(folder)), reason=reason, folder=folder)
 
 
-def _recover(config: ResolvedBuild, journal: Journal) -> tuple[Recovered, ...]:
-    ended = tuple(_finish(config, journal, folder) for folder in journal.unfinished())
+def _recover_locked(config: ResolvedBuild, journal: Journal) -> tuple[Recovered, ...]:
+    """Complete or take back all interrupted entries; the caller holds the lock of the journal."""
+    ended = tuple(_finish_entry(config, journal, folder) for folder in journal.unfinished())
     _refuse_foreign(journal)
     return ended
 
 
 def _refuse_foreign(journal: Journal) -> None:
+    """Raise GBE328 if an interrupted entry was not sealed here by this user."""
     for folder in journal.foreign():
         raise foreign_entry_error(folder)
 
 
-def _finish(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
+def _finish_entry(config: ResolvedBuild, journal: Journal, folder: Path) -> Recovered:
     """Complete an interrupted entry if all its files are new, else take it back."""
     entry = journal.read(folder)
     if folder.suffix == COMMITTING:
         _return_displaced(config, entry, folder)
         if all(_is_new(config, file) for file in entry.files):
             for file in entry.files:
-                with _opened(config, file) as target:
+                with _open_target(config, file) as target:
                     target.clear()
-            journal.enter(folder, "")
+            journal.set_state(folder, "")
             return Recovered(entry, True)
         folder = _roll_back(config, journal, folder)
     _clean_up(config, journal, folder)
@@ -272,31 +272,33 @@ def _roll_back(config: ResolvedBuild, journal: Journal, folder: Path) -> Path:
     entry = journal.read(folder)
     _return_displaced(config, entry, folder)
     for file in entry.files:
-        with _opened(config, file) as target:
+        with _open_target(config, file) as target:
             if target.state() == "other" and target.state(target.beside) != "after":
-                raise _unfinished(folder, f"{file.path} was changed after the interruption")
+                raise _unfinished_error(folder, f"{file.path} was changed after the interruption")
     for number, file in enumerate(entry.files):
-        with _opened(config, file) as target:
+        with _open_target(config, file) as target:
             if target.state() == "after" and not target.take_old(journal.content(folder, file, number, "before")):
-                raise _unfinished(folder, f"{file.path} was changed after the interruption")
-    return journal.enter(folder, PREPARING)
+                raise _unfinished_error(folder, f"{file.path} was changed after the interruption")
+    return journal.set_state(folder, PREPARING)
 
 
 def _return_displaced(config: ResolvedBuild, entry: JournalEntry, folder: Path) -> None:
     """Put back the versions that a person saved while files were exchanged; raise GBE325 if one cannot be."""
     for file in entry.files:
-        with _opened(config, file) as target:
+        with _open_target(config, file) as target:
             if not target.return_displaced():
                 where = f"{PurePosixPath(file.path).parent}/{target.beside}"
-                raise _unfinished(folder, f"{where} holds a version that was saved while {file.path} was replaced")
+                raise _unfinished_error(
+                    folder, f"{where} holds a version that was saved while {file.path} was replaced"
+                )
 
 
 def _clean_up(config: ResolvedBuild, journal: Journal, folder: Path) -> None:
     """Remove an entry that has changed no target, with its temporary files."""
     for file in journal.read(folder).files:
-        with suppress(FileNotFoundError), _opened(config, file) as target:  # its folder may have gone meanwhile
+        with suppress(FileNotFoundError), _open_target(config, file) as target:  # its folder may have gone meanwhile
             target.remove_temporary()
-    journal.forget(folder)
+    journal.remove(folder)
 
 
 def _check_target(config: ResolvedBuild, path: str, before: bytes) -> None:
@@ -323,7 +325,7 @@ def _read(config: ResolvedBuild, path: str) -> bytes | None:
 
 
 @contextmanager
-def _opened(config: ResolvedBuild, file: FileChange) -> Iterator[Target]:
+def _open_target(config: ResolvedBuild, file: FileChange) -> Iterator[Target]:
     """Open the folder of a file without following links; no other process can then redirect the path."""
     above, _, name = file.path.rpartition("/")
     with Folder.at(os.path.realpath(config.root)) as root, root.folder(above or ".") as folder:
@@ -331,13 +333,13 @@ def _opened(config: ResolvedBuild, file: FileChange) -> Iterator[Target]:
 
 
 def _is_new(config: ResolvedBuild, file: FileChange) -> bool:
-    with suppress(FileNotFoundError), _opened(config, file) as target:
+    with suppress(FileNotFoundError), _open_target(config, file) as target:
         return target.state() == "after"
     return False
 
 
 @contextmanager
-def _refusing(config: ResolvedBuild) -> Iterator[None]:
+def _as_edit_errors(config: ResolvedBuild) -> Iterator[None]:
     """Turn an OSError of the block into an EditError with the path."""
     try:
         yield

@@ -54,7 +54,7 @@ class Workspace:
             EditError: A change does not apply, or its file defines no agent. GBE317 and GBE318: it fits an earlier state of the
                 file and conflicts with what was accepted since.
         """
-        return dict(self._tried(changes).files)
+        return dict(self._apply_cached(changes).files)
 
     def merged_paths(self, changes: Iterable[CodeChange]) -> tuple[str, ...]:
         """Return the files whose changes were written for an earlier state and must be merged into the present one.
@@ -62,9 +62,9 @@ class Workspace:
         Raises:
             EditError: As `preview_files`.
         """
-        return self._tried(changes).merged
+        return self._apply_cached(changes).merged
 
-    def _tried(self, changes: Iterable[CodeChange]) -> _EditedFiles:
+    def _apply_cached(self, changes: Iterable[CodeChange]) -> _EditedFiles:
         """Apply the changes; the result is cached, because the gate, the evaluators and the commit need the same one."""
         by_path: dict[str, list[CodeChange]] = {}
         for change in changes:
@@ -72,24 +72,24 @@ class Workspace:
         key = tuple((path, self._now.get(path), *own) for path, own in by_path.items())
         found = self._trials.get(key)
         if found is None:
-            done = {path: self._edited_file(path, own) for path, own in by_path.items()}
+            done = {path: self._edit_file(path, own) for path, own in by_path.items()}
             files = {path: data for path, (data, _) in done.items()}
             found = self._trials[key] = _EditedFiles(files, tuple(sorted(path for path in done if done[path][1])))
         return found
 
-    def _edited_file(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bool]:
+    def _edit_file(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bool]:
         """Return the new bytes of a file, and whether they had to be merged."""
         if path not in self._now:
             raise EditError("GBE323", where=Place(path), path=path)
         try:
             return _with_changes(self._now[path], changes), False
         except EditError as error:
-            wished = self._in_the_past(path, changes) if error.code in _OVERTAKEN else None
+            wished = self._find_fitting_state(path, changes) if error.code in _OVERTAKEN else None
             if wished is None:
                 raise
-        return _merged(path, wished[0], self._now[path], wished[1]), True
+        return _merge_file(path, wished[0], self._now[path], wished[1]), True
 
-    def _in_the_past(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bytes] | None:
+    def _find_fitting_state(self, path: str, changes: list[CodeChange]) -> tuple[bytes, bytes] | None:
         """Return the newest earlier state of a file that the changes fit, and that state with the changes."""
         for base in reversed(self._past.get(path, ())):
             with suppress(EditError):
@@ -97,21 +97,13 @@ class Workspace:
         return None
 
     def preview_project(self, changes: Iterable[CodeChange]) -> Project:
-        """Return the project as it would be after the changes.
-
-        Raises:
-            EditError: As `preview_files`.
-        """
-        tried = self._tried(changes)
+        """Return the project as it would be after the changes; raises like `preview_files`."""
+        tried = self._apply_cached(changes)
         tried.project = tried.project or self.project.with_files(tried.files)
         return tried.project
 
     def commit(self, proposal: Proposal) -> None:
-        """Apply an accepted proposal to the workspace, completely or not at all.
-
-        Raises:
-            EditError: As `preview_files`.
-        """
+        """Apply an accepted proposal to the workspace, completely or not at all; raises like `preview_files`."""
         fresh = self.preview_files(proposal.code_changes)
         self.project = self.preview_project(proposal.code_changes)
         self._trials = {}
@@ -161,7 +153,7 @@ def _with_changes(data: bytes, changes: Iterable[CodeChange]) -> bytes:
     return data
 
 
-def _merged(path: str, base: bytes, ours: bytes, theirs: bytes) -> bytes:
+def _merge_file(path: str, base: bytes, ours: bytes, theirs: bytes) -> bytes:
     result = merge(base, ours, theirs)
     if result.data is not None:
         return result.data

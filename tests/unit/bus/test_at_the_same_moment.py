@@ -31,14 +31,14 @@ def test_who_closes_may_empty_the_queue_while_another_thread_takes_from_it() -> 
     bus.subscribe("/A/B", lambda: heard.append("heard"))
     first, second = Event("/A/B"), Event("/A/B")
     core.begin(first, bus._routes.find("/A/B"))
-    sync._go_on(first)  # it is not in the queue any more
+    sync._deliver_round(first)  # it is not in the queue any more
     core.queue.append(second)
     core.begin(first, bus._routes.find("/A/B"))
-    sync._go_on(first)  # another one has come
+    sync._deliver_round(first)  # another one has come
     assert (heard, list(core.queue), core.round.event) == ([], [second], None)
     delivery = sync.queue_entry(first, bus.subscriptions[0])
     assert isinstance(delivery, Delivery)
-    sync._take_again(delivery)
+    sync._process_retry(delivery)
     assert heard == []
     bus.publish("/A/B")
     assert heard == ["heard"] * 2
@@ -179,7 +179,7 @@ def test_a_further_attempt_that_somebody_else_has_taken_out_is_not_delivered_nor
         for subscription in (gone, on_loop):
             delivery = bus._sync.queue_entry(Event("/A/B"), subscription)
             assert isinstance(delivery, Delivery)
-            bus._sync._take_again(delivery)
+            bus._sync._process_retry(delivery)
         assert bus.dead_letters() == ()
         assert not bus._core.under_way
 

@@ -318,7 +318,7 @@ def test_a_command_that_fails_without_the_change_too_is_no_proof(
     rung = shop.replace("2.5 * count", "3.5 * count").rungs[6]
 
     assert (rung.status, rung.code) == ("failed", "G6.unverified")
-    assert "without the change, too" in rung.message
+    assert "Without the change, too" in rung.message
     assert says in rung.message
 
 

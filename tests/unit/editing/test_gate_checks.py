@@ -56,7 +56,7 @@ def test_only_what_is_new_counts(tmp_path: Path, word: str, old: str, new: str, 
 
 
 def test_a_command_that_cannot_be_run_is_no_proof_unless_that_is_allowed(tmp_path: Path) -> None:
-    says = "no-such-program is not installed where changed code runs, without the change, too."
+    says = "Without the change, too, no-such-program is not installed where changed code runs."
     for allowed, status in ((False, "failed"), (True, "not_run")):
         rung = check(tmp_path / status, ("no-such-program",), "2.5 * count", "count * 2.5", allow_unverified=allowed)
         assert (rung.status, rung.code, rung.message) == (status, "G7.unverified", says)
@@ -66,7 +66,7 @@ def test_a_command_that_cannot_be_run_is_no_proof_unless_that_is_allowed(tmp_pat
     ("script", "says"),
     [
         ("grep -q '2.5 . count' agents/orders.py", "agents/orders.py fails."),
-        ("grep -q '2.5 . count' agents/orders.py || sleep 60", "takes longer than timeout_s with the change"),
+        ("grep -q '2.5 . count' agents/orders.py || sleep 60", "takes longer than timeout_s"),
     ],
 )
 def test_a_command_that_fails_or_hangs_with_the_change_refuses(tmp_path: Path, script: str, says: str) -> None:
@@ -79,7 +79,7 @@ def test_a_command_that_fails_or_hangs_with_the_change_refuses(tmp_path: Path, s
 def test_without_checks_there_is_nothing_to_run(tmp_path: Path) -> None:
     rung = Shop(tmp_path).replace("2.5 * count", "count * 2.5").rungs[7]
 
-    assert (rung.status, rung.message) == ("not_run", "There are no further checks in the configuration.")
+    assert (rung.status, rung.message) == ("not_run", "No `checks` are set in [tool.graphbus.gate].")
 
 
 def test_where_nothing_can_run_nothing_is_verified(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def smoke(shop: Shop, old: str, new: str, path: str = "agents/orders.py") -> Run
         (ORDER, "        total = 2.5 * {}['price']\n", "agents/orders.py", "G8.raises", "raises KeyError"),
         (ORDER, "        raise NotImplementedError\n", "agents/orders.py", "G8.raises", "NotImplementedError"),
         (LEFT, LEFT_APART.replace("self.stock[sku]", "sku + 1"), INVENTORY, "G8.raises", "raises TypeError"),
-        (LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY, "G8.output", "gives a result that does not fit"),
+        (LEFT, LEFT.replace("(sku, 0)", "(sku)"), INVENTORY, "G8.output", "returns a result that does not fit"),
         (CREATED, CREATED.replace("sku =", "sku = 1 +"), INVENTORY, "G8.raises", "Inventory.on_created raises TypeError"),
     ],
 )  # fmt: skip
@@ -114,7 +114,7 @@ def test_where_no_call_can_be_made_up_there_is_nothing_to_try(shop: Shop, old: s
 
     assert (rung.status, rung.message) == (
         "not_run",
-        "No handler or method has changed for which a call can be made up.",
+        "No handler or method has changed that can be called with sample values.",
     )
 
 

@@ -84,7 +84,7 @@ def leaks(verdict: RungVerdict) -> str:
     """What everybody learns of a verdict, and what the person does."""
     assert verdict is not None
     assert verdict.output, verdict
-    return msgspec.json.encode(gates._result("G", verdict)).decode()
+    return msgspec.json.encode(gates._rung_result("G", verdict)).decode()
 
 
 def head(shop: Shop, code: str, **found: str) -> TreeState:
@@ -155,15 +155,15 @@ def test_a_place_is_one_that_the_project_has(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to("/etc/passwd")
     files = ProjectFiles(tmp_path, {"new.py": b"x\n", "gone.py": None})
 
-    assert files.spot("a.py", 2) == ("a.py", 2)
-    assert files.spot("a.py", 2000) == ("a.py", 0)
+    assert files.known_line("a.py", 2) == ("a.py", 2)
+    assert files.known_line("a.py", 2000) == ("a.py", 0)
     for path in ("/a.py", "../a.py", "./a.py", "x/../a.py", "link.py", "gone.py", "none.py", "", ".", "a.py\0"):
-        assert files.spot(path, 1) == ("", 0), path
-    assert files.last([("a.py", 1), ("new.py", 1), ("/etc/passwd", 1)]) == ("new.py", 1)
-    assert files.test("a.py::test_a[b::c]") == "a.py::test_a"
-    assert files.test("a.py::test_b") == "a.py"
-    assert files.test("none.py::test_b") == "a test"
-    assert [str(spot) for spot in files.spots_in("a.py:1:2: x\n  ./a.py:2: y\nb.py:1: z")] == ["a.py:1", "a.py:2"]
+        assert files.known_line(path, 1) == ("", 0), path
+    assert files.last_known_line([("a.py", 1), ("new.py", 1), ("/etc/passwd", 1)]) == ("new.py", 1)
+    assert files.test_name("a.py::test_a[b::c]") == "a.py::test_a"
+    assert files.test_name("a.py::test_b") == "a.py"
+    assert files.test_name("none.py::test_b") == "a test"
+    assert [str(spot) for spot in files.known_lines_in("a.py:1:2: x\n  ./a.py:2: y\nb.py:1: z")] == ["a.py:1", "a.py:2"]
 
 
 def test_an_exception_has_the_name_that_python_gives_it() -> None:

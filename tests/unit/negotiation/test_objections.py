@@ -72,18 +72,18 @@ def test_a_test_that_passes_before_and_fails_after_holds(tmp_path: Path, text: s
     [
         ("def test_x():\n    assert 1 == 2", "test_x does not pass without the change either (failed: AssertionError)"),
         ("def test_x():\n    pass", "test_x passes with the change, too"),
-        ("def check():\n    pass", "there is no function in it whose name begins with `test`"),
+        ("def check():\n    pass", "the file has no function whose name begins with `test`"),
         ("def test_x(:", "the test cannot be loaded without the change: SyntaxError"),
         ("import nothing_like_it", "the test cannot be loaded without the change: ModuleNotFoundError"),
         (
             "import unittest\ndef test_x():\n    raise unittest.SkipTest('x')",
             "test_x does not pass without the change either",
         ),
-        ("import os\ndef test_x():\n    os._exit(0)", "the test does not come to its end without the change"),
+        ("import os\ndef test_x():\n    os._exit(0)", "the test does not end without the change"),
         (
             "import os\nfrom agents.orders import Orders\ndef test_x():\n"
             "    if Orders().describe({'a': 1}) != '{\"a\": 1}':\n        os._exit(1)",
-            "the test does not come to its end with the change",
+            "the test does not end with the change",
         ),
         ("x = 1" * MAX_CHARACTERS, f"the test is longer than {MAX_CHARACTERS} characters"),
     ],
@@ -98,7 +98,7 @@ def test_what_shows_nothing_does_not_hold(tmp_path: Path, text: str, detail: str
 @pytest.mark.slow
 def test_a_test_that_hangs_does_not_hold(tmp_path: Path) -> None:
     found = tried(tmp_path, "def test_x():\n    while True: pass", timeout_s=1.0)
-    assert found == Objection(False, "the test does not come to its end without the change")
+    assert found == Objection(False, "the test does not end without the change")
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_test_that_fails_now_and_then_does_not_hold(tmp_path: Path) -> None:
         "    with open(path, 'a') as file: file.write('x')\n    assert os.path.getsize(path) == 1\n"
     )
     found = tried(tmp_path / "project", text)
-    assert found == Objection(False, "without the change the test passes at one time and fails at another")
+    assert found == Objection(False, "the test is flaky: without the change it passes only sometimes")
 
 
 def test_without_a_jail_no_test_is_run(tmp_path: Path) -> None:

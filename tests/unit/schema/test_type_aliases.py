@@ -209,7 +209,7 @@ def test_an_alias_of_what_is_not_there_is_said(live: Any, name: str) -> None:
     names = dict(vars(live))
     exec(compile(f"def handler(it: {name}): ...", "handlers.py", "exec", dont_inherit=True), names)
     assert makers_for(names["handler"]).unmade == {"it": f"{name} cannot be resolved at run time"}
-    with pytest.raises(RunError, match=f"{name} cannot be resolved at run time"):
+    with pytest.raises(RunError, match=f"{name} is not there at run time"):
         bind_handler(names["handler"], shape="typed")
 
 

@@ -105,7 +105,6 @@ class Refusal(NamedTuple):
     Attributes:
         code: A key of `CODES`.
         message: Safe to show to models and to keep in records: it contains no output of project code.
-        path: The file, if there is one.
         line: The line, or 0.
         output: What project code printed or raised, for the user only.
     """

@@ -1,6 +1,7 @@
-"""Rung G4: what a change does to what agents promise each other, computed from the two states and never taken on trust.
+"""Rung G4: what a change does to the contracts between agents, computed from both versions of the project.
 
-What was known of an edge before the change must be known after it, or nothing would be checked there any more.
+A payload, schema or call that could be determined before the change must still be known after it. Otherwise a change could switch
+off the checks of an edge by writing it so that it cannot be read.
 """
 
 from __future__ import annotations
@@ -31,58 +32,59 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class _Loss(NamedTuple):
-    """What is no longer known, as the subject of a sentence, and where."""
+    """Something that is no longer known: the subject of a sentence, and its place."""
 
     what: str
     span: SourceSpan
 
 
 def check_known(before: Project, after: Project) -> Refusal | None:
-    """Refuse that a payload, a topic, what a handler reads, a schema or a call becomes unknown."""
+    """Refuse a change after which a payload, topic, schema, call or the needs of a handler can no longer be determined."""
     for loss in _losses(before, after):
         message = (
-            f"{loss.what} would no longer be known, so that nobody could check it. Write it so that it can be read."
+            f"{loss.what} could no longer be determined from the code, so that it could not be checked. "
+            "Write it with constants and annotations that can be read."
         )
         return Refusal("G4.unknown", message, loss.span.path, loss.span.line)
     return None
 
 
 def _losses(before: Project, after: Project) -> Iterator[_Loss]:
-    for (
-        old
-    ) in before.wiring.agents.values():  # with what calls and requests give, which an agent's own text does not say
+    """Yield everything that was known before the change and is unknown after it."""
+    for old in before.wiring.agents.values():  # unlike `definitions`, with the results of other agents filled in
         new = after.wiring.agents.get(old.name)
         if new is not None and (new is not old and new != old):
-            yield from _of_sent(old, new)
-            yield from _of_heard(old, new, after)
-            yield from _of_methods(old, new)
-            yield from _of_calls(old, new)
-    yield from _of_topics(before, after)
+            yield from _losses_in_publications(old, new)
+            yield from _losses_in_handlers(old, new, after)
+            yield from _losses_in_methods(old, new)
+            yield from _losses_in_calls(old, new)
+    yield from _losses_of_topics(before, after)
 
 
-# --- what is published --------------------------------------------------------------------------
+# --- publications ---------------------------------------------------------------------------------
 
 
-def _of_sent(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+def _losses_in_publications(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+    """Yield payloads of which less is known, and topics that are computed now."""
     was, now = _by_topic(old.publications), _by_topic(new.publications)
     for topic in was.keys() & now.keys() - {""}:
         if _knowledge(now[topic]) < _knowledge(was[topic]):
-            yield _Loss(f"What {new.name} publishes to {topic!r}", _vaguest(now[topic]).span)
-        yield from _of_declared(f"{new.name} declares for {topic!r}", was[topic], now[topic])
+            yield _Loss(f"The payload that {new.name} publishes to {topic!r}", _least_known(now[topic]).span)
+        yield from _losses_in_declarations(f"{new.name} declares for {topic!r}", was[topic], now[topic])
     for topic, computed in _made_computed(was, now):
-        yield _Loss(f"To which topic {new.name} publishes what went to {topic!r}", computed.span)
+        yield _Loss(f"The topic that {new.name} publishes to instead of {topic!r}", computed.span)
 
 
-def _of_declared(what: str, was: list[Publication], now: list[Publication]) -> Iterator[_Loss]:
+def _losses_in_declarations(what: str, was: list[Publication], now: list[Publication]) -> Iterator[_Loss]:
     before, after = ([each for each in found if each.is_declared and each.payload] for found in (was, now))
     if before and not after and any(each.payload for each in now if each.is_declared) != bool(before):
-        yield _Loss(f"What {what}", now[0].span)
+        yield _Loss(f"The payload that {what}", now[0].span)
     for old, new in zip(before, after, strict=False):
-        yield from _of_schema(f"What {what}", old.payload, new.payload, new.span)
+        yield from _losses_in_schema(f"The payload that {what}", old.payload, new.payload, new.span)
 
 
-def _of_topics(before: Project, after: Project) -> Iterator[_Loss]:
-    """Of a topic whose every event was known, also by new agents."""
+def _losses_of_topics(before: Project, after: Project) -> Iterator[_Loss]:
+    """Yield the topics with subscribers of which less is known over all publishers, new agents included."""
     was, now = (
         _by_topic(each for agent in project.wiring.agents.values() for each in agent.publications)
         for project in (before, after)
@@ -90,7 +92,7 @@ def _of_topics(before: Project, after: Project) -> Iterator[_Loss]:
     heard = {each.topic for agent in after.definitions for each in agent.subscriptions}
     for topic in was.keys() & now.keys() & heard - {""}:
         if _knowledge(now[topic]) < _knowledge(was[topic]):
-            yield _Loss(f"What is published to {topic!r}", _vaguest(now[topic]).span)
+            yield _Loss(f"The payload of {topic!r}", _least_known(now[topic]).span)
 
 
 def _by_topic(found: Iterable[_Item]) -> dict[str, list[_Item]]:
@@ -101,7 +103,7 @@ def _by_topic(found: Iterable[_Item]) -> dict[str, list[_Item]]:
 
 
 def _made_computed(was: Mapping[str, list[_Item]], now: Mapping[str, list[_Item]]) -> Iterator[tuple[str, _Item]]:
-    """Give a topic that is named in fewer places, if it is computed in more than before, with such a place."""
+    """Yield a topic that is named in fewer places than before, if more topics are computed, with a place of the latter."""
     fewer = sorted(topic for topic in was if topic and len(now.get(topic, ())) < len(was[topic]))
     computed = now.get("", [])
     if fewer and len(computed) > len(was.get("", ())):
@@ -109,41 +111,42 @@ def _made_computed(was: Mapping[str, list[_Item]], now: Mapping[str, list[_Item]
 
 
 def _knowledge(publications: list[Publication]) -> int:
-    """How much is known of what is published: all its keys, some, or nothing. What is declared is kept when the graph runs."""
+    """Return how much is known of published payloads: 2 all keys, 1 some, 0 nothing. A declaration counts if there is one."""
     declared = [each for each in publications if each.is_declared and each.payload is not None]
-    return min(_of_payload(each.payload) for each in declared or publications)
+    return min(_payload_knowledge(each.payload) for each in declared or publications)
 
 
-def _of_payload(payload: Schema | None) -> int:
+def _payload_knowledge(payload: Schema | None) -> int:
     return 0 if payload is None else 1 if payload.is_open else 2
 
 
-def _vaguest(publications: list[Publication]) -> Publication:
-    return min(publications, key=lambda each: _of_payload(each.payload))
+def _least_known(publications: list[Publication]) -> Publication:
+    return min(publications, key=lambda each: _payload_knowledge(each.payload))
 
 
-# --- what is heard ------------------------------------------------------------------------------
+# --- subscriptions --------------------------------------------------------------------------------
 
 
-def _of_heard(old: AgentDefinition, new: AgentDefinition, after: Project) -> Iterator[_Loss]:
+def _losses_in_handlers(old: AgentDefinition, new: AgentDefinition, after: Project) -> Iterator[_Loss]:
+    """Yield handlers whose needs were known, and topics that are computed now."""
     was, now = _by_topic(old.subscriptions), _by_topic(new.subscriptions)
     for topic in was.keys() & now.keys() - {""}:
         before = {each.method: each for each in was[topic]}
-        whole = all(map(_is_whole, was[topic]))
+        whole = all(map(_is_fully_known, was[topic]))
         for each in now[topic]:
             known = before.get(each.method)
-            what = f"What {new.name}.{each.method} needs of {topic!r}"
-            is_lost = not _is_whole(each) and (_is_whole(known) if known else whole)
+            what = f"The fields that {new.name}.{each.method} needs from {topic!r}"
+            is_lost = not _is_fully_known(each) and (_is_fully_known(known) if known else whole)
             if (is_lost and not _only_shows(each, new, after)) or (known and _takes_anything(known, each)):
                 yield _Loss(what, each.span)
             elif known and known.declared_schema is not None:
-                yield from _of_types(what, known.declared_schema, _needs_of(each), each.span)
+                yield from _losses_in_fields(what, known.declared_schema, _needs_of(each), each.span)
     for topic, computed in _made_computed(was, now):
-        yield _Loss(f"Which topic {new.name}.{computed.method} hears in the place of {topic!r}", computed.span)
+        yield _Loss(f"The topic that {new.name}.{computed.method} subscribes to instead of {topic!r}", computed.span)
 
 
-def _is_whole(heard: Subscription) -> bool:
-    """True when all is known that a handler needs: it needs nothing, says what it takes, or reads nothing but plain keys."""
+def _is_fully_known(heard: Subscription) -> bool:
+    """True if all needs of a handler are known: it takes nothing, declares its fields, or reads constant keys only."""
     return heard.shape == "nothing" or heard.declared_schema is not None or heard.reads_all_known
 
 
@@ -153,14 +156,14 @@ def _needs_of(heard: Subscription) -> Schema:
 
 
 def _takes_anything(known: Subscription, heard: Subscription) -> bool:
-    """True when `**rest` takes the place of a parameter that had a name."""
+    """True if `**rest` has replaced a named parameter."""
     names, now = ({each.name for each in side.fields if each.kind != "var_keyword"} for side in (known, heard))
     has_rest = len(heard.fields) > len(now)
     return has_rest and len(known.fields) == len(names) and bool(names - now)
 
 
 def _only_shows(heard: Subscription, agent: AgentDefinition, project: Project) -> bool:
-    """True when the handler gives its payload whole to nothing but logs and the like: they need no key."""
+    """True if the handler passes its payload as a whole only to logs and the like, which need no key."""
     method = agent.method(heard.method)
     if method is None or heard.shape not in ("event", "payload", "event_payload", "topic_payload"):
         return False
@@ -170,17 +173,18 @@ def _only_shows(heard: Subscription, agent: AgentDefinition, project: Project) -
         return False
     lines = range(method.span.line, method.span.end_line + 1)
     function = next((node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and node.lineno in lines), None)
-    return function is not None and _shows(function, {each.name for each in method.parameters})
+    return function is not None and _only_shows_names(function, {each.name for each in method.parameters})
 
 
-def _shows(function: ast.AST, names: set[str]) -> bool:
-    """True when each use of these names is of a constant key of the payload, or in what only shows it."""
+def _only_shows_names(function: ast.AST, names: set[str]) -> bool:
+    """True if each use of these names is `_is_plain_use`."""
     parents = {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
     uses = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in names]
     return all(isinstance(node.ctx, ast.Load) and _is_plain_use(node, parents) for node in uses)
 
 
 def _is_plain_use(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:  # noqa: PLR0911 - one line for each kind of use
+    """True if an expression for the payload, or the event, is only read by constant keys or passed to a log."""
     match parents.get(node):
         case ast.Attribute(attr="payload") as payload:
             return _is_plain_use(payload, parents)
@@ -201,19 +205,19 @@ def _is_plain_use(node: ast.AST, parents: Mapping[ast.AST, ast.AST]) -> bool:  #
 # --- methods and calls --------------------------------------------------------------------------
 
 
-def _of_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+def _losses_in_methods(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
     for was in old.methods:
         now = new.method(was.name)
         if not was.has_schema or now is None:
             continue
         what = f"{new.name}.{was.name}"
         span = now.schema_span or now.span
-        yield from _of_schema(f"What {what} takes", was.input_schema, now.input_schema, span)
-        yield from _of_schema(f"What {what} promises to return", was.output_schema, now.output_schema, span)
+        yield from _losses_in_schema(f"The input schema of {what}", was.input_schema, now.input_schema, span)
+        yield from _losses_in_schema(f"The output schema of {what}", was.output_schema, now.output_schema, span)
         if was.returns.kind not in _VAGUE and now.returns.kind in _VAGUE:
-            yield _Loss(f"What {what} is annotated to return", now.span)
+            yield _Loss(f"The annotated return type of {what}", now.span)
         if _is_return_known(was) and not _is_return_known(now):
-            yield _Loss(f"What {what} returns", next(each.span for each in now.returned if not _is_known_end(each)))
+            yield _Loss(f"The result of {what}", next(each.span for each in now.returned if not _is_known_end(each)))
 
 
 def _is_return_known(method: MethodSpec) -> bool:
@@ -226,7 +230,8 @@ def _is_known_end(returned: Returned) -> bool:
     return of.kind not in _VAGUE and (of.kind != "dict" or bool(of.args)) and (shape is None or not shape.is_open)
 
 
-def _of_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+def _losses_in_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
+    """Yield calls with an unknown argument of a method whose arguments were known, and computed calls in place of known ones."""
     was, now = (Counter((each.agent, each.method, each.has_unknown) for each in agent.calls) for agent in (old, new))
     known = {(agent, method) for agent, method, has_unknown in was if not has_unknown}
     for each in new.calls:
@@ -234,41 +239,41 @@ def _of_calls(old: AgentDefinition, new: AgentDefinition) -> Iterator[_Loss]:
         is_more = each.has_unknown and now[key] > was[key]
         is_computed = not each.agent or not each.method
         if is_more and (_has_fewer(was, now) if is_computed else key[:2] in known):
-            target = "whom" if is_computed else f"{each.agent}.{each.method} with"
-            yield _Loss(f"What {new.name} calls {target}", each.span)
+            what = "The method" if is_computed else f"An argument of {each.agent}.{each.method}"
+            yield _Loss(f"{what} that {new.name} calls", each.span)
 
 
 def _has_fewer(was: Mapping[tuple[str, str, bool], int], now: Mapping[tuple[str, str, bool], int]) -> bool:
-    """True when a call that was known is made in fewer places."""
+    """True if a known call is made in fewer places than before."""
     return any(now.get(key, 0) < count for key, count in was.items() if not key[2])
 
 
 # --- schemas ------------------------------------------------------------------------------------
 
 
-def _of_schema(what: str, was: Schema | None, now: Schema | None, span: SourceSpan) -> Iterator[_Loss]:
-    if was is not None and _of_payload(now) < _of_payload(was):
+def _losses_in_schema(what: str, was: Schema | None, now: Schema | None, span: SourceSpan) -> Iterator[_Loss]:
+    if was is not None and _payload_knowledge(now) < _payload_knowledge(was):
         yield _Loss(what, span)
     elif was is not None and now is not None:
-        yield from _of_types(what, was, now, span)
+        yield from _losses_in_fields(what, was, now, span)
 
 
-def _of_types(what: str, was: Schema, now: Schema, span: SourceSpan) -> Iterator[_Loss]:
+def _losses_in_fields(what: str, was: Schema, now: Schema, span: SourceSpan) -> Iterator[_Loss]:
     for field in now.fields:
         known = was.get(field.name)
         if known is not None and _detail(field.type) < _detail(known.type):
-            yield _Loss(f"{what}, in {field.name!r},", span)
+            yield _Loss(f"{what}, field {field.name!r},", span)
 
 
 def _detail(found: Type) -> int:
-    """How much a type says: nothing, what kind of value, or also what is in it."""
+    """Return how much a type says: 0 nothing, 1 the kind of value, 2 also what is in it."""
     if found.kind in _VAGUE:
         return 0
     return 2 if found.args or found.fields or found.values else 1
 
 
 def check_agents(before: Project, after: Project, free: Container[str] = ()) -> Refusal | None:
-    """Refuse another set of agents but for the free ones, files that cannot be read any more, other arbiters and prompts."""
+    """Refuse a change of the set of agents (except `free` ones), of arbiters or prompts, and files that no longer parse."""
     known = {(error.code, str(error)) for error in before.errors}
     for error in after.errors:
         if (error.code, str(error)) not in known:
@@ -279,7 +284,7 @@ def check_agents(before: Project, after: Project, free: Container[str] = ()) -> 
     ]
     if names[0] != names[1]:
         changed = ", ".join(sorted(set(names[0]) ^ set(names[1])))
-        return Refusal("G4.agents", f"The agents of the project would change: {changed}.")
+        return Refusal("G4.agents", f"These agents would appear or disappear: {changed}.")
     for old in before.definitions:
         new = after.agent(old.name)
         if new and (new.is_arbiter, new.system_prompt) != (old.is_arbiter, old.system_prompt):
@@ -291,7 +296,7 @@ def check_agents(before: Project, after: Project, free: Container[str] = ()) -> 
 
 
 def check_findings(before: tuple[Finding, ...], after: tuple[Finding, ...]) -> Refusal | None:
-    """Refuse what the rules find after the change and did not find before; notes (`info`) do not count."""
+    """Refuse findings of the rules that there were not before the change; findings of severity `info` do not count."""
     known = Counter(finding.key for finding in before)
     for finding in after:
         if known[finding.key] > 0:
@@ -304,7 +309,7 @@ def check_findings(before: tuple[Finding, ...], after: tuple[Finding, ...]) -> R
 
 
 def check_edges(before: Project, after: Project, declared: tuple[SchemaChange, ...]) -> Refusal | None:
-    """Refuse that an agent no longer hears what is still said to it, unless the proposal declares the topic."""
+    """Refuse that an agent loses its subscription to a topic that is still published, unless the proposal declares it."""
     kept = {(edge.source, edge.target, edge.label) for edge in after.graph.edges if edge.kind == "topic"}
     said = {(agent.name, item.topic) for agent in after.definitions for item in agent.publications}
     names = {change.method for change in declared}
@@ -312,7 +317,7 @@ def check_edges(before: Project, after: Project, declared: tuple[SchemaChange, .
         is_lost = edge.kind == "topic" and (edge.source, edge.target, edge.label) not in kept
         if is_lost and (edge.source, edge.label) in said and edge.label not in names:
             agent = after.agent(edge.target)
-            message = f"{edge.target} would no longer hear {edge.label!r}, which {edge.source} still publishes."
+            message = f"{edge.target} would no longer get {edge.label!r}, which {edge.source} still publishes."
             return Refusal("G4.edge", message, agent.path if agent else "", agent.span.line if agent else 0)
     return None
 
@@ -321,26 +326,32 @@ _DEFAULT_RULES = tuple(code for code, rule in rules.REGISTER.items() if rule.is_
 
 
 def findings_of(project: Project) -> tuple[Finding, ...]:
-    """Give what the default rules find, whatever the project selects to be reported; what it ignores stays ignored."""
+    """Return the findings of the default rules, whichever rules the project selects; `ignore` comments count."""
     return rules.check(project, select=_DEFAULT_RULES)
 
 
 def findings_after(project: Project, before: Project, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Give the same for a project that came of another one by a change; only what the change concerns is looked at."""
+    """Return the findings after a change; only agents that the change affects are checked again.
+
+    Args:
+        project: The project after the change.
+        before: The project before it.
+        found: The findings before it.
+    """
     return check_again(project, before, found, select=_DEFAULT_RULES)
 
 
 def check_declared(declared: tuple[SchemaChange, ...], actual: tuple[SchemaChange, ...]) -> Refusal | None:
-    """Refuse other contract changes than the declared ones; a proposal that declares none is judged by the actual ones."""
+    """Refuse contract changes that a proposal does not declare; one that declares nothing may change any contract."""
     names = {change.method for change in declared}
     surprise = [change.method for change in actual if declared and change.method not in names]
     if surprise:
-        return Refusal("G4.undeclared", f"Not declared, but changed: {', '.join(surprise)}.")
+        return Refusal("G4.undeclared", f"These contracts would change, but are not declared: {', '.join(surprise)}.")
     return None
 
 
 def schema_changes(before: Project, after: Project) -> tuple[SchemaChange, ...]:
-    """Give every element of a contract that differs: methods, topics, and an agent's name for whatever else differs."""
+    """Return every part of a contract that differs: methods, topics, and the name of an agent for any other difference."""
     found: list[SchemaChange] = []
     for old in before.definitions:
         new = after.agent(old.name)
@@ -350,6 +361,7 @@ def schema_changes(before: Project, after: Project) -> tuple[SchemaChange, ...]:
 
 
 def _changes_of(old: AgentDefinition, new: AgentDefinition) -> Iterator[SchemaChange]:
+    """Yield the methods and topics of an agent whose schemas, payloads or reads differ."""
     specs = {spec.name: spec for spec in old.methods if spec.has_schema}
     fresh = {spec.name: spec for spec in new.methods if spec.has_schema}
     for name in sorted(specs.keys() | fresh.keys()):
@@ -363,23 +375,23 @@ def _changes_of(old: AgentDefinition, new: AgentDefinition) -> Iterator[SchemaCh
         )
         if not was or not now or (was.input_schema, was.output_schema) != (now.input_schema, now.output_schema):
             yield change
-    for topic, (sent_before, sent_after) in _paired(_sent(old), _sent(new)):
+    for topic, (sent_before, sent_after) in _changed_topics(_payloads_by_topic(old), _payloads_by_topic(new)):
         yield SchemaChange(method=topic, output_schema_before=sent_before, output_schema_after=sent_after)
-    for topic, (read_before, read_after) in _paired(_read(old), _read(new)):
+    for topic, (read_before, read_after) in _changed_topics(_reads_by_topic(old), _reads_by_topic(new)):
         yield SchemaChange(method=topic, input_schema_before=read_before, input_schema_after=read_after)
 
 
-def _paired(
+def _changed_topics(
     before: Mapping[str, list[Schema]], after: Mapping[str, list[Schema]]
 ) -> Iterator[tuple[str, tuple[Schema | None, Schema | None]]]:
-    """Give the topics that differ, with what is said or read there first."""
+    """Yield the topics with other schemas than before, each with its first schema before and after."""
     for topic in sorted(before.keys() | after.keys()):
         was, now = before.get(topic, []), after.get(topic, [])
         if Counter(map(str, was)) != Counter(map(str, now)):
             yield topic, (was[0] if was else None, now[0] if now else None)
 
 
-def _sent(agent: AgentDefinition) -> dict[str, list[Schema]]:
+def _payloads_by_topic(agent: AgentDefinition) -> dict[str, list[Schema]]:
     found: dict[str, list[Schema]] = {}
     for item in agent.publications:
         if item.topic:
@@ -387,8 +399,8 @@ def _sent(agent: AgentDefinition) -> dict[str, list[Schema]]:
     return found
 
 
-def _read(agent: AgentDefinition) -> dict[str, list[Schema]]:
-    """What handlers need of a payload: their parameters, and the keys that they read."""
+def _reads_by_topic(agent: AgentDefinition) -> dict[str, list[Schema]]:
+    """Return what the handlers of an agent need, by topic: their parameters and the keys that they read."""
     found: dict[str, list[Schema]] = {}
     for item in agent.subscriptions:
         if item.topic:

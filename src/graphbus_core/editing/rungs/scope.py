@@ -40,7 +40,6 @@ def check_path(path: str, project: Project, bases: Collection[str] = ()) -> Refu
 
     Args:
         path: The file.
-        project: The project.
         bases: Files without an agent that may be changed all the same.
     """
     if path not in project.agent_files and path not in bases:
@@ -104,6 +103,7 @@ def check_touched(proposal: Proposal, before: Project, after: Project) -> Refusa
 
 
 def _not_allowed(path: str, project: Project) -> Refusal:
+    """Return the refusal for a path that is not on the allow list: malformed, or a file without an agent."""
     parts = PurePosixPath(path).parts
     plain = unicodedata.normalize("NFKC", path).casefold().replace("\\", "/")
     known = {unicodedata.normalize("NFKC", known).casefold(): known for known in project.agent_files}
@@ -168,10 +168,8 @@ def _check_audience(proposal: Proposal, change: CodeChange, project: Project) ->
     concerned = [name] if name in owners else list(owners)
     is_base = change.file_path not in project.agent_files
     if not asked.issuperset(concerned) if is_base else asked.isdisjoint(concerned):
-        message = (
-            f"{change.target or change.file_path} belongs to {', '.join(concerned)}, not named by `dst` or `affects`."
-        )
-        return Refusal("G0.audience", message, change.file_path)
+        said = f"belongs to {', '.join(concerned)}, but neither `dst` nor `affects` names the owner"
+        return Refusal("G0.audience", f"{change.target or change.file_path} {said}.", change.file_path)
     return None
 
 

@@ -1,11 +1,11 @@
-"""Rung G8: a changed handler or method is called with made-up values that fit its contract, on a fresh agent, in the sandbox.
+"""Rung G8: each changed handler and method is called in the sandbox with sample values that fit its contract, on a new agent.
 
-It is refused when a plain value makes it raise, or when its result does not fit its schema, where it was right
-without the change. Only what nobody means counts (a wrong name, attribute, type or key): code may refuse a value with a `raise`.
-What depends on other agents, files or the network is not tried: a false alarm is worse than a miss.
+A change is refused if an ordinary value makes the method raise, or if the result does not fit its schema, and neither was so
+without the change. Only errors that nobody intends count (a wrong name, attribute, type or key): code may refuse a value with a
+`raise` statement. Methods that need other agents, files or the network are not tried: a false alarm is worse than a miss.
 
-Values are plain ones, as a user of the contract would send them, and odd ones that the type allows, too; always the same for a
-type. What is unknown has no sample, and nothing that needs one is tried.
+Samples are ordinary values, as a user of the contract would send, and then unusual ones that the type allows as well. They are
+always the same for a type. A value of unknown type has no sample, and methods that need one are not tried.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _VALUES: dict[str, list[Json]] = {
     "str": ["sample", "", "Größe ✓", "  x  "],
     "null": [None],
 }
-"""Type -> a plain value, then odd ones."""
+"""Type -> an ordinary value, then unusual ones."""
 _DEEPEST = 4
 
 
-class NoSample(Exception):  # noqa: N818 - it is an answer, not a failure
-    """The type does not say what a value looks like."""
+class NoSample(Exception):  # noqa: N818 - an answer, not a failure
+    """There is no sample value for a type."""
 
 
 def plain_payloads(schema: Schema) -> list[dict[str, Json]]:
-    """Give a plain mapping with every field, then, if some may be missing, one without those.
+    """Return a mapping with an ordinary value for every field and, if some are optional, one with the required fields only.
 
     Raises:
-        NoSample: A required field has a type that says nothing.
+        NoSample: A required field has a type without sample values.
     """
     found = {
         field.name: sample_values(field.type)[0] for field in schema.fields if field.required or _has_sample(field.type)
@@ -66,21 +66,21 @@ def plain_payloads(schema: Schema) -> list[dict[str, Json]]:
 
 
 def unusual_payloads(schema: Schema) -> list[dict[str, Json]]:
-    """Give plain mappings in which one field at a time has a rare value."""
+    """Return mappings in which one field at a time has an unusual value and the others ordinary ones."""
     whole = plain_payloads(schema)[0]
     known = [field for field in schema.fields if field.name in whole]
     return [{**whole, field.name: value} for field in known for value in sample_values(field.type)[1:]]
 
 
 def sample_values(of: Type, depth: int = 0) -> list[Json]:
-    """Give a plain value and then odd ones.
+    """Return an ordinary value of a type, then unusual ones.
 
     Raises:
-        NoSample: The type does not say what a value looks like, or it goes on without end.
+        NoSample: The type does not say what a value looks like, or is nested too deeply.
     """
     if depth > _DEEPEST:
         raise NoSample
-    if of.kind in ("str", "literal") and of.name:  # a method is called as it is, and may want the object, or the member
+    if of.kind in ("str", "literal") and of.name:  # the method may want the object or Enum member, not its JSON text
         raise NoSample
     if of.kind in _VALUES:
         return _VALUES[of.kind]
@@ -108,14 +108,20 @@ def _has_sample(of: Type) -> bool:
 
 _MOST_VALUES = 24
 LONGEST_S = 20.0
-"""What a process that makes calls may use; one that computes all the time ends itself after 10 s."""
+"""The time limit of a process that makes calls; `graphbus_trial.py` ends itself after 10 s of processor time."""
 _SOON_S = 3.0
-"""What comes to its end later than this without the change may be called slow with it, but not endless."""
+"""If calls took longer than this without the change, a timeout with it proves nothing."""
 _Functions = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
 
 
 class _Attempt(NamedTuple):
-    """One method to be called with some values; the first `plain_count` are plain, the others odd."""
+    """One method to call with some values; the first `plain_count` are ordinary, the others unusual.
+
+    Attributes:
+        topic: For a handler, the topic of its events; empty for a method.
+        shape: For a handler, the shape of its signature.
+        output: The schema of a method's result, if it has one.
+    """
 
     agent: AgentDefinition
     method: str
@@ -126,7 +132,7 @@ class _Attempt(NamedTuple):
     output: Schema | None
 
     def as_call(self) -> list[Json]:
-        """What the process in the sandbox is told."""
+        """Return the entry of `calls` for `graphbus_trial.py`."""
         kind = "event" if self.topic else "call"
         return [self.agent.module, self.agent.name, self.method, kind, self.topic, self.shape, list(self.values)]
 
@@ -138,7 +144,7 @@ _Answers = list[list[Json]]
 
 
 class SmokeTrials:
-    """The calls of one session; a change from one state to another is not tried again."""
+    """Rung G8 of one session. The verdict for a pair of states is cached."""
 
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
@@ -147,14 +153,15 @@ class SmokeTrials:
         self._heard: dict[tuple[str, str], list[Json]] = {}
 
     def calls(self, base: TreeState, head: TreeState, before: Project, after: Project) -> list[Json]:
-        """Give what a process in the sandbox is told to call."""
+        """Return the calls for a change, for a process of another rung that can make them on the way."""
         return [attempt.as_call() for attempt in self._planned(base, head, before, after)]
 
     def keep_answers(self, base: TreeState, head: TreeState, said: list[Json]) -> None:
-        """Take the answers to these calls, so that they need not be made again."""
+        """Keep the reports on these calls for `check`, so that they are not made again."""
         self._heard[base.digest, head.digest] = said
 
     def _planned(self, base: TreeState, head: TreeState, before: Project, after: Project) -> list[_Attempt]:
+        """Return the attempts for a change; computed once."""
         key = (base.digest, head.digest)
         if key not in self._attempts:
             found = _attempts(before, after, changed_paths(base, head))
@@ -162,10 +169,10 @@ class SmokeTrials:
         return self._attempts[key]
 
     def check(self, base: TreeState, head: TreeState, before: Project, after: Project) -> RungVerdict:
-        """Call what has changed; only where something is wrong, call it without the change, too."""
+        """Return the verdict of G8 for the change from `base` to `head`."""
         attempts = self._planned(base, head, before, after)
         if not attempts:
-            return NotRun("No handler or method has changed for which a call can be made up.")
+            return NotRun("No handler or method has changed that can be called with sample values.")
         key = (base.digest, head.digest)
         if key not in self._known:
             self._known[key] = self._compare(attempts, (base, before), (head, after))
@@ -174,33 +181,33 @@ class SmokeTrials:
     def _compare(
         self, attempts: list[_Attempt], base: tuple[TreeState, Project], head: tuple[TreeState, Project]
     ) -> Refusal | None:
-        """Call with the change, and where something is wrong, without it."""
+        """Make the calls with the change, and those that fail also without it; return what fails only with the change."""
         heard = self._heard.pop((base[0].digest, head[0].digest), None)
-        now = self._try(*head, attempts)[0] if heard is None else _by_attempt(heard, attempts)
+        now = self._make_calls(*head, attempts)[0] if heard is None else _split_by_attempt(heard, attempts)
         files = self._environment.files_in(head[0])
-        suspects = [number for number, attempt in enumerate(attempts) if _problems(attempt, now[number], files)]
-        then, used_s = self._try(*base, [attempts[number] for number in suspects]) if suspects else ([], 0.0)
+        suspects = [number for number, attempt in enumerate(attempts) if _find_problems(attempt, now[number], files)]
+        then, used_s = self._make_calls(*base, [attempts[number] for number in suspects]) if suspects else ([], 0.0)
         for number, said in zip(suspects, then, strict=True):
-            wrong, known = (_problems(attempts[number], answers, files) for answers in (now[number], said))
+            wrong, known = (_find_problems(attempts[number], answers, files) for answers in (now[number], said))
             for index in sorted(wrong.keys() - known.keys()):
                 is_slow = wrong[index].code == "G8.timeout" and used_s > _SOON_S
                 if said[index : index + 1] and said[index][0] == "ok" and not is_slow:
                     return wrong[index]
         return None
 
-    def _try(self, state: TreeState, project: Project, attempts: list[_Attempt]) -> tuple[list[_Answers], float]:
-        """Give the answers for each attempt, as far as they were given, and the time that was used."""
+    def _make_calls(self, state: TreeState, project: Project, attempts: list[_Attempt]) -> tuple[list[_Answers], float]:
+        """Make the calls in a state; return the reports for each attempt, as far as there are any, and the time used."""
         calls = [attempt.as_call() for attempt in attempts]
         heard = self._environment.run_trial(state, project.index.import_roots, calls=calls, longest_s=LONGEST_S)
         said = list(heard.said)
         if ["end"] not in said:
             hangs = heard.done.timed_out or heard.done.returncode == -SIGPROF
             said.append(["hangs" if hangs else "ends", ""])
-        return _by_attempt(said, attempts), heard.done.used_s
+        return _split_by_attempt(said, attempts), heard.done.used_s
 
 
-def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[_Answers]:
-    """Give the answers for each attempt, as far as they were given."""
+def _split_by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[_Answers]:
+    """Split the reports of a process by attempt; the last attempts have fewer if the process ended early."""
     left = [each for each in said if isinstance(each, list) and len(each) == 2]
     found = []
     for attempt in attempts:
@@ -209,8 +216,8 @@ def _by_attempt(said: list[Json], attempts: list[_Attempt]) -> list[_Answers]:
     return found
 
 
-def _problems(attempt: _Attempt, said: _Answers, files: ProjectFiles) -> dict[int, Refusal]:
-    """Give what is wrong, by the number of the value."""
+def _find_problems(attempt: _Attempt, said: _Answers, files: ProjectFiles) -> dict[int, Refusal]:
+    """Return what is wrong with an attempt: index of the value -> refusal."""
     found: dict[int, Refusal] = {}
     method = attempt.agent.method(attempt.method)
     path, line = attempt.agent.path, method.span.line if method else attempt.agent.span.line
@@ -218,63 +225,64 @@ def _problems(attempt: _Attempt, said: _Answers, files: ProjectFiles) -> dict[in
     for index, (kind, detail) in enumerate(said):
         value = attempt.values[index]
         if kind == "hangs":
-            found[index] = Refusal("G8.timeout", f"{attempt} does not come to its end for {value}.", path, line)
+            found[index] = Refusal("G8.timeout", f"{attempt} does not end for {value}.", path, line)
         elif kind == "ends":
             found[index] = Refusal("G8.raises", f"{attempt} ends the process for {value}.", path, line)
         elif kind == "raises" and index < attempt.plain_count:
-            found[index] = _raised(attempt, value, detail, files)
+            found[index] = _refusal_of_error(attempt, value, detail, files)
         elif kind == "ok" and not attempt.topic and is_good(detail):
             wrong = "; ".join(str(problem) for problem in is_good(detail)[:3])
-            message = f"{attempt} gives a result that does not fit its schema for {value}."
+            message = f"{attempt} returns a result that does not fit its schema for {value}."
             found[index] = Refusal("G8.output", message, path, line, wrong)
     return found
 
 
-def _raised(attempt: _Attempt, value: Json, detail: Json, files: ProjectFiles) -> Refusal:
-    """Say what was raised, and where, as far as that can be known without the code that raised it."""
+def _refusal_of_error(attempt: _Attempt, value: Json, detail: Json, files: ProjectFiles) -> Refusal:
+    """Return the refusal for a call that raises, with only those facts that the project code cannot forge."""
     try:
         error = msgspec.convert(detail, RaisedError)
     except msgspec.ValidationError:
         error = RaisedError("")
     method = attempt.agent.method(attempt.method)
-    spot = files.last(error.steps)
+    spot = files.last_known_line(error.steps)
     if not spot.path:
         spot = SourceLine(attempt.agent.path, method.span.line if method else attempt.agent.span.line)
-    said = f"{attempt} raises {error_name(error.name)} for {value}, not without the change."
+    said = f"{attempt} raises {error_name(error.name)} for {value}; without the change it does not."
     return Refusal("G8.raises", said, spot.path, spot.line, str(error))
 
 
-# --- what has changed, and how it is called ---------------------------------------------------------
+# --- which methods have changed, and how they are called ---------------------------------------------
 
 
 def _attempts(before: Project, after: Project, paths: set[str]) -> Iterator[_Attempt]:
+    """Yield the attempts for the changed methods and handlers of agents in the given files."""
     known = {agent.name: agent for agent in before.definitions}
     for agent in after.definitions:
         if agent.path in paths and agent.name in known:
             old, new = before.source(known[agent.name].path).data, after.source(agent.path).data
             changed = _changed_methods(agent.name, old, new)
             for name in sorted(changed):
-                yield from _of_method(agent, name)
-                yield from _of_handler(agent, name, after)
+                yield from _method_attempts(agent, name)
+                yield from _handler_attempts(agent, name, after)
 
 
-def _of_method(agent: AgentDefinition, name: str) -> Iterator[_Attempt]:
+def _method_attempts(agent: AgentDefinition, name: str) -> Iterator[_Attempt]:
     method = agent.method(name)
     schema = method.input_schema if method else None
-    if method and schema is not None and not schema.is_open and _takes(method, schema):
+    if method and schema is not None and not schema.is_open and _takes_fields(method, schema):
         usual, rare = _values(schema)
         yield _Attempt(agent, name, "", "", (*usual, *rare), len(usual), method.output_schema)
 
 
-def _takes(method: MethodSpec, schema: Schema) -> bool:
-    """True when the fields of the schema are just what must be given."""
+def _takes_fields(method: MethodSpec, schema: Schema) -> bool:
+    """True if the method can be called by keyword with the required fields of its schema."""
     needed = {each.name for each in method.parameters if not each.has_default and not each.kind.startswith("var_")}
     return needed <= {field.name for field in schema.fields if field.required} and all(
         each.kind != "positional_only" for each in method.parameters
     )
 
 
-def _of_handler(agent: AgentDefinition, name: str, project: Project) -> Iterator[_Attempt]:
+def _handler_attempts(agent: AgentDefinition, name: str, project: Project) -> Iterator[_Attempt]:
     for subscription in agent.subscriptions:
         if subscription.method == name and subscription.shape not in ("invalid", "typed"):
             schema = _payload_schema(subscription, project)
@@ -283,14 +291,14 @@ def _of_handler(agent: AgentDefinition, name: str, project: Project) -> Iterator
 
 
 def _payload_schema(subscription: Subscription, project: Project) -> Schema | None:
-    """Give what the topic's publishers agree on; None for a pattern and where nobody says."""
+    """Return the payload schema that the publishers of a topic agree on; None for a pattern or an unknown payload."""
     topic = next((topic for topic in project.graph.topics if topic.name == subscription.topic), None)
     schema = topic.schema if topic and "*" not in topic.name else None
     return schema if schema and not schema.is_open else None
 
 
 def _values(schema: Schema) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
-    """Give plain and odd values; none where a type does not say enough."""
+    """Return ordinary and unusual values; both empty if a type has no sample."""
     try:
         return plain_payloads(schema), unusual_payloads(schema)[:_MOST_VALUES]
     except NoSample:
@@ -298,7 +306,7 @@ def _values(schema: Schema) -> tuple[list[dict[str, Json]], list[dict[str, Json]
 
 
 def _changed_methods(name: str, before: bytes, after: bytes) -> set[str]:
-    """Give the methods of a class that read otherwise, or call such a one on `self`, directly or not."""
+    """Return the methods of a class whose code has changed, or that use a changed or new one through `self`."""
     old, new = _functions(name, before), _functions(name, after)
     changed = {each for each in new if each in old and ast.dump(old[each]) != ast.dump(new[each])}
     fresh = new.keys() - old.keys()
@@ -311,6 +319,7 @@ def _changed_methods(name: str, before: bytes, after: bytes) -> set[str]:
 
 
 def _functions(name: str, data: bytes) -> _Functions:
+    """Return the methods of a class by name."""
     for node in ast.walk(syntax.parse(data)):
         if isinstance(node, ast.ClassDef) and node.name == name:
             return {item.name: item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -318,6 +327,7 @@ def _functions(name: str, data: bytes) -> _Functions:
 
 
 def _own_calls(function: ast.AST) -> set[str]:
+    """Return the names that a method uses as attributes of `self`."""
     return {
         node.attr
         for node in ast.walk(function)

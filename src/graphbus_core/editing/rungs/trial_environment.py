@@ -83,9 +83,8 @@ class TrialTree:
             if not base.exists():
                 self._copy_base(base)
             shutil.copytree(base, folder, symlinks=True, copy_function=shutil.copyfile)
-            with Folder.at(
-                os.path.realpath(folder)
-            ) as copy:  # `Folder` follows no links: one that is harmless in the project may lead out of the copy
+            # `Folder` follows no links: one that is harmless in the project may lead out of the copy
+            with Folder.at(os.path.realpath(folder)) as copy:
                 for path, data in changed.items():
                     above, _, name = path.rpartition("/")
                     with copy.folder(above or ".", make=data is not None) as place:
@@ -122,9 +121,8 @@ class TrialTree:
             inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(self._root))
             return inside and not os.path.isabs(os.readlink(path))
         if stat.S_ISDIR(mode):
-            return path.parent != self._home.parent or not path.name.startswith(
-                "graphbus-"
-            )  # if TMPDIR is in the project
+            is_ours = path.parent == self._home.parent and path.name.startswith("graphbus-")
+            return not is_ours  # TMPDIR may be in the project
         return stat.S_ISREG(mode) and not any(fnmatch(path.name, glob) for glob in _SKIPPED_FILES)
 
 
@@ -164,7 +162,7 @@ class ProjectFiles:
         self._changed = changed
         self._names: dict[str, frozenset[str]] = {}
 
-    def text(self, path: str) -> bytes | None:
+    def read_file(self, path: str) -> bytes | None:
         """Return the bytes of a file; None if the project has no such file."""
         if path in self._changed:
             return self._changed[path]
@@ -178,26 +176,28 @@ class ProjectFiles:
         except (OSError, ValueError):
             return None
 
-    def spot(self, path: str, line: int = 0) -> SourceLine:
+    def known_line(self, path: str, line: int = 0) -> SourceLine:
         """Return a place if the file exists, with the line if the file has it."""
-        text = self.text(path)
+        text = self.read_file(path)
         if text is None:
             return SourceLine()
         return SourceLine(path, line if 0 < line <= text.count(b"\n") + 1 else 0)
 
-    def last(self, steps: Iterable[tuple[str, int]]) -> SourceLine:
+    def last_known_line(self, steps: Iterable[tuple[str, int]]) -> SourceLine:
         """Return the last step of a traceback that is a line of the project."""
-        return next((spot for spot in (self.spot(*step) for step in reversed(list(steps))) if spot.line), SourceLine())
+        return next(
+            (spot for spot in (self.known_line(*step) for step in reversed(list(steps))) if spot.line), SourceLine()
+        )
 
-    def spots_in(self, text: str) -> list[SourceLine]:
+    def known_lines_in(self, text: str) -> list[SourceLine]:
         """Return the places at the beginning of lines of a text (`path:line`), each once."""
-        found = (self.spot(path.removeprefix("./"), int(line[:9])) for path, line in _IN_TEXT.findall(text))
+        found = (self.known_line(path.removeprefix("./"), int(line[:9])) for path, line in _IN_TEXT.findall(text))
         return list(dict.fromkeys(spot for spot in found if spot.line))
 
-    def test(self, name: str) -> str:
+    def test_name(self, name: str) -> str:
         """Return the name of a test without parameters, up to the first part that its file does not define."""
         path, *parts = name.partition("[")[0].split("::")
-        spot = self.spot(path)
+        spot = self.known_line(path)
         known = self._defined(path) if spot.path else frozenset()
         kept = parts[: next((at for at, part in enumerate(parts) if part not in known), len(parts))]
         return "::".join([spot.path, *kept]) if spot.path else "a test"
@@ -206,7 +206,7 @@ class ProjectFiles:
         """Return the names of all functions and classes in a file."""
         if path not in self._names:
             try:
-                tree = syntax.parse(self.text(path) or b"")
+                tree = syntax.parse(self.read_file(path) or b"")
             except (SyntaxError, ValueError, RecursionError):
                 return frozenset()
             kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -315,7 +315,6 @@ class TrialEnvironment:
     """Runs project code in a sandbox, on copies of the project.
 
     Args:
-        config: The project and the limits.
         sandbox: None where there is no jail: then nothing runs.
     """
 
@@ -332,10 +331,10 @@ class TrialEnvironment:
             return NotRun(reason, code, output)
         return Refusal(code, reason, path, output=output)
 
-    def check_if_possible(self, code: str, check: Callable[[], RungVerdict]) -> RungVerdict:
-        """Return the verdict of `check`, or that of `refuse_unverified` if nothing can be run here."""
+    def check_if_possible(self, code: str, check: Callable[..., RungVerdict], *arguments: object) -> RungVerdict:
+        """Return the verdict of `check(*arguments)`, or that of `refuse_unverified` if nothing can be run here."""
         try:
-            return check()
+            return check(*arguments)
         except TrialImpossible as reason:
             return self.refuse_unverified(code, why_not_tried(reason))
 
@@ -391,8 +390,6 @@ class TrialEnvironment:
         """Run a command in a copy, with the programs of this Python first in PATH.
 
         Args:
-            command: Program and arguments.
-            folder: The copy.
             environment: Further variables.
             longest_s: A time limit that is shorter than `timeout_s`.
             before_s: The time that the command used without the change.

@@ -1,11 +1,11 @@
-"""The rungs that run code, G5 to G8, each in a sandbox on a fresh copy and never in this process.
+"""The rungs that run project code, G5 to G8: in a sandbox, on a new copy of the project, never in this process.
 
-    G5 imports the changed project and compares the agents found with those that the text shows      here
-    G6 runs the project's tests with and without the change                                          suite
-    G7 runs further commands of the configuration, with and without the change: nothing new          here
-    G8 calls what has changed with made-up values                                                    smoke
+    G5 imports the changed project and compares the agents with those that the text shows      here
+    G6 runs the project's tests with and without the change                                    suite
+    G7 runs the configured `checks` commands with and without the change                       here
+    G8 calls changed methods and handlers with sample values                                   smoke
 
-What cannot be tried is not verified, and refused (`unverified`) unless the settings allow it.
+A rung that cannot run refuses the change (`unverified`), unless the settings allow it.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ MAX_CHARACTERS = 20_000
 _FUNCTION = re.compile(r"\bdef\s+(test\w*)")
 
 
-# --- objections that are tests ----------------------------------------------------------------------
+# --- objections --------------------------------------------------------------------------------------
 #
-# An evaluator's test holds if it passes before the change, fails after it, and passes before the change once more. One that fails
-# on both sides says nothing; one that is skipped, hangs or ends its process does not hold. Its author is trusted no more than the
-# author of a change: it runs in the sandbox and nowhere else.
+# An evaluator may object to a change with a test. The objection holds if the test passes without the change, fails with it, and
+# passes without it once more. A test that fails on both sides proves nothing; nor does one that is skipped, hangs or ends its
+# process. Its author is trusted no more than the author of the change, so it runs in the sandbox only.
 
 
 class Objection(NamedTuple):
-    """Whether an objection holds, and why or why not."""
+    """The result of trying an objection: whether it holds, and why or why not."""
 
     holds: bool
     detail: str
 
 
 class _Outcomes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run gave: test -> `passed`, `skipped` or why it failed; `error` if the text could not be loaded."""
+    """The result of a test file: test -> `passed`, `skipped` or `failed: CLASS`; `error` if the file could not be loaded."""
 
     outcomes: dict[str, str]
     error: str
@@ -76,19 +76,17 @@ class _Outcomes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Objections:
-    """The objections of one session; the same one is not tried twice."""
+    """The objections of one session. Results are cached."""
 
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
         self._tried: dict[tuple[str, str, str], Objection] = {}
 
     def try_out(self, base: TreeState, head: TreeState, project: Project, text: str) -> Objection:
-        """Run a test on both states.
+        """Run a test with and without a change.
 
         Args:
-            base: The workspace without the change.
-            head: The workspace with it.
-            project: Where modules are found.
+            project: The project, for its import roots.
             text: A Python file with functions whose names begin with `test`; they take no arguments and may be async.
         """
         key = (base.digest, head.digest, text)
@@ -102,49 +100,51 @@ class Objections:
         try:
             before = self._run(base, project, text)
             if before is None or not before.passed:
-                return Objection(False, _nothing_before(before))
-            broken = _broken(before, self._run(head, project, text, before.used_s))
+                return Objection(False, _why_nothing_passed(before))
+            broken = _judge_objection(before, self._run(head, project, text, before.used_s))
             if broken.holds:
                 again = self._run(base, project, text, before.used_s)
                 if again is None or again.passed != before.passed:
-                    return Objection(False, "without the change the test passes at one time and fails at another")
+                    return Objection(False, "the test is flaky: without the change it passes only sometimes")
         except TrialImpossible as reason:
             return Objection(False, f"the test cannot be run: {why_not_tried(reason)}")
         return broken
 
     def _run(self, state: TreeState, project: Project, text: str, before_s: float = 0.0) -> _Outcomes | None:
-        """Give what became of the tests; None when the process ended before it could say."""
+        """Run the tests in a state; None if the process ended before it could report the results."""
         heard = self._environment.run_trial(state, project.index.import_roots, test=text, before_s=before_s)
         found = heard.at(-1, _Outcomes) if heard.is_sound and not heard.done.timed_out else None
-        return msgspec.structs.replace(_vetted(found, text), used_s=heard.done.used_s) if found else None
+        return msgspec.structs.replace(_trusted_part(found, text), used_s=heard.done.used_s) if found else None
 
 
-def _vetted(found: _Outcomes, text: str) -> _Outcomes:
-    """Leave out every word that is neither ours nor Python's, nor a name of a function in the text of the test."""
+def _trusted_part(found: _Outcomes, text: str) -> _Outcomes:
+    """Keep only names that stand in the text of the test, and exception classes of Python: the process is not trusted."""
     tests = set(_FUNCTION.findall(text))
-    outcomes = {name: _word(outcome) for name, outcome in found.outcomes.items() if name in tests}
+    outcomes = {name: _trusted_outcome(outcome) for name, outcome in found.outcomes.items() if name in tests}
     return _Outcomes(outcomes=outcomes, error=error_name(found.error) if found.error else "")
 
 
-def _word(outcome: str) -> str:
+def _trusted_outcome(outcome: str) -> str:
+    """Return an outcome with nothing in it that project code could have made up."""
     kind, _, name = outcome.partition(": ")
     return kind if kind in ("passed", "skipped") else f"failed: {error_name(name)}"
 
 
-def _nothing_before(before: _Outcomes | None) -> str:
+def _why_nothing_passed(before: _Outcomes | None) -> str:
     if before is None:
-        return "the test does not come to its end without the change"
+        return "the test does not end without the change"
     if before.error:
         return f"the test cannot be loaded without the change: {before.error}"
     if not before.outcomes:
-        return "there is no function in it whose name begins with `test`"
+        return "the file has no function whose name begins with `test`"
     name, outcome = min(before.outcomes.items())
     return f"{name} does not pass without the change either ({outcome})"
 
 
-def _broken(before: _Outcomes, after: _Outcomes | None) -> Objection:
+def _judge_objection(before: _Outcomes, after: _Outcomes | None) -> Objection:
+    """Compare a run without the change and one with it: the objection holds if a test passes only without."""
     if after is None:
-        return Objection(False, "the test does not come to its end with the change")
+        return Objection(False, "the test does not end with the change")
     if after.error:
         return Objection(
             True, f"{min(before.passed)} passes without the change and cannot be loaded with it: {after.error}"
@@ -163,30 +163,30 @@ _Failures = dict[str, Refusal]
 
 
 class _Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """What importing gave: module -> names of its agents, module -> error."""
+    """The result of importing: module -> the names of its agents, module -> its error."""
 
     nodes: dict[str, list[str]]
     errors: dict[str, RaisedError]
 
 
 class _ImportTrials:
-    """The imports of one session; a state that was tried is not tried again."""
+    """Rung G5 of one session. Each state is imported once."""
 
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
         self._imported: dict[str, _Imported | FinishedProcess] = {}
         self._used_s: dict[str, float] = {}
         self.answers: dict[str, list[Json]] = {}
-        """State -> what became of the calls that were made after the imports, if all were made."""
+        """Digest of a state -> the reports on the calls that were made after the imports, if all were made."""
 
     def check(self, base: TreeState, head: TreeState, project: Project, calls: Sequence[Json] = ()) -> RungVerdict:
-        """Import every module with an agent, and then make calls in the same process: to start one costs the most.
+        """Import every module with an agent, then make the calls of G8 in the same process, because starting one costs most.
 
-        A module that does not import without the change either is no reason to refuse, unless it is one that changes.
+        A module that does not import without the change either refuses the change only if the change concerns it.
         """
         failures = self._failures(head, project, calls)
         known = self._failures(base, project) if failures else {}
-        if "" in failures and "" not in known:  # it may be as slow without the change, and just not out of time
+        if "" in failures and "" not in known:  # nearly out of time without the change: try again with more time
             failures = self._failures(head, project, before_s=self._used_s[base.digest])
         fresh = [problem for module, problem in failures.items() if _is_fresh(problem, known.get(module))]
         if fresh:
@@ -195,9 +195,7 @@ class _ImportTrials:
         for problem in untried:
             if problem.path in ("", *changed_paths(base, head)):
                 is_slow = problem.code == "G5.timeout"
-                hint = (
-                    "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs beside GraphBus."
-                )
+                hint = "Raise timeout_s in [tool.graphbus.gate]." if is_slow else "Install what it needs here."
                 said = f"Without the change, too: {problem.message} {hint}"
                 return self._environment.refuse_unverified("G5.unverified", said, problem.path, problem.output)
         if not untried:
@@ -207,7 +205,7 @@ class _ImportTrials:
     def _failures(
         self, state: TreeState, project: Project, calls: Sequence[Json] = (), before_s: float = 0.0
     ) -> _Failures:
-        """Give what is wrong by module; the empty name when the process ended before it could say."""
+        """Return module -> what is wrong; the empty name stands for a process that ended before it could report."""
         wanted: dict[str, list[str]] = {}
         for agent in project.definitions:
             wanted.setdefault(agent.module, []).append(agent.name)
@@ -218,7 +216,7 @@ class _ImportTrials:
         for module, names in wanted.items():
             path, found = _path_of(project, module), result.nodes.get(module, [])
             if module in result.errors:
-                failures[module] = _not_imported(module, result.errors[module], files, path)
+                failures[module] = _import_error(module, result.errors[module], files, path)
             elif sorted(found) != sorted(names):
                 defined = list_known_names(found, names, "agent") or "no agent"
                 message = f"{module} defines {defined}; its text shows {', '.join(names)}."
@@ -233,7 +231,7 @@ class _ImportTrials:
             heard = self._environment.run_trial(
                 state, roots, modules=modules, calls=calls, longest_s=longest_s, before_s=before_s
             )
-            if calls and not heard.said:  # what ends or hangs may be a call: the imports are judged alone
+            if calls and not heard.said:  # a call may have ended the process: import again, without calls
                 heard = self._environment.run_trial(state, roots, modules=modules)
             self._imported[state.digest] = heard.at(0, _Imported) or heard.done
             self._used_s[state.digest] = heard.done.used_s
@@ -245,13 +243,12 @@ class _ImportTrials:
 def _import_ended(done: FinishedProcess, timeout_s: float) -> Refusal:
     if done.timed_out:
         return Refusal("G5.timeout", f"Importing takes longer than timeout_s ({timeout_s:g} s).")
-    return Refusal(
-        "G5.import", f"The process ended while importing (exit status {done.returncode}).", output=done.stderr
-    )
+    said = f"The process ended while importing (exit status {done.returncode})."
+    return Refusal("G5.import", said, output=done.stderr)
 
 
-def _not_imported(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
-    spot = files.last(error.steps)
+def _import_error(module: str, error: RaisedError, files: ProjectFiles, path: str) -> Refusal:
+    spot = files.last_known_line(error.steps)
     said = f"{module} does not import: {error_name(error.name)}"
     if spot.path not in ("", path):
         said, spot = f"{said} at {spot}", SourceLine()
@@ -259,7 +256,7 @@ def _not_imported(module: str, error: RaisedError, files: ProjectFiles, path: st
 
 
 def _is_fresh(problem: Refusal, known: Refusal | None) -> bool:
-    """True when the change is what is to blame: it was right before, or did import and gives other agents now."""
+    """True for a failure that the change has caused: there was none before, or the module defined other agents."""
     return known is None or (known.code == "G5.nodes" and problem != known)
 
 
@@ -275,13 +272,15 @@ _PLAIN = {"RUFF_OUTPUT_FORMAT": "concise", "NO_COLOR": "1", "TERM": "dumb"}
 _MISSING = (126, 127)
 
 
-# --- G7: further commands ------------------------------------------------------------------------------
+# --- G7 ----------------------------------------------------------------------------------------------
 
 
 class _CheckRun(NamedTuple):
-    """What a command found in a state: its lines, as often as they occur, how they read, and its exit status.
+    """The output of a command of `checks` in one state.
 
-    Lines are compared without their numbers, so that a finding that has only moved is an old one.
+    Attributes:
+        lines: The lines of its findings with all numbers replaced, so that a finding that has only moved is not new.
+        shown: Such a line -> the line as it was printed.
     """
 
     lines: Counter[str]
@@ -292,73 +291,75 @@ class _CheckRun(NamedTuple):
 
 
 class _CheckTrials:
-    """The further commands of one session; a state that was checked is not checked again."""
+    """Rung G7 of one session. Each command runs once for each state."""
 
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
         self._found: dict[tuple[str, ...], _CheckRun] = {}
 
     def check(self, base: TreeState, head: TreeState) -> RungVerdict:
-        """Run each command on both states; the first that finds something new refuses."""
+        """Run each command of `checks` on both states; refuse at the first that finds something new."""
         commands = [command for command in self._environment.config.settings.gate.checks if command]
         if not commands:
-            return NotRun("There are no further checks in the configuration.")
+            return NotRun("No `checks` are set in [tool.graphbus.gate].")
         verdict: RungVerdict = None
         for command in commands:
-            verdict = self._check(command, base, head) or verdict
+            verdict = self._check_command(command, base, head) or verdict
             if isinstance(verdict, Refusal):
                 break
         return verdict
 
-    def _check(self, command: tuple[str, ...], base: TreeState, head: TreeState) -> RungVerdict:
+    def _check_command(self, command: tuple[str, ...], base: TreeState, head: TreeState) -> RungVerdict:
         name = " ".join(command)
-        before = self._find(command, base)
+        before = self._run_command(command, base)
         obstacle = _obstacle(before)
         if obstacle:
-            return self._environment.refuse_unverified("G7.unverified", f"{name} {obstacle}, without the change, too.")
-        after = self._find(command, head, before.used_s)
+            said = f"Without the change, too, {name} {obstacle}."
+            return self._environment.refuse_unverified("G7.unverified", said)
+        after = self._run_command(command, head, before.used_s)
         if _obstacle(after):
-            return Refusal("G7.checks", f"{name} {_obstacle(after)} with the change.")
+            return Refusal("G7.checks", f"With the change, {name} {_obstacle(after)}.")
         fresh = [after.shown[line] for line in after.lines - before.lines]
         if after.returncode and (fresh or not before.returncode):
-            spots = self._environment.files_in(head).spots_in("\n".join(fresh))
+            spots = self._environment.files_in(head).known_lines_in("\n".join(fresh))
             more = f", also at {', '.join(map(str, spots[1:6]))}" if spots[1:] else ""
             said = f"{name} finds something new{more}." if fresh else f"{name} fails."
             return Refusal("G7.checks", said, *(spots[0] if spots else ("", 0)), "\n".join(fresh))
         return None
 
-    def _find(self, command: tuple[str, ...], state: TreeState, before_s: float = 0.0) -> _CheckRun:
+    def _run_command(self, command: tuple[str, ...], state: TreeState, before_s: float = 0.0) -> _CheckRun:
         key = (state.digest, *command)
         if key not in self._found:
             with self._environment.copy(state) as folder:
                 done = self._environment.run(command, folder, _PLAIN, before_s=before_s)
                 text = self._environment.strip_copy_path(f"{done.stdout}\n{done.stderr}", folder)
             lines = [line for line in text.splitlines() if not _NO_FINDING.match(line)]
-            shown = {_normal(line): line.strip() for line in lines}
-            counted = Counter(_normal(line) for line in lines)
+            shown = {_without_numbers(line): line.strip() for line in lines}
+            counted = Counter(_without_numbers(line) for line in lines)
             self._found[key] = _CheckRun(counted, shown, done.returncode, done.timed_out, done.used_s)
         return self._found[key]
 
 
-def _normal(line: str) -> str:
-    """A line without the numbers that tell where something is."""
+def _without_numbers(line: str) -> str:
+    """Return a line with all numbers replaced by 0, so that line numbers do not matter."""
     return _NUMBER.sub("0", line).strip()
 
 
 def _obstacle(found: _CheckRun) -> str:
+    """Say why the output of a command proves nothing, as the end of a sentence; empty if it does."""
     if found.timed_out:
         return "takes longer than timeout_s"
     return "is not installed where changed code runs" if found.returncode in _MISSING else ""
 
 
 class Trials:
-    """What is tried in one session.
+    """The rungs G5 to G8 and the objections of one session.
 
     Args:
-        sandbox: None where there is no jail: then nothing runs, and nothing is verified.
+        sandbox: None where there is no jail: then no project code runs, and every rung here is unverified.
 
     Attributes:
-        objections: The tests that evaluators have written.
+        objections: Runs the tests with which evaluators object.
     """
 
     def __init__(self, config: ResolvedBuild, sandbox: Sandbox | None) -> None:
@@ -371,40 +372,37 @@ class Trials:
 
     @property
     def test_command(self) -> tuple[str, ...]:
-        """What runs the project's tests; empty when it has none."""
+        """The command that runs the project's tests; empty if it has none."""
         return self._tests.command
 
     def check_import(
         self, base: TreeState, head: TreeState, project: Project, before: Project | None = None
     ) -> RungVerdict:
-        """G5: it imports, and gives the agents that its text shows.
+        """G5: the modules import and define the agents that their text shows.
 
         Args:
-            before: The project without the change: where it is given, the calls of G8 are made at once, in the same process.
+            project: The project with the change.
+            before: The project without it. If it is given, the calls of G8 are made in the same process.
         """
         calls = self._smoke.calls(base, head, before, project) if before else ()
-        verdict = self._environment.check_if_possible(
-            "G5.unverified", lambda: self._imports.check(base, head, project, calls)
-        )
+        verdict = self._environment.check_if_possible("G5.unverified", self._imports.check, base, head, project, calls)
         answers = self._imports.answers.pop(head.digest, None)
         if answers is not None:
             self._smoke.keep_answers(base, head, answers)
         return verdict
 
     def check_tests(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
-        """G6: the tests that passed before pass."""
-        return self._environment.check_if_possible("G6.unverified", lambda: self._tests.check(base, head, project))
+        """G6: the tests that passed before still pass."""
+        return self._environment.check_if_possible("G6.unverified", self._tests.check, base, head, project)
 
     def prove_tests(self, base: TreeState, head: TreeState, project: Project) -> RungVerdict:
-        """G6, before anything is written: the tests fail where they must, too."""
-        return self._environment.check_if_possible("G6.unverified", lambda: self._tests.prove(base, head, project))
+        """G6, before changes are written: the tests fail when their expectations are inverted."""
+        return self._environment.check_if_possible("G6.unverified", self._tests.prove, base, head, project)
 
     def check_commands(self, base: TreeState, head: TreeState) -> RungVerdict:
-        """G7: the further checks of the configuration find nothing new."""
-        return self._environment.check_if_possible("G7.unverified", lambda: self._checks.check(base, head))
+        """G7: the commands of `checks` find nothing new."""
+        return self._environment.check_if_possible("G7.unverified", self._checks.check, base, head)
 
     def check_calls(self, base: TreeState, head: TreeState, before: Project, after: Project) -> RungVerdict:
-        """G8: what has changed can still be called."""
-        return self._environment.check_if_possible(
-            "G8.unverified", lambda: self._smoke.check(base, head, before, after)
-        )
+        """G8: changed methods and handlers can still be called."""
+        return self._environment.check_if_possible("G8.unverified", self._smoke.check, base, head, before, after)

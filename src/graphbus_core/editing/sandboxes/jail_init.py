@@ -1,11 +1,18 @@
 """The first process in a jail: a program of its own, run by `python -I -S`, never imported by GraphBus.
 
-    ours -> bubblewrap ------------------> this, pid 1 -> the command, behind Landlock
-    ours -> this -> unshare, new root ---> this, pid 1 -> the command, behind Landlock
+Theory of operation
+===================
+    GraphBus -> bubblewrap --------------------------> this program, pid 1 -> the command, behind Landlock
+    GraphBus -> this program -> unshare, new root ---> this program, pid 1 -> the command, behind Landlock
 
-It starts the command, ends everything when the command ends, and tells the exit status over a pipe of its own. No other process
-can look into it or write for it: it is not dumpable, and where it is root the command is not. No process can write into the
-memory of another one: `/proc` is read only, and Landlock says so once more where the kernel has it.
+With bubblewrap the walls stand already. Without it (`spec["build"]`) this program builds them: new namespaces, a root made of
+tmpfs and bind mounts, `pivot_root`, and the old root unmounted. Then it starts the command, which first gives up all rights and
+sets its limits and the seccomp filter. When the command ends, this process ends, and the kernel ends all others with pid 1.
+
+The exit status goes over a pipe that only this process has. No other process can write into its memory: it is not dumpable, it
+runs as root only if the command does not, and `/proc` is read-only, which Landlock enforces again where the kernel has it.
+
+`spec` is the JSON that `jails._spec` writes. The numbers below are constants of the Linux kernel; Python has no names for them.
 """
 
 from __future__ import annotations
@@ -35,15 +42,15 @@ _Spec = dict[str, Any]
 
 
 def main() -> NoReturn:
-    """Build the walls that are still missing, then be the first process within them."""
+    """Build the walls that are missing, start the command, wait for its end and report its exit status."""
     spec: _Spec = json.loads(sys.argv[1])
     command = sys.argv[2:]
     os.umask(0o022)
     os.set_inheritable(spec["status"], False)
     _prctl(_PDEATHSIG, signal.SIGKILL)
     if spec["build"]:
-        _become_first(spec)
-        _build(spec)
+        _enter_namespaces(spec)
+        _build_root(spec)
         _raise_loopback()
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVS, 1)
@@ -51,7 +58,7 @@ def main() -> NoReturn:
     _yield_to_others()
     child = os.fork()
     if child == 0:
-        _run(spec, command)
+        _become_command(spec, command)
     os.close(0)
     while True:
         pid, status = os.wait()
@@ -61,8 +68,8 @@ def main() -> NoReturn:
             os._exit(code if code >= 0 else 128 - code)
 
 
-def _run(spec: _Spec, command: list[str]) -> NoReturn:
-    """Give up what is left of our rights and become the command."""
+def _become_command(spec: _Spec, command: list[str]) -> NoReturn:
+    """In the child: give up all rights, set the limits, and execute the command."""
     try:
         os.setsid()
         if spec["drop"]:
@@ -72,10 +79,10 @@ def _run(spec: _Spec, command: list[str]) -> NoReturn:
         _prctl(_PDEATHSIG, signal.SIGKILL)
         os.chdir(spec["place"])
         if spec["build"] or _has_landlock():
-            _lock(spec)
-        _limit(spec["limits"])
+            _restrict_paths(spec)
+        _set_limits(spec["limits"])
         if spec["filter"]:
-            _refuse_calls(bytes.fromhex(spec["filter"]))
+            _install_filter(bytes.fromhex(spec["filter"]))
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.write(spec["status"], b"ready\n")
@@ -90,13 +97,13 @@ def _run(spec: _Spec, command: list[str]) -> NoReturn:
 
 
 def _yield_to_others() -> None:
-    """Let all else on this machine go first, on the processor and on the disk."""
+    """Give all other processes of the machine precedence on the processor and the disk."""
     os.nice(_NICER)
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     _libc.syscall(ctypes.c_long(_IOPRIO_SET[os.uname().machine]), 1, 0, _LAST_OF_BEST_EFFORT)
 
 
-def _limit(limits: dict[str, int]) -> None:
+def _set_limits(limits: dict[str, int]) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -107,21 +114,21 @@ def _limit(limits: dict[str, int]) -> None:
         resource.setrlimit(number, (bound, bound))
 
 
-def _refuse_calls(steps: bytes) -> None:
-    """Let the kernel refuse calls, for this process and its children, for good."""
+def _install_filter(steps: bytes) -> None:
+    """Install the seccomp filter for this process and its children; it cannot be removed."""
     kept = ctypes.create_string_buffer(steps, len(steps))
     program = struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept))
-    _check(_libc.prctl(_SECCOMP, ctypes.c_ulong(_FILTER), program, 0, 0), "seccomp")
+    _checked(_libc.prctl(_SECCOMP, ctypes.c_ulong(_FILTER), program, 0, 0), "seccomp")
 
 
 # --- walls: namespaces and a root of its own ----------------------------------------------------
 
 
-def _become_first(spec: _Spec) -> None:
-    """Leave for new namespaces; who comes back is process 1 in them, and its parent only waits."""
+def _enter_namespaces(spec: _Spec) -> None:
+    """Create the namespaces and fork: the child, which returns, is process 1 in them; the parent waits for it and exits."""
     user, group, inner = os.geteuid(), os.getegid(), spec["users"]
     kinds = [kind for kind in _NS if kind != "user" or spec["userns"]]
-    _check(_libc.unshare(sum(_NS[kind] for kind in kinds)), "unshare")
+    _checked(_libc.unshare(sum(_NS[kind] for kind in kinds)), "unshare")
     if spec["userns"]:
         for name, text in (
             ("setgroups", "deny"),
@@ -139,8 +146,8 @@ def _become_first(spec: _Spec) -> None:
     _prctl(_PDEATHSIG, signal.SIGKILL)
 
 
-def _build(spec: _Spec) -> None:
-    """Make a root that holds nothing but what may be seen, and go there; the old one is gone for good."""
+def _build_root(spec: _Spec) -> None:
+    """Build a root that contains only what may be seen, make it the root, and unmount the old one."""
     _mount("", "/", "", _REC | _PRIVATE)
     _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, "mode=0755")  # noqa: S108 - a place to stand on, not a file
     os.mkdir("/tmp/old")  # noqa: S108
@@ -171,10 +178,10 @@ def _build(spec: _Spec) -> None:
     for source, place in spec["reads"]:
         if _is_under(place, spec["place"]):
             _bind("/old" + source, _NEW + place, _READ_ONLY)
-    _check(_libc.umount2(b"/old", _DETACH), "umount2")
+    _checked(_libc.umount2(b"/old", _DETACH), "umount2")
     os.chdir(_NEW)
     _pivot(".", ".")
-    _check(_libc.umount2(b".", _DETACH), "umount2")
+    _checked(_libc.umount2(b".", _DETACH), "umount2")
     os.chdir("/")
     for place in ("/proc", "/dev", "/"):
         _set_attributes(place, _READ_ONLY, 0)
@@ -185,6 +192,7 @@ def _is_under(path: str, folder: str) -> bool:
 
 
 def _bind(source: str, place: str, attributes: int = 0) -> None:
+    """Make a file or folder of the old root visible at `place`."""
     if os.path.isdir(source):
         os.makedirs(place, exist_ok=True)
     else:
@@ -197,22 +205,22 @@ def _bind(source: str, place: str, attributes: int = 0) -> None:
 
 def _mount(source: str, place: str, kind: str, flags: int, data: str = "") -> None:
     words = [word.encode() or None for word in (source, place, kind)]
-    _check(_libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None), f"mount {place}")
+    _checked(_libc.mount(*words, ctypes.c_ulong(flags), data.encode() or None), f"mount {place}")
 
 
 def _set_attributes(place: str, attributes: int, at: int) -> None:
-    """Set mount attributes and keep those that are there; `mount` with MS_REMOUNT would have to repeat them."""
+    """Add mount attributes and keep the present ones, which `mount` with MS_REMOUNT would have to repeat."""
     wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
     arguments = (ctypes.c_long(-100), place.encode(), ctypes.c_uint(at), ctypes.byref(wanted), ctypes.c_size_t(32))
-    _check(_libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments), f"mount_setattr {place}")
+    _checked(_libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments), f"mount_setattr {place}")
 
 
 def _pivot(new: str, old: str) -> None:
-    _check(_libc.syscall(ctypes.c_long(_PIVOT_ROOT[os.uname().machine]), new.encode(), old.encode()), "pivot_root")
+    _checked(_libc.syscall(ctypes.c_long(_PIVOT_ROOT[os.uname().machine]), new.encode(), old.encode()), "pivot_root")
 
 
 def _raise_loopback() -> None:
-    """Let 127.0.0.1 be there: that of this jail, where nobody listens but what runs in it."""
+    """Switch on the loopback device of the jail's own network."""
     import fcntl
     import socket
 
@@ -223,8 +231,8 @@ def _raise_loopback() -> None:
 # --- walls: Landlock -------------------------------------------------------------------------------
 
 
-def _lock(spec: _Spec) -> None:
-    """Let Landlock refuse what the new root does not show anyway, for this process and its children, for good."""
+def _restrict_paths(spec: _Spec) -> None:
+    """Forbid access outside of the visible paths with Landlock too, for this process and its children; cannot be undone."""
     version = _landlock(_CREATE_RULESET, None, 0, 1)
     known = _ALL_1
     for since, bit in ((2, 13), (3, 14), (5, 15)):
@@ -232,19 +240,19 @@ def _lock(spec: _Spec) -> None:
     handled = (ctypes.c_uint64 * 3)(known, 0, 3 if version >= 6 else 0)
     rules = _landlock(_CREATE_RULESET, handled, 24 if version >= 6 else 8, 0)
     for _, place in spec["reads"]:
-        _allow(rules, place, _READ & known)
+        _allow_path(rules, place, _READ & known)
     for place in (spec["place"], *spec["own"], "/dev/shm", "/dev/pts"):  # noqa: S108
         if os.path.isdir(place):
-            _allow(rules, place, known)
+            _allow_path(rules, place, known)
     for name, rights in (("null", 0b110), ("zero", 0b100), ("full", 0b110), ("random", 0b110), ("urandom", 0b110)):
-        _allow(rules, f"/dev/{name}", rights)
+        _allow_path(rules, f"/dev/{name}", rights)
     for place, rights in (("/", 0b1000), ("/proc", 0b1100), ("/dev", 0b1100)):
-        _allow(rules, place, rights)
+        _allow_path(rules, place, rights)
     _landlock(_RESTRICT_SELF, rules, 0)
     os.close(rules)
 
 
-def _allow(rules: int, place: str, rights: int) -> None:
+def _allow_path(rules: int, place: str, rights: int) -> None:
     handle = os.open(place, os.O_PATH | os.O_CLOEXEC)
     if not os.path.isdir(place):
         rights &= _FILE_ONLY
@@ -259,15 +267,16 @@ def _has_landlock() -> bool:
 
 def _landlock(number: int, *arguments: Any) -> int:
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
-    result: int = _check(_libc.syscall(ctypes.c_long(number), *words), "Landlock")
+    result: int = _checked(_libc.syscall(ctypes.c_long(number), *words), "Landlock")
     return result
 
 
 def _prctl(option: int, value: int) -> None:
-    _check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
+    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
 
 
-def _check(result: int, what: str) -> int:
+def _checked(result: int, what: str) -> int:
+    """Return the result of a call of the C library; a negative one raises OSError."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -1,6 +1,6 @@
-"""The two jails, which show a command the same little world: what it may read, its copy, a temporary folder and itself.
+"""The two jails. A command in one sees the system and Python read-only, its copy of the project, an empty home, and itself.
 
-Calls to the kernel that no jailed command needs and that lead past its walls are refused by a filter for seccomp.
+A seccomp filter refuses system calls that no jailed command needs and that lead past the walls.
 """
 
 from __future__ import annotations
@@ -53,17 +53,22 @@ sys.stdout.write("\\0".join(found))
 
 
 class _Reach(NamedTuple):
-    """What is shown, from the outside in: (real path, the path at which it is seen), and links: (aim, path)."""
+    """What a jailed command can read, outer paths first.
+
+    Attributes:
+        reads: (real path, path in the jail) of files and folders.
+        links: (target, path in the jail) of symbolic links.
+    """
 
     reads: tuple[tuple[str, str], ...]
     links: tuple[tuple[str, str], ...]
 
 
 def visible_paths(project: Path | None, more: tuple[str, ...]) -> _Reach:
-    """Give what may be read.
+    """Return what a jailed command can read: the system, Python with its packages, and `more`.
 
     Args:
-        project: The real project; where its sources are on the path of the interpreter, they stay hidden all the same.
+        project: The real project, which stays hidden even if it is installed in this Python.
         more: Further files or folders.
     """
     links: list[tuple[str, str]] = []
@@ -80,7 +85,7 @@ def visible_paths(project: Path | None, more: tuple[str, ...]) -> _Reach:
 
 
 def _roots(paths: list[str]) -> list[str]:
-    """Leave out what is seen in another path anyway."""
+    """Leave out paths that lie below another one."""
     kept: list[str] = []
     for path in paths:
         place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
@@ -90,7 +95,7 @@ def _roots(paths: list[str]) -> list[str]:
 
 
 def _interpreter() -> list[str]:
-    """Give the folders of this Python, and every link on the way from its name to its file."""
+    """Return the folders of this Python, and every symbolic link between the name of its program and the real file."""
     folders = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     found = [*(path for path in folders if not _is_wide(path)), sys.executable]
     while os.path.islink(found[-1]) and len(found) < 16:
@@ -100,25 +105,26 @@ def _interpreter() -> list[str]:
 
 @cache
 def _packages() -> tuple[str, ...]:
-    """Ask a clean interpreter where it looks for modules: no variable and no current folder has a say."""
+    """Return the module search path of a clean interpreter, without variables of the environment and current folder."""
     done = subprocess.run([sys.executable, "-I", "-c", _ASK], capture_output=True, text=True, check=False)
     return tuple(path for path in done.stdout.split("\0") if os.path.isabs(path))
 
 
 def _is_shown(path: str, project: Path | None) -> bool:
+    """True for a folder of modules that may be shown: not too wide, and not in the real project."""
     if _is_wide(path):
         return False
     return project is None or not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(project))
 
 
 def _is_wide(path: str) -> bool:
-    """Tell whether a folder is, or holds, somebody's home or all that there is."""
+    """True for a folder that contains the user's home, and for top-level folders except `/usr`: too much to show."""
     real = Path(os.path.realpath(path))
     return Path(os.path.realpath(Path.home())).is_relative_to(real) or (len(real.parts) < 3 and real != Path("/usr"))
 
 
 def sources_in(project: Path) -> tuple[str, ...]:
-    """Give the folders of a project that are installed from their sources, relative to it: its copy takes their place."""
+    """Return the folders of a project that are on the module search path (editable installs), relative to the project."""
     root = Path(os.path.realpath(project))
     real = (Path(os.path.realpath(path)) for path in _packages() if not Path(path).is_relative_to(sys.prefix))
     return tuple(str(path.relative_to(root)) for path in real if path.is_relative_to(root))
@@ -127,16 +133,16 @@ def sources_in(project: Path) -> tuple[str, ...]:
 _EAFNOSUPPORT = 97
 _FAMILIES = (1, 2, 10, 16)
 _SHARED_AND_NAMELESS = 0x21
-"""MAP_SHARED and MAP_ANONYMOUS: such memory stays when its addresses are given back one by one."""
-# refused                                  because
-# sockets but unix, IPv4, IPv6, netlink    AF_VSOCK reaches the host of a virtual machine from any network namespace
-# new namespaces, mounts                   root's rights in a namespace of one's own reach parts of the kernel that users do not
-# keyrings                                 a session's keys are inherited
-# ptrace, memory of other processes        a process of the command could rewrite the one that runs its tests
-# io_uring, bpf, perf, userfaultfd         they do what other calls do, past filters, or have been ways into the kernel
-# memfd, System V IPC, vmsplice and        no limit of a process counts such memory
+"""The flags MAP_SHARED and MAP_ANONYMOUS of mmap."""
+# refused                                     because
+# sockets but unix, IPv4, IPv6 and netlink    AF_VSOCK reaches the host of a virtual machine from any network namespace
+# new namespaces, mounts                      root in a namespace of its own reaches parts of the kernel that users cannot
+# keyrings                                    the keys of the session are inherited
+# ptrace, memory of other processes           a process of the command could rewrite the one that runs its tests
+# io_uring, bpf, perf, userfaultfd            they bypass filters of other calls, or have been ways into the kernel
+# memfd, System V IPC, vmsplice and           no limit of a process counts such memory
 #   shared anonymous maps
-# They fail with EPERM, as for a user whom the system forbids them; `clone3` is not there, so that libraries take `clone`.
+# They fail with EPERM, as for a user without the right. `clone3` fails with ENOSYS, so that libraries fall back to `clone`.
 _REFUSED = (
     "unshare setns mount umount2 pivot_root open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr "
     "add_key request_key keyctl ptrace process_vm_readv process_vm_writev pidfd_getfd process_madvise "
@@ -153,13 +159,13 @@ _RULES = (
 
 
 def call_filter(machine: str) -> bytes:
-    """Give the filter for a kind of processor (`os.uname().machine`); empty where the numbers of its calls are not known."""
+    """Return the seccomp filter for a kind of processor (`os.uname().machine`); empty if its call numbers are not known."""
     return compile_filter(machine, _RULES)
 
 
 Tier = Literal["bubblewrap", "landlock"]
 
-_HOME = "/tmp/home"  # noqa: S108 - where the home of the user has no place in the jail
+_HOME = "/tmp/home"  # noqa: S108 - the home in the jail if the user's own path cannot be used
 _SHM_BYTES = 64_000_000
 _OPEN_FILES = 1024
 _JAIL_INIT = str(Path(__file__).with_name("jail_init.py"))
@@ -169,10 +175,10 @@ _runs = count(os.getpid())  # `next` is atomic
 
 
 class Jail:
-    """A new root, a network of its own with nobody in it, process ids of its own, and limits.
+    """Runs commands with a new root, an own network with nobody in it, own process ids, and limits.
 
     Args:
-        tier: Who builds the walls: the program `bwrap`, or we ourselves, with Landlock behind them.
+        tier: `"bubblewrap"`: the program `bwrap` builds the walls; `"landlock"`: `jail_init.py` does.
         project: The real project, which stays hidden.
     """
 
@@ -181,7 +187,7 @@ class Jail:
         self._project = project
 
     def visible_path(self, cwd: Path) -> Path:
-        """Give the real path of the project, where that can be shown: files, tracebacks and settings read as they do outside."""
+        """Return the path of the copy in the jail: the project's real path if possible, so that tracebacks look as outside."""
         if self._project is None:
             return cwd.resolve()
         place = os.path.realpath(self._project)
@@ -198,15 +204,15 @@ class Jail:
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
     ) -> FinishedProcess:
-        """Run a command to its end; nothing that it has started outlives it.
+        """Run a command to its end; all processes that it has started end with it.
 
         Raises:
-            EditError: GBE331, the jail could not be built; nothing has run.
+            EditError: GBE331, the jail could not be built; the command has not run.
         """
         folder = str(cwd.resolve())
         user = _other_user() if _is_root() else 0
         if user:
-            _give_away(folder, user)
+            _give_to_user(folder, user)
         shown = visible_paths(self._project, (_JAIL_INIT, *map(str, readable)))
         heard, told = os.pipe()
         spec = _spec(folder, str(self.visible_path(cwd)), user, shown, limits)
@@ -229,7 +235,7 @@ class Jail:
 
 
 def _home() -> str:
-    """Give the path of this user's home, at which the jail has an empty one; another where that is in the way of something."""
+    """Return the path of the empty home in the jail: that of the user's home, unless it would hide something."""
     home = os.path.realpath(Path.home())
     wide = ("/", "/home", "/var", "/opt", "/srv", "/run", "/tmp", *_SYSTEM)  # noqa: S108
     return _HOME if home in wide or any(_is_in(home, taken) for taken in (*_SYSTEM, "/etc", "/dev", "/proc")) else home
@@ -240,6 +246,7 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def _spec(folder: str, place: str, user: int, shown: _Reach, limits: Limits) -> dict[str, Any]:
+    """Return the description of a jail for `jail_init.py`."""
     bounds = {"CPU": cpu_seconds(limits), "FSIZE": limits.file_size_mb << 20, "NOFILE": _OPEN_FILES}
     if limits.memory_mb:
         bounds["AS"] = limits.memory_mb << 20
@@ -264,6 +271,7 @@ def _spec(folder: str, place: str, user: int, shown: _Reach, limits: Limits) -> 
 
 
 def _bwrap(spec: Mapping[str, Any], shown: _Reach) -> list[str]:
+    """Return the command line of bubblewrap for a jail."""
     rights = ["--cap-drop", "ALL"]
     place = spec["place"]
     if spec["drop"]:
@@ -295,18 +303,18 @@ def _read_only(reads: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _is_root() -> bool:
-    """Tell whether we are root with root's rights: then the walls need no user namespace, and the command another user."""
+    """True if this process is root with CAP_SYS_ADMIN: then no user namespace is needed, but another user for the command."""
     rights = re.search(r"^CapEff:\s+(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
     return os.geteuid() == 0 and rights is not None and bool(int(rights[1], 16) >> _ADMINISTRATOR & 1)
 
 
 def _other_user() -> int:
-    """A user whom nobody else is, so that the limit of processes counts those of this command only."""
+    """Return a user id that nothing else uses, so that the limit on processes counts those of this command only."""
     return _FIRST_USER + next(_runs) % _USERS
 
 
-def _give_away(folder: str, user: int) -> None:
-    """Let the command own its copy."""
+def _give_to_user(folder: str, user: int) -> None:
+    """Make the user of the command the owner of its copy."""
     os.lchown(folder, user, user)
     for path, names, files in os.walk(folder):
         for name in (*names, *files):

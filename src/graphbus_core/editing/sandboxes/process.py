@@ -1,8 +1,8 @@
-"""The tier without walls: a child process with limits. The jails are started, heard and ended by the same code.
+"""The sandbox without walls: a child process with limits. The jails start, watch and end their commands with the same code.
 
-A session of its own, an environment made from an allow list, limits on processor, memory, files and processes, no input,
-bounded output, and a limit of the time that it uses, at which it ends with all that it has started. The network and the
-files that the user may read are within its reach.
+The command gets a session of its own, an environment from an allow list, no input, bounded output, and limits on time, memory,
+disk and processes. When a limit is reached, it is ended with all processes that it has started. It can reach the network and
+every file that the user can read.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from graphbus_core.isolation import kill_marked_processes
 _LOOK_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BUSY = ("R", "D")
-"""States in which a thread runs, or waits for a processor or a disk."""
+"""The states of a thread that runs, or waits for a processor or a disk."""
 _WEIGH_S, _WEIGH_MEMORY_S = 0.2, 0.05
 _INODE = 1024
-"""What a file in memory counts beside its content, in bytes."""
+"""The bytes that a file in memory counts besides its content."""
 _MOST_FILES = 4096
 _RESIDENT = re.compile(rb"^Vm(?:RSS|Swap):\s+(\d+) kB", re.MULTILINE)
 _PROPORTIONAL = re.compile(rb"^(?:Pss|SwapPss):\s+(\d+) kB", re.MULTILINE)
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SYSTEMROOT")
 _MARK = "INVOCATION_ID"
-"""As services of systemd have it: code cannot tell from it that it is tried."""
+"""The variable that marks all processes of a command. Services of systemd have it too, so it does not reveal a trial."""
 _MOST_LEFT = 64
-"""How often is read what a pipe holds at the end: it may be a mebibyte, and somebody may fill it again."""
+"""How often a pipe is read at the end: it may hold a mebibyte, and a process that is left may keep filling it."""
 _SMALLEST = 4096
-"""What a file counts at least, in bytes: empty ones, too, use up the disk."""
+"""The bytes that a file counts at least: empty files use up the disk as well."""
 _KEPT_FREE = (2_000_000_000, 50_000)
-"""Bytes and files for which the disk keeps room, or half of what it had where that is less."""
+"""The bytes and files for which room is kept on the disk; half of the present room if that is less."""
 _LIMITS = """\
 ulimit -c 0
 ulimit -t "$1"
@@ -59,16 +59,16 @@ exec "$@"
 
 
 class Limits(NamedTuple):
-    """What a child process may use.
+    """What a command may use.
 
     Attributes:
-        timeout_s: Processor time of it and all that it starts, together with the time in which all of them sleep.
-        patience: Wall time, as a multiple of `timeout_s`, after which it is ended and nothing is said of it: a busy machine has
-            not let it use its time.
-        memory_mb: Address space of each process, and what all of them hold in memory together; 0: no limit.
-        file_size_mb: Of each file that it writes.
-        processes: How many processes it may have at a time; 0: no limit. Outside of a jail, root is not bound by it.
-        output_bytes: What is kept of its output and of its errors, each; the rest is read and dropped.
+        timeout_s: The processor time of all its processes, plus the time in which all of them sleep. So a busy machine does not
+            make a command run out of time.
+        patience: After this multiple of `timeout_s` in wall time the command is ended without a verdict: the machine is busy.
+        memory_mb: The address space of each process, and the memory of all of them together; 0: no limit.
+        file_size_mb: The size of each file that it writes.
+        processes: The number of processes at a time; 0: no limit. Outside of a jail, root is not bound by it.
+        output_bytes: How much is kept of its standard output and of its standard error; the rest is dropped.
         disk_mb: How much the folder that it runs in may grow, and how much its home and temporary folder may hold.
     """
 
@@ -82,12 +82,12 @@ class Limits(NamedTuple):
 
 
 class FinishedProcess(NamedTuple):
-    """How a child process ended.
+    """The end of a command.
 
     Attributes:
-        returncode: Negative when a signal ended it.
-        timed_out: It has used more than `timeout_s`.
-        used_s: What it has used of that.
+        returncode: The exit status; negative if a signal ended it.
+        timed_out: It used more than `timeout_s`.
+        used_s: The time that it used, as `timeout_s` counts it.
     """
 
     returncode: int
@@ -98,15 +98,15 @@ class FinishedProcess(NamedTuple):
 
 
 class Sandbox(Protocol):
-    """Runs a command where it can do no harm, as far as its tier goes."""
+    """Runs commands; how well they are confined depends on the tier."""
 
     @property
     def tier(self) -> str:
-        """What keeps the command in: `"bubblewrap"`, `"landlock"` or `"process"`."""
+        """The kind of sandbox: `"bubblewrap"`, `"landlock"` or `"process"`."""
         ...
 
     def visible_path(self, cwd: Path) -> Path:
-        """Give the path at which a command sees the folder that it runs in."""
+        """Return the path that the folder `cwd` has for a command that runs in it."""
         ...
 
     def run(
@@ -122,13 +122,13 @@ class Sandbox(Protocol):
 
         Args:
             command: Program and arguments; never a shell line.
-            cwd: Where it runs, a copy that it may write to; what it leaves there is the caller's to remove.
+            cwd: The folder to run in, a copy that the command may change and the caller removes.
             limits: What it may use.
             environment: Variables beyond the allow list.
-            readable: Files or folders beside `cwd`, the interpreter and the system that it may read.
+            readable: Files or folders that it may read besides `cwd`, the interpreter and the system.
 
         Raises:
-            NotJudgedError: GBE332, the machine is too busy to say whether it comes to its end.
+            NotJudgedError: GBE332, the machine is too busy to find out whether the command ends in time.
         """
         ...
 
@@ -139,7 +139,7 @@ class ProcessSandbox:
     tier = "process"
 
     def visible_path(self, cwd: Path) -> Path:
-        """Give the folder itself."""
+        """Return `cwd`: the command sees the real paths."""
         return cwd
 
     def run(
@@ -151,7 +151,7 @@ class ProcessSandbox:
         environment: Mapping[str, str] | None = None,
         readable: Sequence[Path] = (),
     ) -> FinishedProcess:
-        """Run a command to its end, then end whatever it has left behind."""
+        """Run a command to its end, then end all processes that it has left behind."""
         home = Path(tempfile.mkdtemp(prefix="graphbus-home-"))
         try:
             (home / "tmp").mkdir()
@@ -171,16 +171,17 @@ def run_watched(
     held: Sequence[str] = (),
     passed: Sequence[int] = (),
 ) -> FinishedProcess:
-    """Start a command, listen until it ends, its time is up or it holds too much of the disk or the memory, and end what is left.
+    """Run a command until it ends or reaches a limit, collect its output, and end all its processes.
 
     Args:
         variables: Its whole environment, made by `environment_of`.
+        limits: What it may use.
         weighed: Folders whose growth counts against `limits.disk_mb`.
-        held: Folders of its own as it sees them, which count against `limits.memory_mb`.
+        held: Folders in memory, by their paths in the jail, which count against `limits.memory_mb`.
         passed: File descriptors that it inherits.
 
     Raises:
-        NotJudgedError: GBE332, its wall time is over before it has used its time.
+        NotJudgedError: GBE332, `limits.patience` ran out before the command had used its time.
     """
     deadline = time.monotonic() + limits.patience * limits.timeout_s
     disk = _scale_for_disk(weighed, limits)
@@ -220,10 +221,10 @@ def run_watched(
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Let Ctrl-C wait until the end of this block: what it starts would run on, unknown to anybody."""
+    """Delay Ctrl-C until the end of the block: in the middle of `Popen` it would leave a process that nobody knows."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield  # nothing is raised here
+        yield  # signals are not raised on this thread, or not at all
         return
     held: list[tuple[int, FrameType | None]] = []
     signal.signal(signal.SIGINT, lambda *received: held.append(received))
@@ -236,7 +237,7 @@ def _interrupted_later() -> Iterator[None]:
 
 
 def _limited(command: Sequence[str], limits: Limits) -> list[str]:
-    """Let a shell set the limits and become the command: no thread of ours is in between, unlike with preexec_fn."""
+    """Return a shell command that sets the limits and then executes the command; `preexec_fn` is not safe with threads."""
     blocks = limits.file_size_mb * 2048
     kilobytes = limits.memory_mb * 1024
     processes = str(process_count() + limits.processes) if limits.processes else "0"
@@ -244,12 +245,12 @@ def _limited(command: Sequence[str], limits: Limits) -> list[str]:
 
 
 def cpu_seconds(limits: Limits) -> int:
-    """The processor time of one process: a little more than that of all, which is what is looked at."""
+    """Return the kernel's limit for a single process, slightly above `timeout_s`, which is measured over all processes."""
     return max(1, int(limits.timeout_s) + 1)
 
 
 def process_count() -> int:
-    """How many processes and threads there are; where the limit counts those of the user, it counts whoever started them."""
+    """Return how many processes and threads the machine has: the kernel's limit counts all of the user, not only ours."""
     try:
         return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, IndexError, ValueError):
@@ -257,7 +258,7 @@ def process_count() -> int:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder whatever was done to it: folders in it may be unreadable, or nested deeper than a path can be long."""
+    """Remove a folder, even if folders in it are unreadable or nested deeper than a path can be long."""
     with suppress(OSError, RecursionError):
         shutil.rmtree(folder)
     if folder.exists():
@@ -266,7 +267,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
-    """Give the whole environment of a tried command: an allow list, its home, and the mark by which it is found."""
+    """Return the whole environment of a command: allowed variables, its home, and the mark by which its processes are found."""
     return {
         **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
         "HOME": str(home),
@@ -279,7 +280,7 @@ def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
 
 
 def _listen(child: subprocess.Popen[bytes], is_over: Callable[[], bool], cap: int) -> tuple[bytearray, bytearray]:
-    """Read both streams until it is over, and then what is left in them; keep the first bytes of each."""
+    """Read standard output and error until `is_over`, then the rest of the pipes; keep at most `cap` bytes of each."""
     kept = (bytearray(), bytearray())
     with selectors.DefaultSelector() as selector:
         for stream, part in zip(filter(None, (child.stdout, child.stderr)), kept, strict=True):
@@ -288,13 +289,14 @@ def _listen(child: subprocess.Popen[bytes], is_over: Callable[[], bool], cap: in
         while not is_over():
             if not _read_ready(selector, _LOOK_S, cap):
                 time.sleep(0 if selector.get_map() else _LOOK_S)
-        for _ in range(_MOST_LEFT):  # whoever still holds the pipes will be ended with the rest
+        for _ in range(_MOST_LEFT):  # processes that still hold the pipes are ended afterwards
             if not _read_ready(selector, 0, cap):
                 break
     return kept
 
 
 def _read_ready(selector: selectors.BaseSelector, timeout_s: float, cap: int) -> bool:
+    """Read once from each stream that has data; False if none has within the time."""
     ready = selector.select(timeout_s) if selector.get_map() else []
     for key, _ in ready:
         piece = os.read(key.fd, 65536)
@@ -306,7 +308,7 @@ def _read_ready(selector: selectors.BaseSelector, timeout_s: float, cap: int) ->
 
 
 def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
-    """Kill the process group, then whatever has left it and still bears the mark in its environment."""
+    """Kill the process group, then every process that left the group and still has the mark in its environment."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -315,20 +317,20 @@ def _end_all(child: subprocess.Popen[bytes], mark: str) -> None:
         stream.close()
 
 
-# --- what it uses -----------------------------------------------------------------------------------
+# --- time --------------------------------------------------------------------------------------------
 #
-# Neither processor time nor sleep grows while others keep the machine busy: who waits for a processor or a disk does not sleep,
-# and uses none.
+# Processor time plus sleep does not grow while other programs keep the machine busy: a process that waits for a processor or the
+# disk uses no processor time and is not asleep.
 
 
 class _ProcessUsage:
-    """Measures one child process and its descendants by looking at them from time to time.
+    """The time that a child process and its descendants use, measured by polling `/proc`.
 
-    Where there is no `/proc`, only what has ended is counted.
+    Where there is no `/proc`, only the child's own time is known, after its end.
 
     Attributes:
-        cpu_s: Processor time of all of them together.
-        asleep_s: Time in which none of them ran or wanted to.
+        cpu_s: The processor time of all of them together.
+        asleep_s: The time in which all of them slept.
     """
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
@@ -339,15 +341,15 @@ class _ProcessUsage:
 
     @property
     def used_s(self) -> float:
-        """What counts against a time limit."""
+        """The time that counts against the limit."""
         return self.cpu_s + self.asleep_s
 
     def has_ended(self) -> bool:
-        """Tell whether the child has ended; then its descendants are counted to the end."""
+        """True once the child has ended; its processor time then includes the descendants that it waited for."""
         if self._child.returncode is None:
             try:
-                pid, status, spent = os.wait4(self._child.pid, os.WNOHANG)  # `poll` would not tell what it has spent
-            except ChildProcessError:  # this process ignores SIGCHLD, or somebody else waits for its children
+                pid, status, spent = os.wait4(self._child.pid, os.WNOHANG)  # unlike `poll`, it returns the time used
+            except ChildProcessError:  # this process ignores SIGCHLD, or other code waits for its children
                 return self._child.poll() is not None
             if pid:
                 self._child.returncode = os.waitstatus_to_exitcode(status)
@@ -355,7 +357,7 @@ class _ProcessUsage:
         return self._child.returncode is not None
 
     def look(self) -> float:
-        """Measure, if it is time to, and give `used_s`."""
+        """Measure again unless the last time was too recent, and return `used_s`."""
         begun = time.monotonic()
         passed_s = begun - self._looked_s
         if passed_s < self._pause_s or self.has_ended():
@@ -363,23 +365,23 @@ class _ProcessUsage:
         found = list(_tree(self._child.pid))
         self.cpu_s = max(self.cpu_s, sum(cpu_s for cpu_s, _ in found))
         if found and all(is_asleep for _, is_asleep in found):
-            self.asleep_s += min(passed_s, 2 * self._pause_s)  # if it was longer, it was we who could not look
+            self.asleep_s += min(passed_s, 2 * self._pause_s)  # a longer gap means that this process was delayed
         self._looked_s = begun
         self._pause_s = max(_LOOK_S, 10 * (time.monotonic() - begun))
         return self.used_s
 
 
 def _tree(pid: int) -> Iterator[tuple[float, bool]]:
-    """Give for a process and its descendants the processor time, children that it waited for included, and whether it sleeps."""
+    """Yield for a process and each descendant its processor time, with that of ended children, and whether it sleeps."""
     for one in _family(pid):
-        with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+        with suppress(OSError, ValueError, IndexError):  # the process has ended meanwhile
             fields, threads = _stat(f"/proc/{one}"), os.listdir(f"/proc/{one}/task")
             states = {fields[0]} if len(threads) == 1 else {_stat(f"/proc/{one}/task/{name}")[0] for name in threads}
             yield sum(map(int, fields[11:15])) / _TICKS, states.isdisjoint(_BUSY)
 
 
 def _family(pid: int) -> Iterator[int]:
-    """Give a process and its descendants; an orphan in a jail is a child of the jail's first process."""
+    """Yield a process and its descendants; in a jail, orphans become children of the jail's first process."""
     waiting = [pid]
     while waiting:
         yield (one := waiting.pop())
@@ -390,20 +392,20 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _stat(folder: str) -> list[str]:
-    """Give the fields of a stat file that follow the name, which may hold anything: the state is the first."""
+    """Return the fields of a stat file after the process name, which may contain spaces; the first is the state."""
     with open(f"{folder}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].decode().split()
 
 
-# --- what it holds -----------------------------------------------------------------------------------
+# --- disk and memory -----------------------------------------------------------------------------------
 
 
 class _Scale:
-    """Weighs from time to time, never more often than a tenth of the time can be spent on it.
+    """Measures something from time to time, so that measuring takes at most a tenth of the time.
 
     Args:
-        pause_s: How long to wait at least.
-        weigh: Says what there is too much of; empty while there is not.
+        pause_s: The shortest pause between two measurements.
+        weigh: Measures, and returns a sentence if there is too much, else `""`.
     """
 
     def __init__(self, pause_s: float, weigh: Callable[[], str]) -> None:
@@ -413,18 +415,18 @@ class _Scale:
         self.excess = ""
 
     def look(self) -> str:
-        """Weigh if it is time to, and say what there is too much of."""
+        """Measure if it is time to, and return the sentence of the last measurement."""
         if time.monotonic() >= self._next:
-            begun = time.thread_time()  # on a busy machine weighing takes longer, and must not become rarer
-            self.excess = self._weigh() and self._weigh()  # the parts are read one after the other: look at them twice
+            begun = time.thread_time()  # wall time is longer on a busy machine, and would make measuring rarer
+            self.excess = self._weigh() and self._weigh()  # twice: the parts of a sum are not read at the same moment
             self._next = time.monotonic() + max(self._pause_s, 10 * (time.thread_time() - begun))
         return self.excess
 
 
 def _scale_for_disk(folders: Sequence[Path], limits: Limits) -> _Scale:
-    """Weigh folders as they grow from now on.
+    """Return a scale for the growth of folders from now on.
 
-    What cannot be weighed (files that are open and have no name any more) may fill the disk only as far as some of it is left.
+    Open files without a name are not in any folder. They are caught when the free room on the disk falls below a floor.
     """
     start, allowed = _size(folders), limits.disk_mb * 1_000_000
     floors = [min(left // 2, floor) for left, floor in zip(_room(folders), _KEPT_FREE, strict=True)]
@@ -438,13 +440,13 @@ def _scale_for_disk(folders: Sequence[Path], limits: Limits) -> _Scale:
 
 
 def _room(folders: Sequence[Path]) -> tuple[int, int]:
-    """Give the bytes and the files for which the disk of the first folder has room."""
+    """Return the bytes and the number of files for which the disk of the first folder has room."""
     disk = os.statvfs(folders[0])
     return disk.f_bavail * disk.f_frsize, disk.f_favail
 
 
 def _size(folders: Sequence[Path]) -> float:
-    """Give the bytes that the files in folders take up on the disk; folders too deep to be looked into are endless."""
+    """Return the bytes that the files in folders take up on the disk; infinite if folders are nested too deeply to read."""
     total = 0
     waiting = [str(folder) for folder in folders]
     while waiting:
@@ -462,38 +464,39 @@ def _size(folders: Sequence[Path]) -> float:
 
 
 def _memory_excess(pid: int, allowed_bytes: int, folders: Sequence[str]) -> str:
-    """Say whether a process and its descendants hold too much together: the kernel limits each process only by itself.
+    """Return a sentence if a process and its descendants hold too much memory together; the kernel only limits each by itself.
 
-    Counted are memory that is theirs alone, their part of what they share, what is swapped out, and folders that are kept in
-    memory. The buffers of sockets and pipes cannot be weighed; the number of open files bounds them.
+    Counted are private memory, a share of shared memory, swap, and folders in memory. Buffers of sockets and pipes cannot be
+    measured; the limit on open files bounds them.
     """
     family = list(_family(pid)) if allowed_bytes else []
     if sum(map(_open_files, family)) > _MOST_FILES:
         return f"it held more than {_MOST_FILES} open files"
     stored = max((_stored(each, folders) for each in family[-1:]), default=0)
     resident = [_bytes(each, "status", _RESIDENT) or 0 for each in family]
-    if stored + sum(resident) <= allowed_bytes:  # a sum in which what is shared counts more than once
+    if stored + sum(resident) <= allowed_bytes:  # cheap, but counts shared memory more than once
         return ""
-    parts = (_bytes(each, "smaps_rollup", _PROPORTIONAL) for each in family)  # None where we may not see the parts
+    parts = (_bytes(each, "smaps_rollup", _PROPORTIONAL) for each in family)  # None without permission
     held = stored + sum(whole if part is None else part for whole, part in zip(resident, parts, strict=True))
     return f"it held more than {allowed_bytes >> 20} MB of memory" if held > allowed_bytes else ""
 
 
 def _bytes(pid: int, name: str, wanted: re.Pattern[bytes]) -> int | None:
+    """Return the sum of the matching kB values in a file of `/proc/PID`, in bytes; None if it cannot be read."""
     with suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
         return sum(map(int, wanted.findall(file.read()))) << 10
     return None
 
 
 def _open_files(pid: int) -> int:
-    """Give how many files a process has open; Linux before 6.2 does not say."""
+    """Return how many files a process has open; 0 on Linux before 6.2, which does not say."""
     with suppress(OSError):
         return os.stat(f"/proc/{pid}/fd").st_size
     return 0
 
 
 def _stored(pid: int, folders: Sequence[str]) -> int:
-    """Give the bytes in the folders as a process sees them; none while it still sees those of this machine."""
+    """Return the bytes in folders of a jail, seen through one of its processes; 0 before the jail has its own folders."""
     total = 0
     for folder in folders:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where new definitions, imports and arguments of decorators go in a file, and which lines leave with a deleted one."""
+"""Inserts definitions, imports and decorator arguments into a file at the right place, and removes the lines of deleted ones."""
 
 from __future__ import annotations
 
@@ -20,60 +20,64 @@ from graphbus_core.model.proposals import CodeChange
 
 
 def set_decorator_arguments(source: SourceText, change: CodeChange) -> str:
-    """Give the text with the arguments of `change.new_code`, written `name(value, keyword=value)`, set in that decorator.
+    """Return the text with arguments of a decorator set as `change.new_code` says, written `name(value, keyword=value)`.
 
     Raises:
         EditError: The target has no such decorator or several, or the arguments cannot be set one by one.
     """
     code = change.new_code.strip().removeprefix("@").strip()
-    wanted = _call(source, change, code)
+    wanted = _parse_decorator(source, change, code)
     name = ast.unparse(wanted.func)
-    nodes = [node for node in find_definition(source, change.target).node.decorator_list if _name(node) == name]
+    nodes = [
+        node for node in find_definition(source, change.target).node.decorator_list if _decorator_name(node) == name
+    ]
     if len(nodes) != 1:
-        raise _refused(source, change, name, "there is none" if not nodes else f"there are {len(nodes)}")
+        raise _decorator_error(source, change, name, "there is none" if not nodes else f"there are {len(nodes)}")
     old = nodes[0]
     if not isinstance(old, ast.Call):
-        return source.text[: source.start_of(old)] + _written(source, code) + source.text[source.end_of(old) :]
+        return source.text[: source.start_of(old)] + _with_newlines_of(source, code) + source.text[source.end_of(old) :]
     is_longer = len(wanted.args) > len(old.args)
     if (is_longer and old.keywords) or any(isinstance(node, ast.Starred) for node in old.args):
-        raise _refused(source, change, name, "its positional arguments do not line up")
-    return _spliced(source, old, wanted, code)
+        raise _decorator_error(source, change, name, "its positional arguments cannot be matched with the new ones")
+    return _set_arguments(source, old, wanted, code)
 
 
-def _call(source: SourceText, change: CodeChange, code: str) -> ast.Call:
+def _parse_decorator(source: SourceText, change: CodeChange, code: str) -> ast.Call:
+    """Parse the new decorator, which must be a call with at least one argument and no `*` or `**`."""
     try:
         body = parse(code).body
     except SyntaxError as reason:
-        raise _refused(source, change, "", f"the new arguments are not valid Python, {reason.msg}") from None
+        raise _decorator_error(source, change, "", f"the new arguments are not valid Python, {reason.msg}") from None
     call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
     if not isinstance(call, ast.Call):
-        raise _refused(source, change, "", "the new arguments must be written as name(argument=value)")
+        raise _decorator_error(source, change, "", "the new arguments must be written as name(argument=value)")
     stars = [value for value in call.args if isinstance(value, ast.Starred)]
     if stars or not (call.args or call.keywords) or not all(word.arg for word in call.keywords):
-        raise _refused(source, change, ast.unparse(call.func), "only single arguments can be set")
+        name, wrong = ast.unparse(call.func), "the new arguments must be single values or keywords"
+        raise _decorator_error(source, change, name, wrong)
     return call
 
 
-def _name(node: ast.expr) -> str:
+def _decorator_name(node: ast.expr) -> str:
     return ast.unparse(node.func if isinstance(node, ast.Call) else node)
 
 
-def _refused(source: SourceText, change: CodeChange, name: str, reason: str) -> EditError:
+def _decorator_error(source: SourceText, change: CodeChange, name: str, reason: str) -> EditError:
     node = find_definition(source, change.target).node
-    shown = ", ".join(f"@{_name(decorator)}" for decorator in node.decorator_list) or "none"
+    shown = ", ".join(f"@{_decorator_name(decorator)}" for decorator in node.decorator_list) or "none"
     where = source.place(node.lineno)
     return EditError("GBE314", where=where, target=change.target, name=name, reason=reason, nearest=shown)
 
 
-def _written(source: SourceText, code: str) -> str:
+def _with_newlines_of(source: SourceText, code: str) -> str:
     return with_lf(code).replace("\n", source.newline)
 
 
-def _spliced(source: SourceText, old: ast.Call, wanted: ast.Call, code: str) -> str:
-    """Replace the values that are there, from the last to the first, and append the others."""
+def _set_arguments(source: SourceText, old: ast.Call, wanted: ast.Call, code: str) -> str:
+    """Return the text with the present arguments of a call replaced and the further ones appended."""
 
     def text_of(node: ast.AST) -> str:
-        return _written(source, ast.get_source_segment(code, node) or "")
+        return _with_newlines_of(source, ast.get_source_segment(code, node) or "")
 
     present = {word.arg: word.value for word in old.keywords}
     changes = [*zip(old.args, wanted.args, strict=False)]
@@ -90,7 +94,7 @@ def _spliced(source: SourceText, old: ast.Call, wanted: ast.Call, code: str) -> 
 
 
 def _end_of_arguments(source: SourceText, call: ast.Call) -> tuple[int, str]:
-    """Give the place behind the last argument, before any comment, and what has to separate the next one from it."""
+    """Return the position after the last argument of a call, before any comment, and the separator for the next argument."""
     start, end = source.start_of(call), source.end_of(call)
     segment = source.text[start:end]
     inside = [
@@ -111,7 +115,7 @@ _HEAD_LINE = re.compile(r"#!|#.*coding[:=]")
 
 
 class InsertionPoint(NamedTuple):
-    """Where a new definition goes: among the statements `body`, behind line `after_line` (0: at the top)."""
+    """Where a new definition goes: into the statements `body`, after line `after_line` (0: at the top of the file)."""
 
     body: list[ast.stmt]
     after_line: int
@@ -133,13 +137,13 @@ def find_insertion_point(source: SourceText, target: str) -> InsertionPoint:
     node = find_definition(source, container).node
     indentation = source.indentation_at(source.start_of(node.body[0]))
     if not isinstance(node, ast.ClassDef) or indentation is None:
-        reason = f"{container} is not a class whose body has lines of its own"
+        reason = f"{container} is not a class whose body has its body on lines of its own"
         raise EditError("GBE315", where=source.place(node.lineno), target=target, reason=reason)
     return InsertionPoint(node.body, _last_line(node.body), indentation, 1)
 
 
 def insert_code(source: SourceText, place: InsertionPoint, code: str) -> str:
-    """Give the text with the code, its first line already indented, at its place."""
+    """Return the text with a definition, whose first line is indented already, inserted at a point."""
     newline = source.newline
     at = source.line_start(place.after_line + 1)
     before = source.text[:at]
@@ -150,7 +154,7 @@ def insert_code(source: SourceText, place: InsertionPoint, code: str) -> str:
 
 
 def remove_lines(source: SourceText, start: int, end: int) -> str:
-    """Give the text without the whole lines from one position to another, and without the blank lines before them."""
+    """Return the text without the whole lines between two positions and without the blank lines before them."""
     first, last = source.line_at(start), source.line_at(end)
     while first > 1 and not source.line(first - 1).strip():
         first -= 1
@@ -158,23 +162,23 @@ def remove_lines(source: SourceText, start: int, end: int) -> str:
 
 
 def missing_imports(source: SourceText, imports: list[ImportStatement]) -> list[ImportStatement]:
-    """Give those imports that the module does not have yet.
+    """Return those imports that the module does not have yet.
 
     Raises:
         EditError: One of them binds a name that the module uses for something else.
     """
     body = source.tree.body
-    present = [single for node in body for single in _singles(node)]
+    present = [single for node in body for single in _split_import(node)]
     known = {ast.dump(single) for single in present}
     packages = {single.names[0].name.partition(".")[0] for single in present if _is_plain(single)}
-    fresh = [single for node in imports for single in _singles(node) if ast.dump(single) not in known]
+    fresh = [single for node in imports for single in _split_import(node) if ast.dump(single) not in known]
     for single in fresh:
         name = imported_names(single)[0]
         line = bound_line(body, name)
         if line and not (_is_plain(single) and name in packages):  # `os` is both `import os` and `import os.path`
             nearest = f"There: {source.line(line).strip()!r}."
             raise EditError("GBE310", where=source.place(line), target=name, line=line, nearest=nearest)
-    return [node for node in imports if any(ast.dump(single) not in known for single in _singles(node))]
+    return [node for node in imports if any(ast.dump(single) not in known for single in _split_import(node))]
 
 
 def _is_plain(node: ImportStatement) -> bool:
@@ -182,13 +186,14 @@ def _is_plain(node: ImportStatement) -> bool:
 
 
 def add_imports(source: SourceText, imports: list[ImportStatement]) -> str:
-    """Give the text with further imports behind those at its head; `__future__` comes first."""
+    """Return the text with further imports after those at its top; `__future__` imports come first."""
     for node in imports:
         source = _with_import(source, node)
     return source.text
 
 
 def _with_import(source: SourceText, node: ImportStatement) -> SourceText:
+    """Return the source with one more import, with blank lines around it where it is the first."""
     is_future = isinstance(node, ast.ImportFrom) and node.module == "__future__" and not node.level
     after_line, follows_import = _import_line(source, is_future)
     at = source.line_start(after_line + 1)
@@ -203,7 +208,7 @@ def _with_import(source: SourceText, node: ImportStatement) -> SourceText:
 
 
 def _import_line(source: SourceText, is_future: bool) -> tuple[int, bool]:
-    """Give the line behind which an import goes, and whether an import ends there."""
+    """Return the line after which an import goes, and whether that line is an import."""
     body = source.tree.body
     has_docstring = ast.get_docstring(source.tree, clean=False) is not None
     count = int(has_docstring)
@@ -224,8 +229,8 @@ def _is_head_import(node: ast.stmt, is_future: bool) -> bool:
     return not is_future and isinstance(node, ImportStatement)
 
 
-def _singles(node: ast.stmt) -> list[ImportStatement]:
-    """Take an import of several names apart."""
+def _split_import(node: ast.stmt) -> list[ImportStatement]:
+    """Split an import of several names into imports of one name each."""
     if isinstance(node, ast.Import):
         return [ast.Import([alias]) for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -234,7 +239,7 @@ def _singles(node: ast.stmt) -> list[ImportStatement]:
 
 
 def _head_lines(source: SourceText) -> int:
-    """Count the lines at the top that must stay there: `#!` and the coding line."""
+    """Return the number of lines that must stay at the top: `#!` and the coding line."""
     count = 0
     while count < 2 and _HEAD_LINE.match(source.line(count + 1)):
         count += 1

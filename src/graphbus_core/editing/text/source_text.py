@@ -1,6 +1,6 @@
-"""A Python file as its bytes, its text and its tree at once; positions of the tree become positions in the text.
+"""A Python file as bytes, text and syntax tree together, with conversion of positions in the tree to positions in the text.
 
-bytes --decode--> text --parse--> tree: line and UTF-8 column --offset--> position in text --encode--> position in bytes
+bytes --decode--> text --parse--> tree: line and UTF-8 column --offset--> position in the text
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ _BLANKS = " \t\f"
 
 
 class SourceText:
-    """One version of a file. Nothing about it changes; `with_text` gives the next version.
+    """One version of a file. It is immutable; `with_text` returns another version.
 
     Attributes:
-        path: For messages only.
         data: The bytes of the file.
-        encoding: As Python detects it: by byte order mark, coding line, else UTF-8.
-        text: The bytes decoded, without a byte order mark, with the line ends as they are.
+        encoding: The encoding as Python detects it: by byte order mark or coding line, else UTF-8.
+        text: The decoded bytes without byte order mark, with the line ends as they are.
+
+    Raises:
+        EditError: GBE312, the bytes cannot be decoded, or would change when encoded again.
     """
 
     def __init__(self, data: bytes, path: str = "") -> None:
@@ -40,7 +42,7 @@ class SourceText:
             self.encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
             self.text = data.decode(self.encoding)
             is_faithful = self.text.encode(self.encoding) == data
-        except (SyntaxError, UnicodeError, LookupError) as reason:  # LookupError: a codec that makes no text of bytes
+        except (SyntaxError, UnicodeError, LookupError) as reason:  # LookupError: a codec that is not for text
             raise self._unusable(f"it is not text in {self.encoding or 'any encoding'}, {reason}") from None
         if not is_faithful:
             raise self._unusable(f"it cannot be decoded and encoded again without a change as {self.encoding}")
@@ -49,7 +51,7 @@ class SourceText:
         return EditError("GBE312", where=self.place(), reason=reason)
 
     def place(self, line: int = 0) -> Place | None:
-        """Where a line is, for a message."""
+        """Return the place of a line, for a message; None if the path is not known."""
         return Place(self.path, line) if self.path else None
 
     @cached_property
@@ -71,66 +73,66 @@ class SourceText:
 
     @property
     def newline(self) -> str:
-        """The line end that the file uses first."""
+        """The first line end of the file; LF if there is none."""
         return self.newline_after(0)
 
     def newline_after(self, position: int) -> str:
-        """The line end that follows a position, else the first of the file, else LF."""
+        """Return the first line end after a position, else the first of the file, else LF."""
         match = _NEWLINE.search(self.text, position) or _NEWLINE.search(self.text)
         return match.group() if match else "\n"
 
     def line(self, number: int) -> str:
-        """Give a line without its line end; lines count from 1."""
+        """Return a line without its line end; lines count from 1."""
         return self.text[self.line_start(number) : self.line_end(number)]
 
     def line_start(self, number: int) -> int:
-        """Where a line begins; past the last line, the end of the text."""
+        """Return the position where a line begins; the end of the text for a line after the last."""
         return self.line_starts[number - 1] if number <= len(self.line_starts) else len(self.text)
 
     def line_end(self, number: int) -> int:
-        """Where a line ends, its line end left out."""
+        """Return the position where a line ends, without its line end."""
         match = _NEWLINE.search(self.text, self.line_start(number))
         return match.start() if match else len(self.text)
 
     def line_at(self, position: int) -> int:
-        """The number of the line that holds a position."""
+        """Return the number of the line that contains a position."""
         return bisect_right(self.line_starts, position)
 
     def _offset(self, line: int, column: int) -> int:
-        """Turn a position of the tree (line from 1, column in UTF-8 bytes) into a position in the text."""
+        """Return the position in the text for a place in the tree: line from 1, column in UTF-8 bytes."""
         return self.line_start(line) + len(self.line(line).encode()[:column].decode())
 
     def start_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
-        """Where a node begins."""
+        """Return the position where a node begins."""
         return self._offset(node.lineno, node.col_offset)
 
     def end_of(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
-        """Where a node ends."""
+        """Return the position where a node ends."""
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def indentation_at(self, position: int) -> str | None:
-        """The blanks between the start of the line and a position; None when something else is there."""
+        """Return the blanks between the start of the line and a position; None if there is anything else."""
         before = self.text[self.line_start(self.line_at(position)) : position]
         return before.rpartition("\f")[2] if not before.strip(_BLANKS) else None
 
     def with_text(self, text: str) -> SourceText:
-        """Give the file with another text in the same encoding.
+        """Return the file with another text in the same encoding.
 
         Raises:
-            EditError: The encoding cannot express the text, or a coding line in the text says otherwise.
+            EditError: GBE311, the encoding cannot express the text, or a coding line in the text names another one.
         """
         try:
             other = SourceText(text.encode(self.encoding), self.path)
         except UnicodeError as reason:
             raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=reason) from None
         if other.encoding != self.encoding:
-            says = f"it would become {other.encoding}"
+            says = f"the new text would make it {other.encoding}"
             raise EditError("GBE311", where=self.place(), encoding=self.encoding, reason=says)
         return other
 
 
 def parse(text: str) -> ast.Module:
-    """Parse without the warnings of the compiler; whatever is wrong comes as one SyntaxError."""
+    """Parse a text without compiler warnings; every failure, also of nesting too deep, is raised as SyntaxError."""
     try:
         return syntax.parse(text)
     except SyntaxError:
@@ -140,10 +142,10 @@ def parse(text: str) -> ast.Module:
 
 
 def tokenize_text(text: str) -> list[tokenize.TokenInfo]:
-    """Give the tokens of a text whose line ends are LF.
+    """Return the tokens of a text whose line ends are LF.
 
     Raises:
-        SyntaxError: It cannot be taken apart.
+        SyntaxError: The text cannot be split into tokens.
     """
     try:
         return list(tokenize.generate_tokens(io.StringIO(text).readline))
@@ -152,7 +154,7 @@ def tokenize_text(text: str) -> list[tokenize.TokenInfo]:
 
 
 def lines_inside_strings(text: str) -> set[int]:
-    """Number the lines (from 1) whose first character belongs to a string that began on an earlier line."""
+    """Return the numbers (from 1) of the lines whose first character belongs to a string that began on an earlier line."""
     found: set[int] = set()
     opened: list[int] = []
     for token in tokenize_text(text):
@@ -165,7 +167,7 @@ def lines_inside_strings(text: str) -> set[int]:
 
 
 def with_lf(text: str) -> str:
-    """Write every line end as LF."""
+    """Return the text with LF for every line end."""
     return _NEWLINE.sub("\n", text)
 
 
@@ -178,7 +180,7 @@ _OWN_SCOPE = (
 
 
 class DefinitionSite(NamedTuple):
-    """One definition: its node stands at `body[at]`."""
+    """A definition with its qualified name; its node stands at `body[at]`."""
 
     name: str
     node: Definition
@@ -187,7 +189,7 @@ class DefinitionSite(NamedTuple):
 
 
 def definitions(tree: ast.Module) -> Iterator[DefinitionSite]:
-    """Give every class, function and method outside of functions, in no particular order."""
+    """Yield every class, function and method outside of functions, in no particular order."""
     waiting: list[tuple[str, list[ast.stmt]]] = [("", tree.body)]
     while waiting:
         prefix, body = waiting.pop()
@@ -202,7 +204,7 @@ def definitions(tree: ast.Module) -> Iterator[DefinitionSite]:
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """Give the statement lists of a compound statement, as far as they share its scope."""
+    """Yield the statement lists of a compound statement such as `if` or `try`."""
     for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
         yield from (
             block for field in ("body", "orelse", "finalbody") if isinstance(block := getattr(part, field, None), list)
@@ -210,10 +212,10 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def find_definition(source: SourceText, target: str) -> DefinitionSite:
-    """Give the one definition of a qualified name.
+    """Return the only definition of a qualified name.
 
     Raises:
-        EditError: There is none, or more than one (overloads, property setters, definitions in if and else).
+        EditError: GBE301, there is none; GBE302, there are several (overloads, property setters, definitions in if and else).
     """
     everything = sorted(definitions(source.tree), key=lambda symbol: symbol.node.lineno)
     found = [symbol for symbol in everything if symbol.name == target]
@@ -230,7 +232,7 @@ def find_definition(source: SourceText, target: str) -> DefinitionSite:
 
 
 def start_of(source: SourceText, node: Definition) -> int:
-    """Where a definition begins in the text: at the `@` of its first decorator, else at its keyword."""
+    """Return where a definition begins in the text: at the `@` of its first decorator, else at its keyword."""
     if not node.decorator_list:
         return source.start_of(node)
     line = node.decorator_list[0].lineno
@@ -240,7 +242,7 @@ def start_of(source: SourceText, node: Definition) -> int:
 
 
 def bound_line(body: list[ast.stmt], name: str) -> int:
-    """Give the line of this scope that binds a name, or 0: definitions, imports, assignments, loops, with, except."""
+    """Return the line in a scope that binds a name, or 0: a definition, import, assignment, loop, `with` or `except`."""
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()
@@ -255,13 +257,13 @@ def bound_line(body: list[ast.stmt], name: str) -> int:
 
 
 def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The names that an import binds."""
+    """Return the names that an import binds."""
     is_plain = isinstance(node, ast.Import)
     return [alias.asname or (alias.name.partition(".")[0] if is_plain else alias.name) for alias in node.names]
 
 
 def first_difference(one: ast.AST, other: ast.AST) -> int | None:
-    """Compare two trees without their positions; give None when they are equal, else the line of `other` near the difference."""
+    """Compare two trees, ignoring positions; return None if they are equal, else the line of `other` near the difference."""
     waiting: list[tuple[object, object, int]] = [(one, other, 1)]
     while waiting:
         left, right, line = waiting.pop()

@@ -1,15 +1,19 @@
-"""Rung G3: what code can do beyond computing, as an allow list of effects.
+"""Rung G3: what code can do beyond computing (its powers: network, files, processes ...), checked with an allow list.
 
-What is not known to be harmless is refused where it is new. A change may use what the table calls harmless, what the project
-defines without power, what the file did before in the same way, and what a person has declared in `[tool.graphbus.powers]`.
+A new use of anything that is not known to be harmless is refused. A change may use what the table lists as harmless, code of the
+project that has no power, what the file did before in the same way, and what a person has declared in `[tool.graphbus.powers]`.
 
-    table.py     what is harmless, and what acts: data
-    scopes.py    which statement a name comes from
-    sources.py   what a name or expression may stand for, through the files of the project
-    signs.py     what is written down: signs, and references to what the project defines
-    judge.py     names, attributes and calls held against the table
-    uses.py      a file read from top to bottom, each expression with the use that is made of it; what is behind a reference
-    here         both texts of a change compared; what a text declares, and what is in its characters
+A *sign* is one use of something that is not known to be harmless; a *reference* is one use of code of the project, whose own
+signs count as well.
+
+    table.py     which names are harmless and which have a power: data
+    scopes.py    which statements bind a name
+    sources.py   which values a name or expression may have, across the files of the project
+    signs.py     signs and references, and how they are recorded
+    judge.py     compares names, attributes and calls with the table
+    uses.py      walks through a file and passes each expression to the judge; follows references
+    text.py      signs in comments, texts and characters
+    here         compares both versions of a file; signs of bases, roles, prompts and secrets
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ _DOES: dict[str, str] = {
 
 
 class CodeVersion(NamedTuple):
-    """One side of a change: the text of a file, and the project around it."""
+    """A file before or after a change: its text, and the powers of the project in that state."""
 
     text: bytes
     project: ProjectPowers
@@ -73,23 +77,23 @@ def check_growth(
     *,
     has_moved: bool = False,
 ) -> Refusal | None:
-    """Give the first sign, by line, that the new text has and the old one has not, or less often.
+    """Return a refusal for the first sign, by line, that the new text has and the old one has not, or has less often.
 
     Args:
         path: The file.
-        before: Its old text and project.
-        after: Its new ones.
-        powers: What a person has declared that agents may do.
-        passes_over: Tells which signs do not count in this file.
-        has_moved: Prompts and arbiters are the same in all files of the change together, so that none counts here.
+        before: Its old version.
+        after: Its new version.
+        powers: The powers that a person has declared.
+        is_exempt: True for signs that do not count in this file.
+        has_moved: Prompts and roles have only moved between the files of the change, so that they do not count here.
     """
     try:
         old, new = _AnalyzedText(path, before), _AnalyzedText(path, after)
-        known, fresh = _counted(old.signs(old), old), _counted(new.signs(old), old)
+        known, fresh = _group_signs(old.signs(old), old), _group_signs(new.signs(old), old)
     except RecursionError:
-        return Refusal("G2.size", "The code is nested too deeply to be judged.", path)
+        return Refusal("G2.size", "The code is nested too deeply to be checked. Split it up.", path)
     except TooMuchToJudge:
-        return Refusal("G2.size", "What the names of this code stand for takes too long to be judged.", path)
+        return Refusal("G2.size", "It takes too long to find out what the names in this code stand for.", path)
     grown = [
         sign
         for key, found in fresh.items()
@@ -106,12 +110,12 @@ def check_growth(
         grown, lost = [sign for sign in grown if sign.code not in table.GUARDED.values()], []
     first = min(grown, key=lambda sign: (sign.line, sign.code), default=None)
     if first:
-        return Refusal(first.code, f"New here: {first.what}. {_way_out(first.code)}", path, first.line)
-    return Refusal(lost[0].code, f"No longer here: {lost[0].what}.", path) if lost else None
+        return Refusal(first.code, f"The change adds {first.what}. {_way_out(first.code)}", path, first.line)
+    return Refusal(lost[0].code, f"The change removes {lost[0].what}.", path) if lost else None
 
 
 def _permits(powers: Powers, sign: Sign) -> bool:
-    """Tell whether a person has declared the power that a sign stands for; a confined run holds it to its limits."""
+    """True if a person has declared the power of a sign. Which hosts and folders exactly, the confined run enforces."""
     if sign.code == "G3.url":
         host = _HOST.search(sign.what)
         return host is not None and _is_one_of(host[1].lower(), powers.network or ())
@@ -128,19 +132,19 @@ def _permits(powers: Powers, sign: Sign) -> bool:
 
 
 def _is_one_of(name: str, patterns: Iterable[str]) -> bool:
-    """Compare a name with declared ones, which may begin or end with `*`."""
+    """True if a name matches one of the declared patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _way_out(code: str) -> str:
-    """Say how a person allows what a rung has refused."""
+    """Return the sentence that says how a person can allow a power."""
     if code in _WAYS_OUT:
-        return f"If agents shall do that, declare it: {_WAYS_OUT[code]} in [tool.graphbus.powers]."
-    return "No setting allows it; a person may make this change."
+        return f"To let agents do that, declare {_WAYS_OUT[code]} in [tool.graphbus.powers]."
+    return "No setting allows that; make this change yourself if you want it."
 
 
 class _AnalyzedText:
-    """One text of a file, and what it uses."""
+    """One version of a file, and what it uses."""
 
     def __init__(self, path: str, side: CodeVersion) -> None:
         self.source = SourceText(side.text, path)
@@ -154,16 +158,17 @@ class _AnalyzedText:
         self.defined = frozenset(self.names.values())
 
     def signs(self, old: _AnalyzedText) -> Iterator[Sign]:
-        """Give every sign of this text; `old` is the text before the change."""
+        """Yield every sign of this version; `old` is the version before the change, or this one itself."""
         for sign in self.notes.signs:
             name = sign.what.removeprefix(GLOBAL)
             if name == sign.what or name in old.file.scopes.module.bindings:
                 yield sign
-        yield from self._of_references(old)
-        yield from _declared(self.file, old.defined)
+        yield from self._reference_signs(old)
+        yield from _declaration_signs(self.file, old.defined)
         yield from (Sign(*found) for found in signs_of_text(self.source.text, self.file.nodes))
 
-    def _of_references(self, old: _AnalyzedText) -> Iterator[Sign]:
+    def _reference_signs(self, old: _AnalyzedText) -> Iterator[Sign]:
+        """Yield a sign for each power of the project code that this version uses."""
         free: set[int] = set()
         for reference in sorted(self.notes.references, key=lambda one: one.line):
             powers = self.project.powers_of(reference)
@@ -172,19 +177,19 @@ class _AnalyzedText:
             is_own = reference.home is self.file and reference.texts <= old.texts
             if reference.home is self.file and reference.node is not None:
                 name = self.names.get(id(reference.node), "")
-                if name not in old.sharp:
+                if name not in old.powerful:
                     # A new function holds what the old text did; its own signs count, and so does every call but the first.
                     is_first = id(reference.node) not in free and reference.texts <= old.texts
                     free.add(id(reference.node))
                     if is_first or name in old.defined:
                         continue
-            for power in powers.values():  # each by itself: one that is declared does not allow another
+            for power in powers.values():  # one sign each: a declared power does not allow another one
                 sign = _sign_of(reference, power)
                 yield sign._replace(way="") if is_own else sign
 
     @cached_property
-    def sharp(self) -> frozenset[str]:
-        """The functions and classes of this text that have a power, by their qualified names."""
+    def powerful(self) -> frozenset[str]:
+        """The qualified names of the functions and classes in this file that have a power."""
         found = set()
         for symbol in definitions(self.file.tree):
             reference = Reference(self.file, symbol.node, symbol.name, 0, "", frozenset(), runs_at_import=False)
@@ -194,12 +199,12 @@ class _AnalyzedText:
 
     @cached_property
     def read(self) -> frozenset[str]:
-        """Every constant text with which this text reads files."""
+        """Every string constant in the expressions with which this file reads files."""
         return frozenset(text for sign in self.notes.signs if sign.code == "G3.read" for text in sign.texts)
 
     @cached_property
     def texts(self) -> frozenset[str]:
-        """Every constant text of the file."""
+        """Every string and bytes constant of the file, as text."""
         return frozenset(
             node.value if isinstance(node.value, str) else repr(node.value)
             for node in self.file.nodes
@@ -213,8 +218,11 @@ def _sign_of(reference: Reference, power: Power) -> Sign:
     return Sign(code, what, reference.line, reference.way, True, reference.runs_at_import, reference.texts)
 
 
-def _counted(found: Iterable[Sign], old: _AnalyzedText) -> dict[tuple[str, str, str], list[Sign]]:
-    """Sort signs by what counts as the same. One way to read a file is as good as another, as long as it names no other file."""
+def _group_signs(found: Iterable[Sign], old: _AnalyzedText) -> dict[tuple[str, str, str], list[Sign]]:
+    """Group signs that count as the same: same code, same thing, used in the same way with no new constant.
+
+    All ways to read a file count as one, as long as they name no file that the old version does not read.
+    """
     counted: dict[tuple[str, str, str], list[Sign]] = {}
     for sign in sorted(found, key=lambda sign: sign.line):
         is_any_reading = sign.code == "G3.read" and sign.way and sign.texts <= old.read
@@ -225,23 +233,23 @@ def _counted(found: Iterable[Sign], old: _AnalyzedText) -> dict[tuple[str, str, 
 
 
 def count_guarded(texts: Iterable[bytes]) -> Counter[tuple[str, str, str]]:
-    """Count what binds prompts and roles in some files: the class around it, its code, and what it says."""
+    """Count the statements that set prompts and roles in some files: (class around it, code of G3, its text) -> number."""
     found: Counter[tuple[str, str, str]] = Counter()
     for text in texts:
         source = SourceText(text)
         names = {id(symbol.node): symbol.name for symbol in definitions(source.tree)}
         owners = {id(source.tree): ""}
-        for node in ast.walk(source.tree):  # what is around a node comes before it
+        for node in ast.walk(source.tree):  # `walk` yields a node before the nodes inside it
             owner = names.get(id(node), owners[id(node)]) if isinstance(node, Definition) else owners[id(node)]
             owners.update((id(inner), owner) for inner in ast.iter_child_nodes(node))
-            found.update((owners[id(node)], code, what) for code, what in _of_guarded(node))
+            found.update((owners[id(node)], code, what) for code, what in _guarded_bindings(node))
     return found
 
 
-# --- what the text declares beside what it does: bases, roles, prompts, secrets, equality ----------------
+# --- signs in declarations: bases, decorators, roles, prompts, secrets, comparisons ---------------------
 
 _SILENT = (ast.expr_context, ast.operator, ast.Constant, ast.Call, ast.Subscript, ast.Expr, ast.Return, ast.BinOp)
-"""What most nodes are, and what declares nothing."""
+"""The most frequent kinds of nodes; they declare nothing, and are skipped early."""
 _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase)|secret|api_?key|(access|auth|bearer)_?token|private_?key|credential", re.IGNORECASE
 )
@@ -250,8 +258,12 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Found = Iterator[tuple[str, str]]
 
 
-def _declared(file: AnalyzedFile, old_names: frozenset[str]) -> Iterator[Sign]:
-    """Give the signs of a file; what was there already shows each of its bases and own decorators."""
+def _declaration_signs(file: AnalyzedFile, old_names: frozenset[str]) -> Iterator[Sign]:
+    """Yield the signs of declarations in a file.
+
+    Args:
+        old_names: The definitions of the version before. All bases and decorators of these are signs, so that a new one shows.
+    """
     names = {id(symbol.node): symbol.name for symbol in definitions(file.tree)}
     for node in file.nodes:
         if isinstance(node, _SILENT) or (
@@ -259,17 +271,17 @@ def _declared(file: AnalyzedFile, old_names: frozenset[str]) -> Iterator[Sign]:
         ):
             continue
         line = getattr(node, "lineno", 0)
-        for code, what in (*_of_guarded(node), *_of_secret(node), *_of_comparison(file, node)):
+        for code, what in (*_guarded_bindings(node), *_secrets_in(node), *_deceptive_comparisons(file, node)):
             yield Sign(code, what, line)
         if isinstance(node, _Function) and names.get(id(node)) in old_names:
-            yield from (Sign("G3.decorator", what, line) for what in _of_own_decorators(file, node))
+            yield from (Sign("G3.decorator", what, line) for what in _own_decorators(file, node))
         if isinstance(node, ast.ClassDef):
-            for code, what in _of_bases(file, node, names.get(id(node), node.name), old_names):
+            for code, what in _base_signs(file, node, names.get(id(node), node.name), old_names):
                 yield Sign(code, what, line)
 
 
-def _of_own_decorators(file: AnalyzedFile, node: _Function) -> Iterator[str]:
-    """A decorator of the project on a function that was there before: it may stand between the function and its callers."""
+def _own_decorators(file: AnalyzedFile, node: _Function) -> Iterator[str]:
+    """Yield the decorators of the project on a function; a new one could come between the function and its callers."""
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for decorator in node.decorator_list:
         function = decorator.func if isinstance(decorator, ast.Call) else decorator
@@ -277,7 +289,8 @@ def _of_own_decorators(file: AnalyzedFile, node: _Function) -> Iterator[str]:
             yield f"@{ast.unparse(function)} on {node.name}"
 
 
-def _of_bases(file: AnalyzedFile, node: ast.ClassDef, name: str, old_names: frozenset[str]) -> _Found:
+def _base_signs(file: AnalyzedFile, node: ast.ClassDef, name: str, old_names: frozenset[str]) -> _Found:
+    """Yield the bases and keywords of a class that are not known to be harmless; of an old class, all bases."""
     scope = file.scopes.of[id(node)].parent or file.scopes.module
     for base in node.bases:
         defined = file.scopes.of[id(node)].bindings.keys()
@@ -303,8 +316,8 @@ def _is_harmless_base(value: Value) -> bool:
     return all(_is_harmless_base(base) for base in value.home.bases(value.node))
 
 
-def _of_guarded(node: ast.AST) -> _Found:
-    """Give what binds IS_ARBITER or SYSTEM_PROMPT, with its value; anything but a plain assignment shows its kind only."""
+def _guarded_bindings(node: ast.AST) -> _Found:
+    """Yield the code and text of a node that sets IS_ARBITER or SYSTEM_PROMPT, by assignment or in any other way."""
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete)):
         targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else [node.target]
         found = [(name_of(target), ast.unparse(node)) for target in targets if name_of(target) in table.GUARDED]
@@ -317,30 +330,31 @@ def _of_guarded(node: ast.AST) -> _Found:
     yield from ((table.GUARDED[name], what) for name, what in found)
 
 
-def _of_secret(node: ast.AST) -> _Found:
-    """A text under a name that promises a secret."""
+def _secrets_in(node: ast.AST) -> _Found:
+    """Yield a sign for a constant that looks like a secret and has a name like `password`."""
     for name, value in _named_values(node):
         is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
         if is_text and _SECRET_NAME.search(name) and _SECRET_VALUE.match(ast.literal_eval(value)):
             yield "G3.secret", f"a value for {name}"
 
 
-def _of_comparison(file: AnalyzedFile, node: ast.AST) -> _Found:
-    """A value that says itself whether it is equal to the expected one."""
+def _deceptive_comparisons(file: AnalyzedFile, node: ast.AST) -> _Found:
+    """Yield a sign for a class whose objects could be equal to anything: a test that compares them would prove nothing."""
     if not isinstance(node, ast.ClassDef):
         return
     is_value = any(value.name in table.VALUES for value in file.bases(node))
     for item in node.body:
-        if isinstance(item, Definition) and item.name in table.COMPARED and (is_value or _is_deaf(item)):
-            yield "G3.reflection", f"{item.name} of {node.name}, which answers whatever it is compared with"
+        if isinstance(item, Definition) and item.name in table.COMPARED and (is_value or _ignores_other(item)):
+            yield "G3.reflection", f"{item.name} of {node.name}, which decides without looking at the other value"
 
 
-def _is_deaf(method: ast.AST) -> bool:
-    """Tell whether a comparison never looks at an attribute or item of anything."""
+def _ignores_other(method: ast.AST) -> bool:
+    """True for a comparison method that uses no attribute or item of anything."""
     return not any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(method))
 
 
 def _named_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """Yield name and value of assignments, keyword arguments, defaults and entries of dict displays."""
     if isinstance(node, ast.Assign):
         yield from ((name_of(target), node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign) and node.value:

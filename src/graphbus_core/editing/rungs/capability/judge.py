@@ -1,6 +1,8 @@
-"""Names, attributes and calls held against the table, for the use that is made of them.
+"""Compares names, attributes and calls with the table of harmless things, and records signs for the rest.
 
-What some calls do is decided by their arguments: `getattr`, `open`, `print`, `type`, formats, `attrgetter`.
+`UseJudge` judges names and attributes. `CallJudge` judges calls whose effect depends on their arguments: `getattr`, `open`,
+`print`, `type`, formats, `attrgetter`. The use of an expression counts, see `ExpressionUse`: `len` may be called and passed on,
+`getattr` only called.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ _OTHERS = frozenset({"shared", "outside", "module", "class", "symbol"})
 
 
 class UseJudge:
-    """Writes down what is not harmless.
+    """Judges names and attributes.
 
     Args:
-        notes: Where.
+        notes: Where signs and references are recorded.
     """
 
     def __init__(self, notes: Notes) -> None:
@@ -44,12 +46,12 @@ class UseJudge:
 
     # --- names --------------------------------------------------------------------------------
 
-    def values(self, place: ExpressionUse) -> None:
-        """Judge everything that an expression may stand for."""
+    def judge_values(self, place: ExpressionUse) -> None:
+        """Judge every value that an expression may have."""
         node, scope, use, call = place
         for value in self.file.values(node, scope):
             if value.kind == "outside":
-                self.outside(value.name, place)
+                self.judge_outside(value.name, place)
             elif value.kind == "module" and use != "base":
                 self.notes.sign("G3.reflection", f"the module {ast.unparse(node)} as a value", node, scope)
             elif value.kind == "symbol" and use not in ("base", "type"):
@@ -57,20 +59,20 @@ class UseJudge:
                     self.notes.sign("G3.node", f"the class {value.node.name} of an agent as a value", node, scope)
                 self.notes.refer(value.home, value.node, ast.unparse(node), call or node, scope)
 
-    def outside(self, name: str, place: ExpressionUse) -> None:
-        """Judge what is no part of the project, by its dotted name."""
+    def judge_outside(self, name: str, place: ExpressionUse) -> None:
+        """Judge something from outside of the project by its dotted name."""
         first, _, rest = name.partition(".")
         if table.is_module(name) or (first != "builtins" and not rest):
             if place.use != "base":
                 self.notes.sign("G3.reflection", f"the module {name} as a value", place.node, place.scope)
         elif not self._is_other_use(name, place) and place.use != "base" and not table.is_harmless(name):
             if first == "builtins":
-                self._builtin(rest, place)
+                self._judge_builtin(rest, place)
             elif place.use != "type" or not name.rpartition(".")[2][:1].isupper():
-                self._unlisted(name, name, place)
+                self._record_unlisted(name, name, place)
 
     def _is_other_use(self, name: str, place: ExpressionUse) -> bool:
-        """Handle what is harmless in its usual use only."""
+        """Judge things that are harmless in one use only, such as decorators; True if this was one in another use."""
         node, scope, use, _ = place
         stem, _, last = name.rpartition(".")
         if name.endswith(".GraphBusNode") and use in ("value", "call"):
@@ -88,7 +90,8 @@ class UseJudge:
             return False
         return True
 
-    def _builtin(self, name: str, place: ExpressionUse) -> None:
+    def _judge_builtin(self, name: str, place: ExpressionUse) -> None:
+        """Judge the use of a builtin that is not harmless in general."""
         node, scope, use, _ = place
         if name in table.CALLED_ONLY:
             if use not in ("type", "call"):
@@ -96,11 +99,12 @@ class UseJudge:
         elif name in table.CAUGHT_ONLY and use == "type":
             return
         elif name.partition(".")[0] not in BUILTINS:
-            return  # nothing binds it: it raises when it runs, which G8 sees
+            return  # an undefined name: it raises at run time, which G8 finds
         elif name not in _OF_MODULES:
-            self._unlisted(f"builtins.{name}", name, place)
+            self._record_unlisted(f"builtins.{name}", name, place)
 
-    def _unlisted(self, name: str, shown: str, place: ExpressionUse) -> None:
+    def _record_unlisted(self, name: str, shown: str, place: ExpressionUse) -> None:
+        """Record the use of something that is not in the table, with the code of its power if that is known."""
         code = table.code_of(name)
         by_attribute = table.ACTING.get(name.rpartition(".")[2], "")
         code = by_attribute if by_attribute in _WORST else code
@@ -110,8 +114,8 @@ class UseJudge:
         what = f"the use of {shown}"
         self.notes.sign(code or "G3.unknown", what, place.node, place.scope, way=way, is_counted=bool(code))
 
-    def imported(self, name: str, node: ast.AST, scope: NameScope) -> None:
-        """Judge the import of what is no part of the project."""
+    def judge_import(self, name: str, node: ast.AST, scope: NameScope) -> None:
+        """Judge the import of something from outside of the project."""
         package = name.partition(".")[0]
         if table.is_module(name) or table.is_harmless(name):
             code = "" if self._project.allowed.has(package) else "G3.import"
@@ -127,26 +131,26 @@ class UseJudge:
 
     # --- attributes ---------------------------------------------------------------------------
 
-    def attributes(self, place: ExpressionUse) -> None:
-        """Judge `a.b` for everything that `a` may stand for."""
+    def judge_attributes(self, place: ExpressionUse) -> None:
+        """Judge `a.b` for every value that `a` may have."""
         if isinstance(place.node, ast.Attribute):
             for value in self.file.values(place.node.value, place.scope):
-                self.attribute(value, place.node, place)
+                self.judge_attribute(value, place.node, place)
 
-    def asked_by_name(self, name: str, node: ast.AST, scope: NameScope, value: Value = DATA) -> None:
-        """Judge an attribute that a text asks for: `getattr(x, "name")`, a format, a pattern."""
+    def judge_named_attribute(self, name: str, node: ast.AST, scope: NameScope, value: Value = DATA) -> None:
+        """Judge an attribute that is accessed by a constant name: `getattr(x, "name")`, a format, a class pattern."""
         asked = ast.copy_location(ast.Attribute(ast.Name("_", ast.Load()), name, ast.Load()), node)
         if value.kind == "outside":
-            self.outside(f"{value.name}.{name}", ExpressionUse(asked, scope))
+            self.judge_outside(f"{value.name}.{name}", ExpressionUse(asked, scope))
         else:
-            self.attribute(value, asked, ExpressionUse(asked, scope))
+            self.judge_attribute(value, asked, ExpressionUse(asked, scope))
 
-    def attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
-        """Judge an attribute of one thing."""
+    def judge_attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
+        """Judge an attribute of one value."""
         name, scope = node.attr, place.scope
         if value.kind == "outside":
             return
-        code = self._hidden(value, node, place)
+        code = self._code_of_internal(value, node, place)
         if code:
             self.notes.sign(code, f"the attribute {name}", node, scope)
         elif value.kind == "module" or is_internal(name):
@@ -154,13 +158,13 @@ class UseJudge:
         elif value.kind == "shared" and name in table.MUTATORS and place.use == "call":
             self.notes.sign("G3.patch", f"changing {ast.unparse(node.value)} of another module or class", node, scope)
         elif isinstance(value.node, ast.ClassDef) and value.home is not None:
-            self._member(value, value.home, node, place)
+            self._judge_member(value, value.home, node, place)
         elif value.kind != "object" or not table.is_of_instance(value.name, name):
-            self._of_data(node, place)
+            self._judge_unknown_owner(node, place)
 
     @staticmethod
-    def _hidden(value: Value, node: ast.Attribute, place: ExpressionUse) -> str:
-        """Give the code for an attribute that leads behind what it belongs to; empty: it does not."""
+    def _code_of_internal(value: Value, node: ast.Attribute, place: ExpressionUse) -> str:
+        """Return the code of an attribute that reaches internals, such as frames or `__globals__`; empty for any other."""
         name = node.attr
         if value.kind == "module":
             return "G3.reflection" if is_internal(name) and name not in table.OF_MODULES else ""
@@ -175,20 +179,20 @@ class UseJudge:
             return "G3.reflection"
         return "G3.node" if name in table.INSIDE_OF_NODES else ""
 
-    def _member(self, value: Value, home: AnalyzedFile, node: ast.Attribute, place: ExpressionUse) -> None:
-        """An attribute of an object or class of the project."""
+    def _judge_member(self, value: Value, home: AnalyzedFile, node: ast.Attribute, place: ExpressionUse) -> None:
+        """Judge an attribute of an object or class of the project."""
         name, scope = node.attr, place.scope
         if name in table.NODE and home.is_agent(value.node):
-            self._of_node(value, node, place)
+            self._judge_node_attribute(value, node, place)
         elif value.kind in ("symbol", "class") and home.is_method(value.node, name):
             self.notes.sign("G3.patch", f"the method {name} without its object", node, scope)
         elif value.kind == "class" and name in table.OF_CLASSES:
             return
         elif not home.has_member(value, name):
-            self._of_data(node, place)
+            self._judge_unknown_owner(node, place)
 
-    def _of_node(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
-        """An attribute of the public interface of a node: for its agent, and for what is public of it."""
+    def _judge_node_attribute(self, value: Value, node: ast.Attribute, place: ExpressionUse) -> None:
+        """Judge an attribute of the public interface of a node: only its own agent may use it, and only as intended."""
         name, call = node.attr, place.call
         if value.kind not in ("self", "super"):
             what = f"{name} of a class or of another agent"
@@ -204,14 +208,14 @@ class UseJudge:
             return
         self.notes.sign("G3.node", what, node, place.scope)
 
-    def _of_data(self, node: ast.Attribute, place: ExpressionUse) -> None:
-        """An attribute of something of which nothing is known."""
+    def _judge_unknown_owner(self, node: ast.Attribute, place: ExpressionUse) -> None:
+        """Judge an attribute of a value of unknown type by its name alone."""
         name, scope, call = node.attr, place.scope, place.call
         way: ast.AST = call or node
         if name in ("format", "format_map"):
-            return  # `Calls` looks at it
+            return  # `CallJudge` judges it
         if name in ("open", "replace"):
-            self._of_path(node, place)
+            self._judge_open_or_replace(node, place)
         elif name in table.attributes() or (name in table.STREAMS and call is not None and _reads_on(call)):
             return
         elif name in table.ACTING:
@@ -219,10 +223,10 @@ class UseJudge:
             self.notes.sign(table.ACTING[name], f"{verb} {name}", node, scope, way=way)
             self._refer_to_defined(name, way, scope)
         elif name in table.LEADING or not self._refer_to_defined(name, way, scope):
-            self._unknown(name, node, scope)
+            self._record_unknown(name, node, scope)
 
-    def _of_path(self, node: ast.Attribute, place: ExpressionUse) -> None:
-        """`x.open(...)` and `x.replace(...)`, which read or write if `x` is a path."""
+    def _judge_open_or_replace(self, node: ast.Attribute, place: ExpressionUse) -> None:
+        """Judge `x.open(...)` and `x.replace(...)`, which act on files if `x` is a path."""
         name, call = node.attr, place.call
         way: ast.AST = call or node
         if name == "open":
@@ -233,38 +237,40 @@ class UseJudge:
             self.notes.sign("G3.files", what, node, place.scope, way=way)
 
     def _refer_to_defined(self, name: str, way: ast.AST, scope: NameScope) -> bool:
-        """Refer to the methods of the project that have this name; False: there is no such attribute."""
+        """Record a reference to all methods of the project with this name; False if no class has such an attribute."""
         if not self._is_defined(name):
             return False
         self.notes.refer(None, None, name, way, scope)
         return True
 
-    def _unknown(self, name: str, node: ast.Attribute, scope: NameScope) -> None:
+    def _record_unknown(self, name: str, node: ast.Attribute, scope: NameScope) -> None:
+        """Record an attribute that neither the table nor the project knows."""
         if name.lstrip("_") in table.MODULES_INSIDE:
             self.notes.sign("G3.reflection", f"the attribute {name}, which is the name of a module", node, scope)
         elif not self._project.allowed.is_everything or name.startswith("_"):
             self.notes.sign("G3.unknown", f"the attribute {name} {UNKNOWN_ATTRIBUTE}", node, scope, is_counted=False)
 
     def _is_defined(self, name: str) -> bool:
-        """Tell whether a class of the project has an attribute of this name: private ones count in their own file only."""
+        """True if a class of the project has an attribute of this name; private names count in their own file only."""
         return name in self.file.fields or (not name.startswith("_") and self._project.defines(name))
 
-    # --- changes of what is not one's own -------------------------------------------------------
+    # --- changes to other objects -----------------------------------------------------------------
 
-    def written(self, node: ast.Attribute, scope: NameScope) -> None:
-        """Judge `a.b = ...` and `del a.b`: allowed for `self`, for what this function has made, and for plain fields."""
-        if node.attr in table.GUARDED:  # `_declared` gives a sign of its own for it
+    def judge_write(self, node: ast.Attribute, scope: NameScope) -> None:
+        """Judge `a.b = ...` and `del a.b`: allowed for `self`, for objects made in this function, and for plain fields."""
+        if node.attr in table.GUARDED:  # `_declaration_signs` records a sign of its own
             return
         if not all(self._may_write(value, node, scope) for value in self.file.values(node.value, scope)):
             code = "G3.node" if node.attr in table.NOT_TO_REPLACE else "G3.patch"
             self.notes.sign(code, f"setting {ast.unparse(node)}", node, scope)
 
     def _may_write(self, value: Value, node: ast.Attribute, scope: NameScope) -> bool:
+        """True if the attribute may be set when `value` is what it belongs to."""
         name = node.attr
         if is_internal(name) or name in table.FRAMES:
             return False
         if value.kind == "self" and value.home is not None:
-            self.overridden(value.home, value.node, name, node, scope)
+            self.record_overridden(value.home, value.node, name, node, scope)
             return not (value.home.is_agent(value.node) and name in table.NODE | table.NOT_TO_REPLACE) and not any(
                 isinstance(one.source, Definition) and not _is_property(one.source)
                 for _, _, found in value.home.bound(value.node, name)
@@ -280,7 +286,7 @@ class UseJudge:
         return value.kind in ("data", "object") and not is_known and self._is_plain_field(name)
 
     def _is_made_here(self, node: ast.expr, scope: NameScope) -> bool:
-        """Tell whether a name stands only for objects that this function has made."""
+        """True for a name that can only stand for objects that this function has created."""
         function = scope.function
         if not isinstance(node, ast.Name) or function is None or node.id not in function.bindings:
             return False
@@ -292,20 +298,22 @@ class UseJudge:
         )
 
     def _is_plain_field(self, name: str) -> bool:
-        """Tell whether an attribute is a field of a class of the project that is no agent, and of no other class."""
+        """True if the attribute is a field (not a method) of classes of the project that are not agents, and of no others."""
         own = [(self.file, owner, method) for owner, method in self.file.fields.get(name, ())]
         found = [*self._project.fields(name), *own]
         if name in table.attributes_of_classes():
             return False
         return bool(found) and not any(method is not None or home.is_agent(owner) for home, owner, method in found)
 
-    def overridden(self, home: AnalyzedFile, node: ast.AST | None, name: str, at: ast.AST, scope: NameScope) -> None:
-        """Refer to the bases whose attribute a class replaces: it decides what they do."""
+    def record_overridden(
+        self, home: AnalyzedFile, node: ast.AST | None, name: str, at: ast.AST, scope: NameScope
+    ) -> None:
+        """Record references to the bases whose attribute a class overrides: their methods will use the new one."""
         way = ast.copy_location(ast.Constant(name), at)
         for above, step, _ in home.bound(node, name, skip_first=True):
             self.notes.refer(above, step, f"{name} of {step.name}, replaced", way, scope)
 
-    def changed(self, base: ast.expr, node: ast.AST, scope: NameScope) -> None:
+    def judge_change(self, base: ast.expr, node: ast.AST, scope: NameScope) -> None:
         """Judge `base[...] = ...`, `del base[...]` and `base += ...`."""
         if not _OTHERS.isdisjoint(value.kind for value in self.file.values(base, scope)):
             self.notes.sign("G3.patch", f"changing {ast.unparse(base)} of another module or class", node, scope)
@@ -316,14 +324,14 @@ def _is_property(node: Definition) -> bool:
 
 
 def _says_more(call: ast.Call, most: int) -> bool:
-    """Tell whether a call passes more than the public parameters of a method."""
+    """True if a call passes, or may pass, more than the first `most` positional parameters, or `src`."""
     named = {keyword.arg for keyword in call.keywords}
     is_open = None in named or any(isinstance(argument, ast.Starred) for argument in call.args)
     return is_open or "src" in named or len(call.args) > most
 
 
 def _could_rename(call: ast.Call) -> bool:
-    """`x.replace(y)` could be that of a path; texts take two texts, dates take names."""
+    """True if `x.replace(...)` could rename a file: `Path.replace` takes one argument, `str` two, dates keywords."""
     named = {keyword.arg for keyword in call.keywords}
     if None in named or "target" in named or any(isinstance(argument, ast.Starred) for argument in call.args):
         return True
@@ -331,7 +339,7 @@ def _could_rename(call: ast.Call) -> bool:
 
 
 def _opens_to_write(call: ast.Call, position: int) -> bool:
-    """Tell whether a file is opened to write, or nobody can know; `position` is that of the mode."""
+    """True unless a file is clearly opened to read; `position` is the index of the mode argument."""
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return True
     named = [keyword.value for keyword in call.keywords if keyword.arg in ("mode", None)]
@@ -341,7 +349,7 @@ def _opens_to_write(call: ast.Call, position: int) -> bool:
 
 
 def _reads_on(call: ast.Call) -> bool:
-    """`file.read()`, `file.read(4096)`: of what is open already; a path or name would be another file."""
+    """True for `file.read()` and `file.read(4096)` on an open file; other arguments could name another file."""
     return not call.keywords and all(isinstance(one, ast.Constant) and isinstance(one.value, int) for one in call.args)
 
 
@@ -354,10 +362,10 @@ _SCREENS = frozenset({"sys.stdout", "sys.stderr", "io.StringIO"})
 
 
 class CallJudge:
-    """Looks at such calls one by one.
+    """Judges calls whose effect depends on their arguments.
 
     Args:
-        judge: For the attributes that they ask for.
+        judge: Judges the attributes that such calls access.
     """
 
     def __init__(self, judge: UseJudge) -> None:
@@ -365,22 +373,22 @@ class CallJudge:
         self._notes = judge.notes
         self._file = judge.file
         self._kinds: dict[str, Callable[[Value, ast.Call, NameScope], None]] = {
-            "builtins.getattr": self._getattr,
-            "builtins.object.__setattr__": self._setattr,
-            "builtins.hasattr": self._getattr,
-            "builtins.type": self._type,
-            "builtins.open": self._open,
-            **dict.fromkeys(table.BY_NAME, self._by_name),
+            "builtins.getattr": self._judge_getattr,
+            "builtins.object.__setattr__": self._judge_setattr,
+            "builtins.hasattr": self._judge_getattr,
+            "builtins.type": self._judge_type,
+            "builtins.open": self._judge_open,
+            **dict.fromkeys(table.BY_NAME, self._judge_attrgetter),
         }
         self._imported: list[tuple[str, ast.AST, NameScope]] = []
         self._named: set[str] = set()
 
     def is_looked_at(self, value: Value) -> bool:
-        """Tell whether calls of this function are looked at here, and the function itself need not be judged."""
+        """True for a function whose calls are judged here, so that its name need not be."""
         return value.kind == "outside" and (value.name in self._kinds or value.name == "builtins.super")
 
     def is_screen(self, functions: Values, given: ast.keyword, scope: NameScope) -> bool:
-        """Tell whether an argument is that of `print(..., file=sys.stderr)`."""
+        """True for the `file` argument in `print(..., file=sys.stderr)` and the like."""
         prints = all(value.name == "builtins.print" for value in functions)
         return (
             prints
@@ -388,91 +396,91 @@ class CallJudge:
             and all(one.name in _SCREENS for one in self._file.values(given.value, scope))
         )
 
-    def call(self, node: ast.Call, scope: NameScope) -> None:
-        """Look at a call."""
+    def judge_call(self, node: ast.Call, scope: NameScope) -> None:
+        """Judge a call."""
         for value in self._file.values(node.func, scope):
             if value.kind == "outside" and value.name in self._kinds:
                 self._kinds[value.name](value, node, scope)
             elif value.name == "builtins.print":
-                self._print(node, scope)
+                self._judge_print(node, scope)
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("format", "format_map"):
-            self._format(node.func, node, scope)
+            self._judge_format(node.func, node, scope)
 
-    # --- attributes by their names ---------------------------------------------------------------
+    # --- attributes by name ----------------------------------------------------------------------
 
-    def imported(self, name: str, node: ast.AST, scope: NameScope) -> None:
-        """Remember the import of a member that is harmless only where it is called with names."""
+    def remember_import(self, name: str, node: ast.AST, scope: NameScope) -> None:
+        """Remember the import of a function that is harmless only if it is called with constant names (`attrgetter`)."""
         self._imported.append((name, node, scope))
 
     def finish(self) -> None:
-        """Give a sign for each such import whose member is not called so anywhere."""
+        """Record a sign for each such import that is never called in that way; called at the end of the file."""
         for name, node, scope in self._imported:
             if name not in self._named:
                 self._notes.sign("G3.reflection", f"the import of {name}", node, scope)
 
-    def _by_name(self, value: Value, node: ast.Call, scope: NameScope) -> None:
-        """`attrgetter("order.total")`, `methodcaller("strip")`."""
+    def _judge_attrgetter(self, value: Value, node: ast.Call, scope: NameScope) -> None:
+        """Judge `attrgetter("order.total")` and `methodcaller("strip")`."""
         self._named.add(value.name)
-        names = [_literal(one) for one in node.args]
+        names = [_constant_text(one) for one in node.args]
         names = names[:1] if value.name == "operator.methodcaller" else names
         if not all(names) or not names or node.keywords:
             self._notes.sign("G3.reflection", "an attribute of a computed name", node, scope)
         for part in (part for name in filter(None, names) for part in name.split(".")):
-            self._judge.asked_by_name(part, node, scope)
+            self._judge.judge_named_attribute(part, node, scope)
 
-    def _getattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+    def _judge_getattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         is_plain = (
             len(node.args) > 1 and not node.keywords and not any(isinstance(one, ast.Starred) for one in node.args)
         )
-        name = _literal(node.args[1]) if is_plain else None
+        name = _constant_text(node.args[1]) if is_plain else None
         if not name:
             self._notes.sign("G3.reflection", "getattr with a computed name", node, scope, way=node)
             return
         for value in self._file.values(node.args[0], scope):
-            self._judge.asked_by_name(name, node, scope, value)
+            self._judge.judge_named_attribute(name, node, scope, value)
 
-    def _setattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
-        """`object.__setattr__(self, "name", value)`: how a frozen dataclass sets its own fields."""
-        name = _literal(node.args[1]) if len(node.args) == 3 and not node.keywords else None
+    def _judge_setattr(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+        """Judge `object.__setattr__(self, "name", value)`, with which a frozen dataclass sets its own fields."""
+        name = _constant_text(node.args[1]) if len(node.args) == 3 and not node.keywords else None
         owners = self._file.values(node.args[0], scope)
         if name and all(one.kind == "self" and not self._file.is_agent(one.node) for one in owners):
             target = ast.Attribute(node.args[0], name, ast.Store())
-            self._judge.written(ast.copy_location(target, node), scope)
+            self._judge.judge_write(ast.copy_location(target, node), scope)
         else:
             self._notes.sign("G3.patch", "object.__setattr__ of something else than self", node, scope)
 
     # --- formats --------------------------------------------------------------------------------
 
-    def _format(self, function: ast.Attribute, node: ast.Call, scope: NameScope) -> None:
-        """`text.format(...)`: the text may ask for attributes of what it is given."""
+    def _judge_format(self, function: ast.Attribute, node: ast.Call, scope: NameScope) -> None:
+        """Judge `text.format(...)`: the text may access attributes of the arguments."""
         texts = self._file.constants(function.value, scope)
         if texts is not None:
             for text in texts:
-                self._fields(text, node, scope)
+                self._judge_format_text(text, node, scope)
         elif not all(map(_is_scalar, (*node.args, *(keyword.value for keyword in node.keywords)))):
             self._notes.sign("G3.reflection", "a format that is not constant", node, scope, way=node)
 
-    def _fields(self, text: str, node: ast.AST, scope: NameScope) -> None:
+    def _judge_format_text(self, text: str, node: ast.AST, scope: NameScope) -> None:
         try:
             fields = list(_fields_of(text))
-        except ValueError:  # no format at all: it raises when it runs
+        except ValueError:  # a malformed format raises at run time
             return
         if any("." in field for field in fields):
-            self._notes.sign("G3.reflection", f"the format {text!r}, which asks for attributes", node, scope)
+            self._notes.sign("G3.reflection", f"the format {text!r}, which accesses attributes", node, scope)
 
     # --- files and classes ------------------------------------------------------------------------
 
-    def _type(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+    def _judge_type(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
             self._notes.sign("G3.base", "a class made by a call of type", node, scope)
 
-    def _open(self, _: Value, node: ast.Call, scope: NameScope) -> None:
+    def _judge_open(self, _: Value, node: ast.Call, scope: NameScope) -> None:
         if _opens_to_write(node, 1) or any(keyword.arg not in _MANNERS for keyword in node.keywords):
             self._notes.sign("G3.files", "opening a file to write", node, scope, way=node)
         elif not _is_of_project(node):
             self._notes.sign("G3.read", "opening a file", node, scope, way=node)
 
-    def _print(self, node: ast.Call, scope: NameScope) -> None:
+    def _judge_print(self, node: ast.Call, scope: NameScope) -> None:
         for keyword in node.keywords:
             values = self._file.values(keyword.value, scope)
             if keyword.arg in ("file", None) and not {value.name for value in values} <= _SCREENS:
@@ -480,19 +488,19 @@ class CallJudge:
 
 
 def _is_of_project(node: ast.Call) -> bool:
-    """Tell whether a data file of the project is opened, which agents may read; settings and keys are none."""
-    path = _literal(node.args[0]) if node.args else None
+    """True if the path is that of a data file of the project, which agents may read; settings and keys are not data."""
+    path = _constant_text(node.args[0]) if node.args else None
     if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
         return False
     return not _NO_DATA.search(path)
 
 
-def _literal(node: ast.expr) -> str | None:
+def _constant_text(node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def _fields_of(text: str) -> Iterator[str]:
-    """Give the fields of a format text, also those inside of format specifications."""
+    """Yield the fields of a format text, also those in format specifications."""
     for _, field, specification, _ in string.Formatter().parse(text):
         if field is not None:
             yield field
@@ -500,7 +508,7 @@ def _fields_of(text: str) -> Iterator[str]:
 
 
 def _is_scalar(node: ast.expr) -> bool:
-    """Tell whether an expression is surely a text or a number, which have no attributes of interest."""
+    """True for an expression that can only be a text or a number, whose attributes are all harmless."""
     if isinstance(node, (ast.Constant, ast.JoinedStr)):
         return True
     if isinstance(node, ast.BinOp):

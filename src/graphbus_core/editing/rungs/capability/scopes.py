@@ -1,7 +1,7 @@
-"""Which statement a name comes from: every scope of a file with all that binds a name in it.
+"""Which statements bind a name: the scopes of a file, each with all bindings in it.
 
-A name may be bound in several places; each of them counts, whatever order they run in. So a second meaning cannot hide behind a
-first one, be it bound by a pattern, `except ... as`, a walrus, a parameter, a loop, `with`, an import or `global`.
+A name may be bound in several places. All of them count, in whatever order they run, so that a harmful meaning cannot hide behind
+a harmless one: patterns, `except ... as`, walruses, parameters, loops, `with`, imports and `global` bind names as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class ImportedName(NamedTuple):
-    """What an import binds: a module, or a name of a module."""
+    """A binding by an import: a module, or a name of a module."""
 
     module: str
     name: str = ""
@@ -29,9 +29,9 @@ class NameBinding(NamedTuple):
     """One binding of a name.
 
     Attributes:
-        source: An import, a definition, a parameter, or the expression whose value, or a part of whose value, the name gets; None
-            for a value that says nothing.
-        scope: Where the expression is read.
+        source: An import, a definition, a parameter, or the expression whose value or part the name gets; None if the value
+            does not matter, as for `except ... as`.
+        scope: The scope in which the expression is evaluated.
     """
 
     source: ImportedName | ast.AST | None
@@ -39,7 +39,7 @@ class NameBinding(NamedTuple):
 
 
 class AttributeWrite(NamedTuple):
-    """`base.attribute = value`, and the scope in which it stands."""
+    """An assignment `base.attribute = value`, and its scope."""
 
     base: ast.expr
     attribute: str
@@ -48,12 +48,13 @@ class AttributeWrite(NamedTuple):
 
 
 class NameScope:
-    """One module, class, function or comprehension.
+    """The scope of a module, class, function or comprehension.
 
     Attributes:
-        bindings: Name -> everything that binds it here.
-        writes: What is assigned to attributes here, inner functions left out.
-        stars: Modules of which everything is imported.
+        bindings: Name -> all its bindings in this scope.
+        outer: Name -> the scope that a `global` or `nonlocal` statement gives it.
+        writes: The assignments to attributes in this scope, without inner functions.
+        stars: The modules that are imported with `*`.
     """
 
     def __init__(self, kind: _Kind, node: ast.AST, parent: NameScope | None) -> None:
@@ -66,14 +67,14 @@ class NameScope:
         self.stars: list[str] = []
 
     def bind(self, name: str, source: ImportedName | ast.AST | None, read_in: NameScope | None = None) -> None:
-        """Add a binding; a name declared `global` or `nonlocal` is bound out there."""
+        """Add a binding; one of a `global` or `nonlocal` name goes to its outer scope."""
         home = self.outer.get(name, self)
         home.bindings.setdefault(name, []).append(NameBinding(source, read_in or self))
 
     def find(self, name: str) -> list[NameBinding] | None:
-        """Give what a name may stand for when it is read here; None: nothing in this file binds it.
+        """Return the bindings that a name may have when it is read here; None if nothing in this file binds it.
 
-        In a class body, and in a module for the name of a builtin, an outer meaning may show through.
+        In a class body the bindings of outer scopes count as well, because the name may not be bound there yet.
         """
         found: list[NameBinding] = []
         step: NameScope | None = self
@@ -88,17 +89,22 @@ class NameScope:
 
     @property
     def function(self) -> NameScope | None:
-        """The innermost function around, comprehensions passed through; None in a module or class body."""
+        """The function whose body this is, looking through comprehensions; None for a module or class body."""
         return self.target if self.target.kind == "function" else None
 
     @property
     def target(self) -> NameScope:
-        """Where a walrus binds."""
+        """The scope in which a walrus binds: not a comprehension, but the scope around it."""
         return self.parent.target if self.kind == "comprehension" and self.parent else self
 
 
 class NameScopes:
-    """All scopes of a file."""
+    """All scopes of a file.
+
+    Attributes:
+        of: `id(node)` -> the scope of a module, class, function, lambda or comprehension.
+        module: The scope of the module.
+    """
 
     def __init__(self, tree: ast.Module, package: str = "") -> None:
         self._package = package
@@ -117,23 +123,23 @@ class NameScopes:
 
     def _collect(self, node: ast.AST, scope: NameScope) -> None:
         if isinstance(node, Definition):
-            self._definition(node, scope)
+            self._collect_definition(node, scope)
         elif isinstance(node, ast.Lambda):
             self._collect(node.args, scope)
-            self._inner("function", node, [node.body], scope)
+            self._collect_inner("function", node, [node.body], scope)
         elif isinstance(node, _COMPREHENSIONS):
-            self._comprehension(node, scope)
+            self._collect_comprehension(node, scope)
         else:
-            self._bind(node, scope)
+            self._bind_names(node, scope)
             self._collect_all(list(ast.iter_child_nodes(node)), scope)
 
-    def _definition(self, node: Definition, scope: NameScope) -> None:
-        """Decorators, bases, defaults and annotations stand around a definition; its body is a scope of its own."""
+    def _collect_definition(self, node: Definition, scope: NameScope) -> None:
+        """Collect a definition: decorators, bases, defaults and annotations belong to the scope around it."""
         scope.bind(node.name, node)
         self._collect_all([child for child in ast.iter_child_nodes(node) if child not in node.body], scope)
-        self._inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
+        self._collect_inner("class" if isinstance(node, ast.ClassDef) else "function", node, node.body, scope)
 
-    def _inner(self, kind: _Kind, node: ast.AST, body: Sequence[ast.AST], scope: NameScope) -> None:
+    def _collect_inner(self, kind: _Kind, node: ast.AST, body: Sequence[ast.AST], scope: NameScope) -> None:
         inner = self.of[id(node)] = NameScope(kind, node, scope)
         for parameter in getattr(node, "type_params", ()):
             inner.bind(parameter.name, None)
@@ -149,7 +155,7 @@ class NameScopes:
 
     @staticmethod
     def _bind_outside(inner: NameScope, name: str) -> None:
-        """Give what binds a `nonlocal` name to the function around; its own binding may stand below the inner function."""
+        """Move the bindings of a `nonlocal` name to the outer function; called last, when all bindings there are known."""
         step = inner.parent
         while step is not None:
             if step.kind == "function" and (name in step.bindings or name in step.outer):
@@ -158,7 +164,7 @@ class NameScopes:
                 return
             step = step.parent
 
-    def _comprehension(self, node: ast.AST, scope: NameScope) -> None:
+    def _collect_comprehension(self, node: ast.AST, scope: NameScope) -> None:
         inner = self.of[id(node)] = NameScope("comprehension", node, scope)
         generators: list[ast.comprehension] = node.generators  # type: ignore[attr-defined]
         for number, generator in enumerate(generators):
@@ -168,10 +174,10 @@ class NameScopes:
             self._collect_all(generator.ifs, inner)
         self._collect_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
-    def _bind(self, node: ast.AST, scope: NameScope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
-        match node:
+    def _bind_names(self, node: ast.AST, scope: NameScope) -> None:  # noqa: C901, PLR0912 - one line for each kind of binding
+        match node:  # `ast.Await(x)` stands for a value that is derived from `x`
             case ast.Import() | ast.ImportFrom():
-                self._import(node, scope)
+                self._bind_imports(node, scope)
             case ast.Assign():
                 for target in node.targets:
                     self._bind_target(target, node.value, scope)
@@ -196,7 +202,7 @@ class NameScopes:
             case _ if type(node).__name__ == "TypeAlias":
                 scope.bind(node.name.id, None)  # type: ignore[attr-defined]
 
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
+    def _bind_imports(self, node: ast.Import | ast.ImportFrom, scope: NameScope) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
@@ -227,30 +233,30 @@ class NameScopes:
 
 
 def _part_of(value: ast.expr) -> ast.expr:
-    """Give an expression for a part of the value of another one."""
+    """Return an expression that stands for a part of the value of another one, such as an item."""
     return ast.Starred(value, ast.Load())
 
 
 def _elements(value: ast.expr | None, count: int) -> list[ast.expr | None] | None:
-    """Give the parts of `1, 2` when there are as many as are asked for and none is starred."""
+    """Return the elements of a tuple or list display if there are `count` and none is starred; else None."""
     if not isinstance(value, (ast.Tuple, ast.List)) or len(value.elts) != count:
         return None
     return None if any(isinstance(part, ast.Starred) for part in value.elts) else [*value.elts]
 
 
 def _parameters_of(arguments: ast.arguments) -> list[ast.arg]:
-    """Give all parameters of a function in their order."""
+    """Return all parameters of a function."""
     stars = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *stars]
 
 
 def annotations_of(arguments: ast.arguments) -> list[ast.expr | None]:
-    """Give the annotations of all parameters."""
+    """Return the annotations of all parameters."""
     return [parameter.annotation for parameter in _parameters_of(arguments)]
 
 
 def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
-    """Give the default of each parameter that has one."""
+    """Return the default of each parameter that has one, by name."""
     places = [*arguments.posonlyargs, *arguments.args]
     found = {
         one.arg: value
@@ -261,7 +267,7 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr]:
 
 
 def _captures_of(match: ast.Match) -> Iterator[str]:
-    """Give the names that the patterns of a match statement bind."""
+    """Yield the names that the patterns of a match statement bind."""
     for node in (node for case in match.cases for node in ast.walk(case.pattern)):
         name = node.rest if isinstance(node, ast.MatchMapping) else getattr(node, "name", None)
         if name:
@@ -269,7 +275,7 @@ def _captures_of(match: ast.Match) -> Iterator[str]:
 
 
 def _declared_outside(body: Sequence[ast.AST]) -> Iterator[ast.Global | ast.Nonlocal]:
-    """Give the `global` and `nonlocal` statements of a function, inner functions and classes left out."""
+    """Yield the `global` and `nonlocal` statements of a body, without inner functions and classes."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()

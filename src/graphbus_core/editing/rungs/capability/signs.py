@@ -1,4 +1,4 @@
-"""What is written down of a file: signs of what is not known to be harmless, and references to what the project defines."""
+"""Signs (uses of things that are not known to be harmless) and references (uses of code of the project), as recorded by G3."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from graphbus_core.editing.rungs.capability.scopes import NameScope
 from graphbus_core.editing.rungs.capability.sources import AnalyzedFile
 
 Use = Literal["value", "call", "base", "type"]
-"""What is made of an expression: it is passed on, called, asked for an attribute, or stands where a type is expected."""
+"""How an expression is used: as a value that is passed on, called, as the base of an attribute, or as a type."""
 
 GLOBAL = "another value from inside a function for "
 UNKNOWN_ATTRIBUTE = "of something unknown"
 _MANNERS = frozenset(
     {"r", "rb", "rt", "utf-8", "utf8", "utf-8-sig", "ascii", "latin-1", "strict", "replace", "ignore", ".tmp"}
 )
-"""Texts that say how a file is read, or that it is a passing one, and not which one."""
+"""Constants that say how a file is read, not which one; they do not make a use different."""
 
 
 class Sign(NamedTuple):
     """One use of something that is not known to be harmless.
 
     Attributes:
-        way: How it is used, with the names of local data left out. The same sign in another way is another one.
-        is_counted: Twice is more than once; else what was used before may be used again.
+        what: What is used, for the message.
+        way: The source of the use with the names of local data blanked out. The same thing used in another way is a new sign.
+        is_counted: A further use counts as new. Else one use allows any number.
         runs_at_import: It stands outside of functions.
-        texts: The constants of the use.
+        texts: The constants in the use.
     """
 
     code: str
@@ -45,9 +46,10 @@ class Reference(NamedTuple):
     """One use of something that the project defines.
 
     Attributes:
-        home: Its file; None when only the name of an attribute is known.
-        node: The function or class; None: the module itself, as it is imported.
-        name: How the code calls it.
+        home: The file that defines it; None if only the name of an attribute is known.
+        node: The function or class; None for the module itself, which is imported.
+        name: The name that the using code has for it.
+        way: As for `Sign`; so are `texts` and `runs_at_import`.
     """
 
     home: AnalyzedFile | None
@@ -60,10 +62,10 @@ class Reference(NamedTuple):
 
 
 class ExpressionUse(NamedTuple):
-    """An expression, where it stands, and what is made of it.
+    """An expression with its scope and its use.
 
     Attributes:
-        call: The call that it is the function of.
+        call: The call whose function the expression is, if any.
     """
 
     node: ast.expr
@@ -90,14 +92,14 @@ class Notes:
         way: ast.AST | None = None,
         is_counted: bool = True,
     ) -> None:
-        """Write a sign down."""
+        """Record a sign; `way` is the expression that shows the use, if that matters."""
         text = self._way(way, scope) if way is not None else ""
         texts = self._texts(way, scope) if way is not None else frozenset[str]()
         line = getattr(node, "lineno", 0)
         self.signs.append(Sign(code, what, line, text, is_counted, scope.function is None, texts))
 
     def refer(self, home: AnalyzedFile | None, node: ast.AST | None, name: str, way: ast.AST, scope: NameScope) -> None:
-        """Write a reference down; `way` is the use, or the import."""
+        """Record a reference; `way` is the expression of the use, or the import statement."""
         text = "import" if isinstance(way, (ast.Import, ast.ImportFrom)) else self._way(way, scope)
         line = getattr(way, "lineno", 0)
         texts = self._texts(way, scope)
@@ -105,16 +107,16 @@ class Notes:
         self.references.append(found)
 
     def _texts(self, way: ast.AST, scope: NameScope) -> frozenset[str]:
-        """Give every constant of which a use is made, also by way of names."""
+        """Return every constant in a use, also those behind its names."""
         return frozenset(_texts_of(self.file.sources(way, scope, set())))
 
     def _way(self, node: ast.AST, scope: NameScope) -> str:
-        """Show how something is used; names of data are left out, so that they may be renamed."""
+        """Return the source of a use with the names of data blanked out, so that renaming them makes no difference."""
         return ast.unparse(_Anonymous(self.file, scope).visit(deepcopy(node)))
 
 
 class _Anonymous(ast.NodeTransformer):
-    """Leaves out the names of data, and what is computed of nothing but data."""
+    """Replaces names of data, and expressions that are computed from data alone, by `_`."""
 
     def __init__(self, file: AnalyzedFile, scope: NameScope) -> None:
         self._file = file
@@ -152,7 +154,7 @@ def _is_blank(node: ast.AST) -> bool:
 
 
 def _texts_of(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Give the constants of a use as text; how a file is opened and read says nothing about which one it is."""
+    """Yield the constants among nodes as text, except those that only say how a file is opened."""
     for step in nodes:
         if (
             isinstance(step, ast.Constant)

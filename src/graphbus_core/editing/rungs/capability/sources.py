@@ -1,15 +1,15 @@
-"""The files of a project, and what each name and expression in them may stand for.
+"""The files of a project, and which values each name and expression in them may have. Kinds of values:
 
-    data       anything that only computes: parameters, results, literals
-    shared     data that another module or class holds: it may be read, not changed
-    outside    a module that is none of the project, or a member of one, by its dotted name; builtins as `builtins.open`
+    data       plain data: parameters, results, literals
+    shared     data that belongs to another module or class: it may be read, not changed
+    outside    a module from outside of the project, or a member of one, by its dotted name; builtins as `builtins.open`
     module     a module of the project
     symbol     a function or class of the project
-    object     what calling a class has made: of the project (`node`) or of elsewhere (`name`)
-    self       the object that a method belongs to; `super` the same, seen as its bases
+    object     an object that a call of a class has made: a class of the project (`node`) or of elsewhere (`name`)
+    self       the object of a method; `super` is the same, seen as its base classes
     class      the class of an object: `cls`, `type(x)`
 
-A container counts as all of its elements together, and so does what may be one thing or another.
+An expression may have several values; a container has all values of its elements.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from graphbus_core.editing.text.source_text import Definition
 
 
 class AllowedPackages(NamedTuple):
-    """What may be imported beside the standard library: the packages that the project uses, or everything."""
+    """The packages that may be imported besides the standard library."""
 
     packages: frozenset[str]
     is_everything: bool = False
 
     def has(self, package: str) -> bool:
-        """Tell whether a package may be imported."""
+        """True if a package may be imported."""
         return self.is_everything or package in self.packages or package in sys.stdlib_module_names
 
 
@@ -50,27 +50,28 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 BUILTINS = frozenset(dir(builtins)) | {"__file__", "__builtins__", "__class__", "__dict__", "exit", "quit"}
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LEAVING = frozenset({"dataclass", "total_ordering", "final", "runtime_checkable", "define", "frozen"})
-"""Decorators that leave a class what it is."""
+"""Decorators after which calling the class still makes a new object."""
 _WITHOUT_OBJECT = frozenset({"classmethod", "staticmethod", "property", "cached_property"})
 _OF_CLASSES = frozenset({"classmethod", "__init_subclass__", "__new__", "__class_getitem__"})
 
 
 _MOST_STEPS = 100_000
-"""How many expressions of a file are looked into: ten times what 100 kB of ordinary code take, about a second."""
+"""The most expressions of a file that are evaluated: ten times what 100 kB of ordinary code need, about a second."""
 
 _ValueKind = Literal["data", "shared", "outside", "module", "symbol", "object", "self", "super", "class"]
 
 
-class TooMuchToJudge(Exception):  # noqa: N818 - it ends the judging, and becomes a refusal
-    """A text is made so that following what its names stand for takes without end."""
+class TooMuchToJudge(Exception):  # noqa: N818 - becomes a refusal
+    """Finding the values of the names in a file takes too many steps."""
 
 
 class Value(NamedTuple):
-    """One thing that an expression may stand for.
+    """One value that an expression may have.
 
     Attributes:
-        name: The dotted name of what is outside of the project.
-        home: The file of the project in which it is written.
+        kind: See the head of this module.
+        name: The dotted name of something outside of the project.
+        home: The file of the project that defines it.
         node: The function or class; for `self`, `super`, `class` and `object` the class.
     """
 
@@ -85,19 +86,19 @@ DATA = Value("data")
 
 
 def _union(*several: Values) -> Values:
-    """Join what may be one or the other."""
+    """Return all values, each once; plain data if there are none."""
     return tuple(dict.fromkeys(value for values in several for value in values)) or (DATA,)
 
 
 _Field = tuple["AnalyzedFile", "ast.ClassDef | None", "ast.AST | None"]
-"""A class that has an attribute, its file, and the method if the attribute is one."""
+"""The file of a class that has an attribute, the class, and the method if the attribute is one."""
 
 
 class AnalyzedFile:
-    """A file, its scopes, and what is found in it when somebody asks.
+    """A file of the project with its scopes; finds the values of its expressions on demand.
 
     Attributes:
-        package: What relative imports start from.
+        package: The package from which relative imports start.
     """
 
     def __init__(self, path: str, module: str, tree: ast.Module, project: AnalyzedFiles) -> None:
@@ -112,10 +113,10 @@ class AnalyzedFile:
         self._steps = 0
 
     def _step(self) -> None:
-        """Count one expression that is looked into.
+        """Count one step of the evaluation.
 
         Raises:
-            TooMuchToJudge: They are too many. A limit in seconds would depend on the machine.
+            TooMuchToJudge: There were too many. A limit in seconds would depend on the machine.
         """
         self._steps += 1
         if self._steps > _MOST_STEPS:
@@ -123,12 +124,12 @@ class AnalyzedFile:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Every node of the tree; what is around a node comes before it."""
+        """Every node of the syntax tree, outer ones before inner ones."""
         return list(ast.walk(self.tree))
 
     @cached_property
     def fields(self) -> dict[str, list[tuple[ast.ClassDef | None, ast.AST | None]]]:
-        """Name -> the classes of this file that have an attribute of this name, each with the method if it is one."""
+        """Name of an attribute -> the classes of this file that have it, each with the method if it is one."""
         found: dict[str, list[tuple[ast.ClassDef | None, ast.AST | None]]] = {}
         for node in self.nodes:
             if isinstance(node, ast.ClassDef):
@@ -142,10 +143,10 @@ class AnalyzedFile:
                     found.setdefault(name, []).append((None, None))
         return found
 
-    # --- what expressions stand for ---------------------------------------------------------
+    # --- values of expressions ----------------------------------------------------------------
 
     def values(self, node: ast.expr, scope: NameScope) -> Values:
-        """Give everything that an expression may stand for; what is asked for in a circle is data."""
+        """Return all values that an expression may have. A circular definition adds plain data only."""
         key = (id(node), id(scope))
         if key not in self._values:
             if key in self._busy:
@@ -172,7 +173,7 @@ class AnalyzedFile:
         return _union(found, (DATA,)) if any(_gives_others(node, value) for value in found) else found
 
     def values_of_name(self, name: str, scope: NameScope) -> Values:
-        """Give everything that a name may stand for."""
+        """Return all values that a name may have."""
         bound = scope.find(name)
         if bound is None:
             return self._from_stars(name)
@@ -181,6 +182,7 @@ class AnalyzedFile:
         return _union(found, (Value("outside", f"builtins.{name}"),)) if is_of_module and name in BUILTINS else found
 
     def _from_stars(self, name: str) -> Values:
+        """Return the values of a name that only a star import, or Python itself, can define."""
         for module in self.scopes.module.stars:
             other = self.project.module(module)
             if other is not None and name in other.scopes.module.bindings:
@@ -190,7 +192,7 @@ class AnalyzedFile:
         return (Value("outside", f"builtins.{name}"),)
 
     def exported(self, name: str) -> Values:
-        """Give what another module gets when it imports a name of this one."""
+        """Return the values that another module gets when it imports a name of this one."""
         if name not in self.scopes.module.bindings and not self.scopes.module.stars:
             inner = self.project.module(f"{self.module}.{name}")
             return (Value("module", home=inner),) if inner else (Value("shared"),)
@@ -198,7 +200,7 @@ class AnalyzedFile:
         return tuple(Value("shared") if value.kind in ("data", "object") else value for value in found)
 
     def values_of_binding(self, bound: NameBinding) -> Values:
-        """Give everything that one binding of a name may make it stand for."""
+        """Return all values that one binding may give to a name."""
         source = bound.source
         if source is None:
             return (DATA,)
@@ -211,7 +213,7 @@ class AnalyzedFile:
         return self.values(source, bound.scope) if isinstance(source, ast.expr) else (DATA,)
 
     def imported(self, source: ImportedName) -> Values:
-        """Give what an import stands for."""
+        """Return the values of an import."""
         module = self.project.module(source.module)
         is_own = module is self and bool(source.name)  # a package imports a module of its own: `from . import x`
         if module is not None and not is_own:
@@ -223,6 +225,7 @@ class AnalyzedFile:
         return (Value("outside", f"{source.module}.{source.name}".rstrip(".")),)
 
     def _values_of_parameter(self, parameter: ast.arg, scope: NameScope) -> Values:
+        """Return the values of a parameter: `self` or `cls`, else plain data and its default."""
         function = scope.node
         if not isinstance(function, FUNCTIONS):
             return (DATA,)
@@ -239,6 +242,7 @@ class AnalyzedFile:
         return _union(*(self._result_of(value, node, scope) for value in self.values(node.func, scope)))
 
     def _result_of(self, function: Value, node: ast.Call, scope: NameScope) -> Values:
+        """Return the values of a call of one function."""
         if isinstance(function.node, ast.ClassDef) and function.kind in ("symbol", "class"):
             return (function._replace(kind="object"),)
         if function.name == "builtins.super":
@@ -252,7 +256,7 @@ class AnalyzedFile:
         return _union((Value("object", function.name),), *given)
 
     def attribute(self, value: Value, name: str) -> Values:
-        """Give what an attribute of something may stand for."""
+        """Return the values of an attribute of a value."""
         if value.kind == "outside":
             return (value._replace(name=f"{value.name}.{name}"),)
         if value.kind == "module" and value.home is not None:
@@ -268,7 +272,7 @@ class AnalyzedFile:
         return found
 
     def member(self, value: Value, name: str) -> Values:
-        """Give what an attribute of a class of this file, or of an object made of it, may stand for."""
+        """Return the values of an attribute of a class of this file, or of one of its objects."""
         if name == "state" and value.kind == "self":
             return (Value("object", "graphbus_core.State"),)
         bound = self.bound(value.node, name, skip_first=value.kind == "super")
@@ -277,7 +281,7 @@ class AnalyzedFile:
     def bound(
         self, node: ast.AST | None, name: str, *, skip_first: bool = False
     ) -> Iterator[tuple[AnalyzedFile, ast.ClassDef, list[NameBinding]]]:
-        """Give each class of a lineage that has an attribute, with what binds it: its body, and methods on `self`."""
+        """Yield each class of a lineage that has an attribute, with the bindings in its body and in its methods on `self`."""
         for home, step in self.lineage(node, skip_first=skip_first):
             writes = (write for write in home.own_writes(step) if write.attribute == name)
             found = [
@@ -288,7 +292,7 @@ class AnalyzedFile:
                 yield home, step, found
 
     def lineage(self, node: ast.AST | None, *, skip_first: bool = False) -> list[tuple[AnalyzedFile, ast.ClassDef]]:
-        """Give a class and its bases in the project, the class first."""
+        """Return a class and its bases in the project with their files, the class first."""
         found: list[tuple[AnalyzedFile, ast.ClassDef]] = []
         waiting: list[tuple[AnalyzedFile, ast.AST | None]] = [(self, node)]
         while waiting:
@@ -300,12 +304,12 @@ class AnalyzedFile:
         return found[1:] if skip_first else found
 
     def bases(self, node: ast.ClassDef) -> Values:
-        """Give what the bases of a class stand for."""
+        """Return the values of the base expressions of a class."""
         scope = self.scopes.of[id(node)].parent or self.scopes.module
         return tuple(value for base in node.bases for value in self.values(base, scope))
 
     def is_agent(self, node: ast.AST | None) -> bool:
-        """Tell whether a class is a node of GraphBus."""
+        """True if a class is an agent, i.e. inherits from GraphBusNode."""
         return any(
             value.kind == "outside" and value.name.startswith("graphbus_core.") and value.name.endswith(".GraphBusNode")
             for home, step in self.lineage(node)
@@ -316,16 +320,16 @@ class AnalyzedFile:
         return any(value.name in table.MADE_BY_CALL for home, step in self.lineage(node) for value in home.bases(step))
 
     def makes_objects(self, node: ast.AST | None) -> bool:
-        """Tell whether calling a class makes an object that nobody else holds."""
+        """True if calling a class makes a new object, unlike an Enum or a class with a caching decorator."""
         decorators = {name_of(one) for _, step in self.lineage(node) for one in step.decorator_list}
         return not self._is_enum(node) and decorators <= _LEAVING
 
     def has_member(self, value: Value, name: str) -> bool:
-        """Tell whether a class, or an object of it, defines an attribute."""
+        """True if a class of the project, or one of its bases, defines an attribute."""
         return any(self.bound(value.node, name, skip_first=value.kind == "super"))
 
     def is_method(self, node: ast.AST | None, name: str) -> bool:
-        """Tell whether a class has a method of this name that takes its object first."""
+        """True if a class has a method of this name with `self` as its first parameter."""
         return any(
             isinstance(one.source, (ast.FunctionDef, ast.AsyncFunctionDef))
             and not {name_of(decorator) for decorator in one.source.decorator_list} & _WITHOUT_OBJECT
@@ -334,11 +338,12 @@ class AnalyzedFile:
         )
 
     def own_writes(self, node: ast.ClassDef) -> list[AttributeWrite]:
-        """Give the assignments to attributes of `self` in the methods of a class."""
+        """Return the assignments to attributes of `self` in the methods of a class."""
         return self._own_writes.get(id(node), [])
 
     @cached_property
     def _own_writes(self) -> dict[int, list[AttributeWrite]]:
+        """`id(class node)` -> the assignments to attributes of `self` in its methods."""
         found: dict[int, list[AttributeWrite]] = {}
         for scope in self.scopes.of.values():
             for write in scope.writes:
@@ -350,7 +355,7 @@ class AnalyzedFile:
         return found
 
     def constants(self, node: ast.expr, scope: NameScope) -> tuple[str, ...] | None:
-        """Give the texts of which an expression surely is one; None when it could be another."""
+        """Return the texts that an expression can have, if it can have no other value; else None."""
         if isinstance(node, ast.Constant):
             return (node.value,) if isinstance(node.value, str) else None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -368,7 +373,7 @@ class AnalyzedFile:
         return self.constants(source, scope) if isinstance(source, ast.Constant) else None
 
     def sources(self, node: ast.AST, scope: NameScope, seen: set[int]) -> Iterator[ast.AST]:
-        """Give an expression and everything in this file that its names and attributes of `self` are made of."""
+        """Yield the nodes of an expression and, recursively, of all expressions that its names and attributes come from."""
         if id(node) in seen:
             return
         seen.add(id(node))
@@ -401,7 +406,7 @@ class AnalyzedFile:
 
     @cached_property
     def _passed_on(self) -> frozenset[str]:
-        """The names that this file does more with than look into what they stand for."""
+        """The names that this file uses in other ways than `name[key]` and `name.get(key)`: these could be changed elsewhere."""
         looked_into = {
             id(step.value)
             for step in self.nodes
@@ -417,7 +422,7 @@ class AnalyzedFile:
         )
 
     def _only_source(self, node: ast.expr, scope: NameScope) -> ast.AST | None:
-        """Give the one expression that a name, or an attribute of a class of this file, is bound to."""
+        """Return the only expression that a name, or an attribute of a class of this file, is bound to; else None."""
         bound: list[NameBinding] | None = None
         if isinstance(node, ast.Name):
             bound = scope.find(node.id)
@@ -433,12 +438,11 @@ class AnalyzedFile:
 
 
 class AnalyzedFiles:
-    """The files of a project, read when they are first asked for.
+    """The files of a project, each read and parsed on first use.
 
     Args:
-        index: The files.
-        read: Gives the bytes of a relative path.
-        allowed: What may be imported.
+        read: Returns the bytes of a relative path.
+        allowed: The packages that may be imported.
     """
 
     def __init__(self, index: ModuleIndex, read: Callable[[str], bytes | None], allowed: AllowedPackages) -> None:
@@ -449,12 +453,12 @@ class AnalyzedFiles:
         self._fields: dict[str, list[_Field]] | None = None
 
     def module(self, name: str) -> AnalyzedFile | None:
-        """Give a module of the project by its dotted name."""
+        """Return a module of the project by its dotted name; None if there is none."""
         path = self._library.path_of(name) if name else ""
         return self.file(path, name) if path else None
 
     def file(self, path: str, name: str = "", tree: ast.Module | None = None) -> AnalyzedFile | None:
-        """Give a file of the project; None when it cannot be read. `tree` is that of a file that is being judged."""
+        """Return a file of the project; None if it cannot be read. `tree` is the syntax tree, if the caller has one."""
         if path not in self._files:
             if tree is None:
                 module = self._library.parsed(path)
@@ -465,7 +469,7 @@ class AnalyzedFiles:
         return self._files[path]
 
     def fields(self, name: str) -> list[_Field]:
-        """Give the classes of the project that have an attribute of this name, with the method if it is one."""
+        """Return the classes of the project that have an attribute of this name."""
         if self._fields is None:
             found: dict[str, list[_Field]] = {}
             paths = dict.fromkeys([*self._files, *(file.path for file in self._index.files)])
@@ -477,11 +481,11 @@ class AnalyzedFiles:
         return self._fields.get(name, [])
 
     def defines(self, name: str) -> bool:
-        """Tell whether a class of the project has an attribute of this name."""
+        """True if a class of the project has an attribute of this name."""
         return bool(self.fields(name))
 
     def is_below_agents(self, file: AnalyzedFile, node: ast.ClassDef) -> bool:
-        """Tell whether a class is an agent or one of those that agents of its file are made of."""
+        """True if a class is an agent or a base of an agent in the same file."""
         if file.is_agent(node):
             return True
         agents = [step for step in file.nodes if isinstance(step, ast.ClassDef) and file.is_agent(step)]
@@ -489,12 +493,12 @@ class AnalyzedFiles:
 
 
 def is_internal(name: str) -> bool:
-    """Tell whether a name is one that Python itself looks up: two underscores on both sides."""
+    """True for a name with two underscores on both sides, which Python itself looks up."""
     return name.startswith("__") and name.endswith("__") and len(name) > 4
 
 
 def name_of(node: ast.AST) -> str:
-    """Give the last name of `a.b.c` or `a.b.c(...)`; empty for anything else."""
+    """Return the last name of `a.b.c` or `a.b.c(...)`; empty for anything else."""
     if isinstance(node, ast.Call):
         node = node.func
     if isinstance(node, ast.Attribute):
@@ -503,7 +507,7 @@ def name_of(node: ast.AST) -> str:
 
 
 def _parts_of(node: ast.expr) -> list[ast.expr]:
-    """Give the expressions of which a container is made, or of which an expression is one."""
+    """Return the sub-expressions that give an expression its values: elements, operands, alternatives."""
     if isinstance(node, ast.Dict):
         return node.values
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
@@ -518,7 +522,7 @@ def _parts_of(node: ast.expr) -> list[ast.expr]:
 
 
 def _gives_others(node: ast.expr, value: Value) -> bool:
-    """Tell whether a part of an object, or what an operator or context makes of it, may be something else altogether."""
+    """True if an item of an object, or the result of `await` or an operator on it, may be an unrelated value."""
     if value.kind not in ("object", "self", "super", "class"):
         return False
     if isinstance(node, (ast.Subscript, ast.Starred)):
@@ -527,7 +531,7 @@ def _gives_others(node: ast.expr, value: Value) -> bool:
 
 
 def _fields_made_by(node: ast.Call) -> Iterator[str]:
-    """Give the fields of `namedtuple("P", "x y")`, `NamedTuple("P", [("x", int)])` and `SimpleNamespace(x=1)`."""
+    """Yield the fields in `namedtuple("P", "x y")`, `NamedTuple("P", [("x", int)])` and `SimpleNamespace(x=1)`."""
     name = name_of(node)
     if name in ("namedtuple", "NamedTuple"):
         for step in ast.walk(node):

@@ -1,7 +1,7 @@
-"""What is known to be harmless, and what is known to act and which power that is: data; `judge.py` says how it is read.
+"""Which names are harmless, and which have which power: the data of rung G3, which `judge.py` applies.
 
-Harmless is what computes from its arguments and changes nothing but what it was given: it may be called, passed and stored.
-Everything else is refused where it is new. Of a module that only computes, all that it exports counts but for what `USES` names;
+A thing is harmless if it computes from its arguments and changes nothing but them: it may be called, passed and stored. Anything
+else is refused where it is new. Of a module that only computes, everything that it exports is harmless except what `_USES` names;
 of plain data, all methods and fields of the types in `_PLAIN_TYPES`.
 """
 
@@ -16,7 +16,7 @@ from functools import cache
 from types import ModuleType
 
 _CHANGEABLE = 1 << 9
-"""The flag of a class that was made by Python code."""
+"""The type flag (Py_TPFLAGS_HEAPTYPE) of a class whose attributes can be changed."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -37,7 +37,7 @@ _BUILTINS = _ERRORS | _words(
     "False None Ellipsis NotImplemented __name__ __debug__"
 )
 CALLED_ONLY = _words("getattr hasattr type super")
-"""Builtins whose calls are looked at one by one; as values they could be called with anything."""
+"""Builtins whose calls are judged by their arguments; as values they could be called with anything."""
 
 BY_NAME = _words("operator.attrgetter operator.methodcaller")
 """Members that are harmless only where they are called with the names of harmless attributes."""
@@ -51,7 +51,7 @@ _WHOLE = _words(
     "itertools json keyword math numbers pprint queue random re reprlib secrets statistics string struct textwrap time "
     "tomllib typing unicodedata urllib.parse weakref zlib zoneinfo"
 )
-"""Modules of which everything is harmless that they export and `USES` does not name."""
+"""Modules whose exported members are harmless, except those that `_USES` names."""
 
 _PATH_TEXT = (
     "join basename dirname split splitext splitdrive normpath normcase isabs commonpath commonprefix sep altsep extsep "
@@ -109,7 +109,7 @@ _IN_PART: Mapping[str, str] = {
     "graphbus_core.model.state": "State",
     "graphbus_core.node": "GraphBusNode",
 }
-"""Module -> its members that are harmless, where that is not true of all of them."""
+"""Module -> its harmless members, for modules of which only some are."""
 
 _PLAIN_TYPES = (
     "builtins.str builtins.bytes builtins.bytearray builtins.memoryview builtins.int builtins.float builtins.complex "
@@ -147,28 +147,28 @@ _OF_INSTANCES: Mapping[str, frozenset[str]] = {
     "random.Random": _words("seed setstate"),
     "graphbus_core.State": _words("read update_if transaction"),
 }
-"""What else may be touched of an object whose making is seen; of other classes see `is_of_instance`."""
+"""Constructor -> further attributes that are harmless on an object that the code has visibly made with it."""
 
 OPEN = _words("types.SimpleNamespace threading.local")
-"""Objects whose attributes are whatever is set: names of their own, as the keys of a dictionary."""
+"""Classes whose objects take any attribute, as a dictionary takes any key."""
 
 MUTATORS = _words(
     "add append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end pop "
     "popitem popleft remove reverse rotate setdefault sort subtract symmetric_difference_update update"
 )
-"""Attributes that change the container they are called on: not for containers of other modules and classes."""
+"""Methods that change their container; not allowed on containers of other modules and classes."""
 
 NODE = _words("publish request call agent log state on_start on_stop handle_event SUBSCRIBE SYSTEM_PROMPT IS_ARBITER")
 """The public interface of a node."""
 
 INSIDE_OF_NODES = _words("_connection _connected")
-"""What ties a node to its graph, and belongs to GraphBus."""
+"""Attributes of a node that connect it to its graph and belong to GraphBus."""
 
 NOT_TO_REPLACE = _words("publish request call agent log state _connection _connected")
-"""What of a node its agent may not define or set."""
+"""Attributes of a node that an agent may not define or set."""
 
 GUARDED: Mapping[str, str] = {"IS_ARBITER": "G3.arbiter", "SYSTEM_PROMPT": "G3.prompt"}
-"""Attributes that say what an agent is in a negotiation."""
+"""Attributes that decide the role of an agent in a negotiation -> code of G3."""
 
 DUNDERS = _words(
     "__init__ __name__ __qualname__ __doc__ __len__ __str__ __repr__ __eq__ __ne__ __hash__ "
@@ -176,13 +176,13 @@ DUNDERS = _words(
     "__sub__ __mul__ __getitem__ __post_init__ __version__ __module__ __all__ __members__ __cause__ __context__ "
     "__notes__ __abs__ __neg__ __bool__ __float__ __int__ __index__ __round__ __format__ __or__ __and__"
 )
-"""Attributes with internal names that lead nowhere and change nothing."""
+"""Dunder attributes that reach nothing internal and change nothing."""
 
 OF_MODULES = _words("__name__ __doc__ __version__ __all__")
-"""What may be asked of a module."""
+"""Dunder attributes of modules that may be read."""
 
 OF_CLASSES = _words("__name__ __qualname__ __doc__ __module__")
-"""What may be asked of the class of an object."""
+"""Dunder attributes of the class of an object that may be read."""
 
 _OF_GRAPHBUS = frozenset(
     f"{home}.{name}"
@@ -194,7 +194,7 @@ _CHANGING = _OF_GRAPHBUS | _words(
     "attrs.define attrs.frozen attr.define attr.frozen"
 )
 ONLY_DECORATORS = _CHANGING | _words("graphbus_core.depends_on graphbus_core.decorators.depends_on")
-"""What changes the class or function that it is given: called by hand it would change those of others."""
+"""Functions that change the class or function that they get: allowed as decorators, but not called on code of others."""
 
 DECORATORS = _CHANGING | _words(
     "builtins.property builtins.staticmethod builtins.classmethod abc.abstractmethod contextlib.contextmanager "
@@ -203,17 +203,17 @@ DECORATORS = _CHANGING | _words(
     "typing_extensions.final typing_extensions.overload pydantic.field_validator pydantic.model_validator "
     "pydantic.computed_field pydantic.field_serializer"
 )
-"""What code may newly bear; `@depends_on` changes the graph and is not among them."""
+"""Decorators that a change may add; `@depends_on` changes the graph and is not among them."""
 
 MADE_BY_CALL = _words("enum.Enum enum.Flag enum.IntEnum enum.IntFlag enum.StrEnum enum.ReprEnum")
-"""Bases whose call makes a class, under whatever name and module the call says."""
+"""Enum classes: calling one makes a new class, with any name and module."""
 
 MADE_BY = _words("functools.partial builtins.dict builtins.list builtins.tuple builtins.set builtins.frozenset builtins.iter "
                  "builtins.reversed builtins.sorted builtins.enumerate builtins.zip builtins.next")  # fmt: skip
-"""What gives back, in one way or another, what it was given."""
+"""Functions whose result contains their arguments."""
 
 GENERIC = _words("functools.singledispatch functools.singledispatchmethod")
-"""Decorators that make a function of which other functions of its file become parts."""
+"""Decorators of generic functions, to which other functions register."""
 
 BASES = frozenset(f"builtins.{name}" for name in _ERRORS) | _words(
     "builtins.object builtins.str builtins.int builtins.float builtins.dict builtins.list builtins.set "
@@ -226,10 +226,10 @@ BASES = frozenset(f"builtins.{name}" for name in _ERRORS) | _words(
     "collections.abc.Iterator collections.abc.Iterable collections.abc.Set collections.abc.Hashable "
     "collections.abc.Sized"
 )
-"""What a new class may be made of; a class that is there already gets no new base."""
+"""The bases that a new class may have; an existing class gets no new base."""
 
 SPECIALISED: Mapping[str, str] = {"json.JSONEncoder": "default"}
-"""Bases that are made for one method, which the new class defines, and nothing else."""
+"""Bases that a new class may have if it defines this one method and nothing else."""
 
 CLASS_KEYWORDS = _words(
     "total frozen kw_only omit_defaults forbid_unknown_fields boundary tag tag_field rename gc order"
@@ -244,21 +244,21 @@ DEFINED_FREELY = _words(
     "__rfloordiv__ __mod__ __rmod__ __divmod__ __pow__ __rpow__ __and__ __rand__ __iand__ __or__ __ror__ __ior__ "
     "__xor__ __rxor__ __ixor__ __lshift__ __rshift__ __matmul__"
 )
-"""Methods with internal names that run where the text shows it: by an operator, a statement or a builtin."""
+"""Dunder methods that only run where the code shows it: by an operator, a statement or a builtin."""
 
 COMPARED = _words("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __bool__ __contains__ __hash__ __instancecheck__")
-"""Methods with which a value decides for itself whether it is the expected one."""
+"""Dunder methods with which an object decides whether it equals an expected value."""
 
 VALUES = _words(
     "builtins.str builtins.int builtins.float builtins.complex builtins.bytes builtins.bool builtins.tuple "
     "builtins.list builtins.dict builtins.set builtins.frozenset"
 )
-"""Built-in values whose comparison everybody, tests included, relies on."""
+"""Built-in types whose comparison tests rely on."""
 
 BOUND_FREELY = _words("__all__ __version__ __author__ __slots__ __doc__ __match_args__")
-"""Internal names that may be bound."""
+"""Dunder names that may be bound."""
 
-# --- what acts ---------------------------------------------------------------------------------
+# --- names with powers ---------------------------------------------------------------------------
 
 _USES: Mapping[str, str] = _by_name(
     {
@@ -309,7 +309,7 @@ _USES: Mapping[str, str] = _by_name(
         "G3.node": "graphbus_core",
     }
 )
-"""Dotted name -> code, the longest known prefix counts: which power it is that is refused. `is_harmless` says whether it is."""
+"""Dotted name -> code of its power; the longest known prefix counts. Only names that `is_harmless` denies are looked up."""
 
 ACTING: Mapping[str, str] = _by_name(
     {
@@ -331,20 +331,20 @@ ACTING: Mapping[str, str] = _by_name(
         "G3.node": "bus connection",
     }
 )
-"""Attributes that act on whatever object has them, where `ATTRIBUTES` and the project do not say otherwise."""
+"""Attribute -> code of its power, for objects of unknown type."""
 
 VARIABLES = _words("os.environ os.environb")
-"""Mappings of environment variables: what is asked of them says which one it is."""
+"""The mappings of environment variables: their keys say which variable is used."""
 
 STREAMS = _words("read readline readlines")
-"""Attributes that read on in what is open; with a name they would open something."""
+"""Methods that read from an open file; with a path as argument they would open another one."""
 
 FRAMES = _words(
     "gi_frame gi_code gi_yieldfrom cr_frame cr_code cr_await cr_origin ag_frame ag_code ag_await tb_frame tb_next "
     "tb_lasti f_back f_globals f_locals f_builtins f_code f_trace co_code co_consts co_names func_globals func_code mro "
     "with_traceback cell_contents get_stack print_stack get_coro get_context get_loop _loop _coro _func func"
 )
-"""Attributes that lead to the names of others: frames, code, cells and the order of bases."""
+"""Attributes that reach the variables of other code: frames, code objects, cells, the order of bases."""
 
 LEADING = _words(
     "handlers handle emit stream buffer manager loggerDict filters formatter propagate disabled addHandler removeHandler "
@@ -357,26 +357,26 @@ LEADING = _words(
     "_transports _exit_callbacks _asyncgens _exception_handler _task_factory _stopping _add_reader _add_writer _internal_fds "
     "_process_events _write_to_self _handlers _cache _abc_impl _member_map_ _value2member_map_ _value_ _name_ _registry _mapping"
 )
-"""Attributes that lead into loops, tasks, threads and logs: that the project has one of this name is no excuse."""
+"""Attributes that reach into loops, tasks, threads and logs; refused even if a class of the project has one of that name."""
 
 MODULES_INSIDE = _words(
     "os sys io socket shutil subprocess builtins importlib ctypes posix tempfile pickle signal asyncio threading "
     "inspect types codecs gc operator logging"
 )
-"""Modules that other modules hold, `random._os`: as an attribute of anything they are a module as a value."""
+"""Modules that other modules hold, e.g. `random._os`: as an attribute of anything, these names count as the module."""
 
 
-# --- questions -----------------------------------------------------------------------------------
+# --- queries -------------------------------------------------------------------------------------
 
 
 def is_module(name: str) -> bool:
-    """Tell whether some or all members of a module are harmless."""
+    """True for a module with harmless members."""
     return name in _WHOLE or name in _IN_PART
 
 
 @cache
 def _members(module: str) -> frozenset[str]:
-    """Give the harmless members of a module."""
+    """Return the harmless members of a module."""
     if module not in _WHOLE:
         return _words(_IN_PART.get(module, "")) | (_members("typing") if module == "typing_extensions" else frozenset())
     loaded = importlib.import_module(module)
@@ -386,7 +386,7 @@ def _members(module: str) -> frozenset[str]:
 
 
 def is_harmless(dotted: str) -> bool:
-    """Tell whether a member of a module, or an attribute of such a member, is on the table."""
+    """True if a member of a module, or an attribute of such a member, is in the table of harmless things."""
     parts = dotted.split(".")
     if parts[0] == "builtins":
         return len(parts) > 1 and parts[1] in _BUILTINS and all(_is_plain(part, "") for part in parts[2:])
@@ -407,7 +407,7 @@ def _is_plain(attribute: str, package: str) -> bool:
 
 @cache
 def _loaded(dotted: str) -> object:
-    """Give a member of a listed module of the standard library; None for all else."""
+    """Import and return a member of a listed module of the standard library; None for anything else."""
     module, _, name = dotted.rpartition(".")
     is_listed = is_module(module) and module.partition(".")[0] in sys.stdlib_module_names
     return getattr(importlib.import_module(module), name, None) if is_listed or module == "builtins" else None
@@ -415,13 +415,13 @@ def _loaded(dotted: str) -> object:
 
 @cache
 def attributes() -> frozenset[str]:
-    """Give the attributes of plain data: whatever object has them, reading or calling them gives nobody a new power."""
+    """Return the attributes of plain data: on any object, reading or calling them gives no power."""
     found = {name for kind in _PLAIN_TYPES.split() for name in dir(_loaded(kind)) if not name.startswith("_")}
     return frozenset((found - ACTING.keys() - FRAMES - LEADING - _NOT_PLAIN) | _MORE_ATTRIBUTES)
 
 
 def is_of_instance(made: str, name: str) -> bool:
-    """Tell whether an object that a call of `made` gives may be asked for an attribute."""
+    """True if an attribute is harmless on an object that a call of `made` has returned."""
     if name in _OF_INSTANCES.get(made, ()):
         return True
     if name in ACTING or name.lstrip("_") in MODULES_INSIDE:
@@ -435,7 +435,7 @@ def is_of_instance(made: str, name: str) -> bool:
 
 @cache
 def attributes_of_classes() -> frozenset[str]:
-    """Give the attributes of all classes on the table: whoever is given the class could replace them for everybody."""
+    """Return the attributes of all classes in the table: setting one on a class would replace it for all code."""
     found = {*NOT_TO_REPLACE - {"state"}, *LEADING}
     for module in (*_WHOLE, *_IN_PART):
         for kind in (_loaded(f"{module}.{name}") for name in _members(module)):
@@ -445,7 +445,7 @@ def attributes_of_classes() -> frozenset[str]:
 
 
 def makes_objects(dotted: str) -> bool:
-    """Tell whether calling a harmless member makes an object that nobody else holds."""
+    """True if calling a harmless member makes a new object, which no other code holds."""
     kind = _loaded(dotted)
     if isinstance(kind, type):
         return not issubclass(kind, Enum)
@@ -453,9 +453,9 @@ def makes_objects(dotted: str) -> bool:
 
 
 def code_of(dotted: str) -> str:
-    """Say what a dotted name can do, by its longest known prefix; empty: nobody knows.
+    """Return the code of the power of a dotted name, by its longest known prefix; empty if it is unknown.
 
-    A module that another one holds counts by its own name: `random._os.remove` as `os.remove`.
+    A module that another one holds counts under its own name: `random._os.remove` as `os.remove`.
     """
     parts = dotted.split(".")
     for first in range(len(parts) - 1, 0, -1):

@@ -1,4 +1,4 @@
-"""What is in the characters of a file: comments that silence checks, addresses, keys, and what hides or imitates text."""
+"""Signs of G3 in the characters of a file: comments that silence checks, addresses, keys, invisible or imitating characters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PRIVATE_PATH = re.compile(
     r"^~|^/(?:proc|etc|dev|sys)/|(?:^|/)\.(?:ssh|aws|gnupg|kube|docker|netrc|pgpass|env|git|config)(?:$|[/.])"
     r"|\bid_(?:rsa|dsa|ecdsa|ed25519)\b"
 )
-"""Where keys and what belongs to the machine are kept."""
+"""Paths at which keys and files of the system are kept."""
 
 _SUPPRESSION = re.compile(
     r"#[\s#]{0,16}(?:graphbus\s*:|noqa|nosec|nosemgrep|nosonar|lgtm|codeql|gitleaks|trufflehog|skipcq|checkov|bandit|semgrep|type:\s*ignore"
@@ -34,7 +34,7 @@ _SECRET = re.compile(
     r"|eyJ[\w-]{8,400}\.eyJ[\w-]{8}|[sr]k_live_\w{16}"
 )
 _FOREIGN = frozenset({"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
-"""Alphabets with letters that nobody can tell from Latin ones."""
+"""Alphabets with letters that look exactly like Latin ones."""
 _LATIN_LOOKS = frozenset(
     "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u0501\u04bb\u051b\u051d\u04cf\u0410\u0412\u0415\u041a\u041c\u041d"
     "\u041e\u0420\u0421\u0422\u0425\u0406\u0408\u0405\u03bf\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
@@ -43,40 +43,40 @@ _LATIN_LOOKS = frozenset(
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800")
 _HIDING = frozenset({"Cc", "Cf", "Zl", "Zp", "Co", "Cs", "Cn"})
 _MOST_MARKS = 3
-"""So many marks may stand on one letter; more cover the lines around it."""
+"""More combining marks than this on one letter would cover the lines around it."""
 
 _Signs = tuple[str, str, int]
 
 
 def signs_of_text(text: str, nodes: Iterable[ast.AST]) -> Iterator[_Signs]:
-    """Give code, what it is, and line, for a text and the nodes of its tree."""
+    """Yield the code of G3, what it is about, and the line of each sign in a text; `nodes` are those of its syntax tree."""
     text = with_lf(text)
     for token in tokenize_text(text):
         line = token.start[0]
         if token.type == tokenize.COMMENT:
             if _SUPPRESSION.search(token.string):
                 yield "G3.suppression", f"the comment {token.string!r}", line
-            yield from _of_words(token.string, line)
+            yield from _signs_of_words(token.string, line)
         elif token.type == tokenize.NAME and not token.string.isascii() and _is_imitation(token.string):
             yield "G3.unicode", f"the name {token.string!r}, whose letters imitate others", line
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
-            yield from _of_constant(node.value, node.lineno)
+            yield from _signs_of_constant(node.value, node.lineno)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            yield from _of_sum(node)
+            yield from _signs_of_sum(node)
     if not (text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()):
-        yield from _odd_characters(text)
+        yield from _invisible_characters(text)
 
 
-def _of_constant(value: str | bytes, line: int) -> Iterator[_Signs]:
+def _signs_of_constant(value: str | bytes, line: int) -> Iterator[_Signs]:
     words = value if isinstance(value, str) else value.decode("latin-1")
-    yield from _of_words(words, line)
+    yield from _signs_of_words(words, line)
     if "\n" not in words and _PRIVATE_PATH.search(words):
         yield "G3.files", f"the path {_shown(words)}", line
 
 
-def _of_sum(node: ast.BinOp) -> Iterator[_Signs]:
-    """An address in two pieces; each sum looks at the ends of its two parts only."""
+def _signs_of_sum(node: ast.BinOp) -> Iterator[_Signs]:
+    """Yield a sign for an address that is put together from two constants with `+`."""
     left = node.left.right if isinstance(node.left, ast.BinOp) else node.left
     if _is_text(left) and _is_text(node.right):
         ends = ast.literal_eval(left)[-40:], ast.literal_eval(node.right)[:200]
@@ -88,11 +88,12 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _of_words(words: str, line: int) -> Iterator[_Signs]:
+def _signs_of_words(words: str, line: int) -> Iterator[_Signs]:
+    """Yield the addresses, internal names and keys in a constant or comment."""
     for match in _ADDRESS.finditer(words):
         scheme = _SCHEME.search(words, max(0, match.start() - 31), match.start())
         yield "G3.url", f"the address {_shown((scheme.group() if scheme else '') + match.group())}", line
-    for match in _INTERNAL.finditer(words):  # what `"{0.__globals__}".format(x)` reaches
+    for match in _INTERNAL.finditer(words):  # `"{0.__globals__}".format(x)` would reach them
         yield "G3.reflection", f"the text {match.group()!r}", line
     for match in _SECRET.finditer(words):
         yield "G3.secret", f"a key that begins with {match.group()[:6]!r}", line
@@ -102,8 +103,8 @@ def _shown(words: str) -> str:
     return repr(words if len(words) <= 200 else f"{words[:200]}...")
 
 
-def _odd_characters(text: str) -> Iterator[_Signs]:
-    """Give what a terminal or an editor does not show as it is: control characters, marks without end, what has no width."""
+def _invisible_characters(text: str) -> Iterator[_Signs]:
+    """Yield characters that an editor or terminal does not show: control characters, piles of marks, characters without width."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.isascii() and line.isprintable():
             continue
@@ -122,12 +123,12 @@ def _odd_characters(text: str) -> Iterator[_Signs]:
 
 
 def _is_selector(character: str) -> bool:
-    """Tell whether a character asks for another form of the one before it, as of a picture, and is not seen itself."""
+    """True for a variation selector: an invisible character that changes the one before it, e.g. an emoji."""
     return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 
 def _is_imitation(name: str) -> bool:
-    """Letters of several alphabets in one word, letters that Python reads as others, or a word that only looks Latin."""
+    """True for a name that mixes alphabets, changes when Python normalises it, or consists of letters that look Latin."""
     if all(letter in _LATIN_LOOKS or not letter.isalpha() for letter in name):
         return True
     alphabets = {unicodedata.name(letter, "").partition(" ")[0] for letter in name if letter.isalpha()}

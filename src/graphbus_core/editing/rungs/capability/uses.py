@@ -1,7 +1,7 @@
-"""A file read from top to bottom: each expression with the use that is made of it goes to the judge.
+"""Walks through a file and passes each expression with its use to the judge, which records signs and references.
 
-What is on the table of harmless things leaves no trace; everything else is a `Sign`, and every use of a function or class of the
-project is a `Reference`, whose powers `ProjectPowers` follows.
+Harmless things leave no trace. Any other use from outside of the project is a `Sign`. Each use of a function or class of the
+project is a `Reference`; `ProjectPowers` follows it to the signs of that code.
 """
 
 from __future__ import annotations
@@ -43,14 +43,17 @@ _PROGRAMS = (ast.Lambda, *_COMPREHENSIONS, ast.NamedExpr, ast.Await, ast.Yield, 
 
 
 def notes_of(file: AnalyzedFile) -> Notes:
-    """Give everything that is to be said of a file."""
+    """Return the signs and references of a file."""
     notes = Notes(file)
     _FileReader(notes).read()
     return notes
 
 
 class _FileReader:
-    """Goes through a file."""
+    """Walks through the syntax tree of a file.
+
+    There is one method for each kind of node. Its parameters: the node, its scope, its use, and the call whose function it is.
+    """
 
     def __init__(self, notes: Notes) -> None:
         self._file = notes.file
@@ -58,57 +61,58 @@ class _FileReader:
         self._judge = UseJudge(notes)
         self._calls = CallJudge(self._judge)
         self._kinds: dict[type[ast.AST], Callable[..., None]] = {
-            ast.Name: self._name,
-            ast.Attribute: self._attribute,
-            ast.Subscript: self._subscript,
-            ast.Call: self._call,
-            ast.Lambda: self._lambda,
-            ast.ExceptHandler: self._except,
-            ast.Constant: self._constant,
-            ast.BinOp: self._parts,
-            ast.Tuple: self._parts,
-            ast.List: self._parts,
-            ast.AnnAssign: self._annotated,
-            ast.AugAssign: self._augmented,
-            ast.MatchClass: self._class_pattern,
-            ast.Global: self._global,
-            ast.Import: self._import,
-            ast.ImportFrom: self._import_from,
-            **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), self._definition),
-            **dict.fromkeys(_COMPREHENSIONS, self._comprehension),
+            ast.Name: self._read_name,
+            ast.Attribute: self._read_attribute,
+            ast.Subscript: self._read_subscript,
+            ast.Call: self._read_call,
+            ast.Lambda: self._read_lambda,
+            ast.ExceptHandler: self._read_except,
+            ast.Constant: self._read_constant,
+            ast.BinOp: self._read_parts,
+            ast.Tuple: self._read_parts,
+            ast.List: self._read_parts,
+            ast.AnnAssign: self._read_annotated,
+            ast.AugAssign: self._read_augmented,
+            ast.MatchClass: self._read_class_pattern,
+            ast.Global: self._read_global,
+            ast.Import: self._read_import,
+            ast.ImportFrom: self._read_import_from,
+            **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), self._read_definition),
+            **dict.fromkeys(_COMPREHENSIONS, self._read_comprehension),
         }
 
     def read(self) -> None:
-        """Go through the whole file."""
-        self._rebound_names(self._file.scopes.module)
+        """Read the whole file."""
+        self._check_rebound_names(self._file.scopes.module)
         for scope in self._file.scopes.of.values():
-            self._internal_names(scope)
-        self._see_all(self._file.tree.body, self._file.scopes.module)
+            self._check_internal_names(scope)
+        self._read_all(self._file.tree.body, self._file.scopes.module)
         self._calls.finish()
 
-    def _see_all(self, nodes: Iterable[ast.AST | None], scope: NameScope, use: Use = "value") -> None:
+    def _read_all(self, nodes: Iterable[ast.AST | None], scope: NameScope, use: Use = "value") -> None:
         for node in nodes:
             if node is not None:
-                self._see(node, scope, use)
+                self._read_node(node, scope, use)
 
-    def _see(self, node: ast.AST, scope: NameScope, use: Use = "value", call: ast.Call | None = None) -> None:
+    def _read_node(self, node: ast.AST, scope: NameScope, use: Use = "value", call: ast.Call | None = None) -> None:
+        """Read a node with the method for its kind; of a kind without one, read the nodes inside it."""
         kind = self._kinds.get(type(node))
         if kind is not None:
             kind(node, scope, use, call)
             return
-        self._see_all(ast.iter_child_nodes(node), scope)
+        self._read_all(ast.iter_child_nodes(node), scope)
         if use == "call" and isinstance(node, ast.expr):
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
 
     # --- expressions --------------------------------------------------------------------------
 
-    def _name(self, node: ast.Name, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_name(self, node: ast.Name, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         if isinstance(node.ctx, ast.Load):
-            self._judge.values(ExpressionUse(node, scope, use, call))
-            self._method_in_class(node, scope)
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
+            self._check_method_in_class(node, scope)
 
-    def _method_in_class(self, node: ast.Name, scope: NameScope) -> None:
-        """A method in the body of its class, where it is a function that takes anything for its object."""
+    def _check_method_in_class(self, node: ast.Name, scope: NameScope) -> None:
+        """Record a method that is used in its class body: there it is a plain function and accepts any object as `self`."""
         is_of_class = scope.kind == "class" and node.id in scope.bindings
         values = self._file.values(node, scope) if is_of_class else ()
         if any(isinstance(value.node, FUNCTIONS) for value in values) and node not in self._bound_again:
@@ -116,7 +120,7 @@ class _FileReader:
 
     @cached_property
     def _bound_again(self) -> frozenset[ast.expr]:
-        """What stands for itself on the right side of an assignment, or as an accessor of a property."""
+        """The right sides of assignments and the arguments of `property(...)`, where a method may stand in its class body."""
         found: list[ast.expr] = []
         for node in ast.walk(self._file.tree):
             if isinstance(node, ast.Assign):
@@ -125,128 +129,128 @@ class _FileReader:
                 found += [*node.args, *(keyword.value for keyword in node.keywords)]
         return frozenset(found)
 
-    def _attribute(self, node: ast.Attribute, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see(node.value, scope, "base")
+    def _read_attribute(self, node: ast.Attribute, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_node(node.value, scope, "base")
         if not isinstance(node.ctx, ast.Load):
-            self._judge.written(node, scope)
+            self._judge.judge_write(node, scope)
             return
         place = ExpressionUse(node, scope, use, call)
-        self._judge.values(place)
-        self._judge.attributes(place)
+        self._judge.judge_values(place)
+        self._judge.judge_attributes(place)
         if node.attr in ("format", "format_map") and call is None:
             self._notes.sign("G3.reflection", f"{node.attr} as a value", node, scope)
 
-    def _subscript(self, node: ast.Subscript, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_subscript(self, node: ast.Subscript, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         if any(value.name in table.VARIABLES for value in self._file.values(node.value, scope)):
             self._notes.sign("G3.environment", "the use of the environment", node, scope, way=node)
             return
         is_type = use == "type" or name_of(node.value) == "type"
         if isinstance(node.ctx, ast.Load):
-            self._see(node.value, scope, "type" if is_type or use == "call" else "value")
+            self._read_node(node.value, scope, "type" if is_type or use == "call" else "value")
         else:
-            self._see(node.value, scope)
-            self._judge.changed(node.value, node, scope)
-        self._index(node, scope, "type" if use == "type" else "value")
+            self._read_node(node.value, scope)
+            self._judge.judge_change(node.value, node, scope)
+        self._read_index(node, scope, "type" if use == "type" else "value")
         if use == "call":
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
 
-    def _index(self, node: ast.Subscript, scope: NameScope, use: Use) -> None:
-        """What stands in brackets: types in types, but for the texts of `Literal` and what `Annotated` adds."""
+    def _read_index(self, node: ast.Subscript, scope: NameScope, use: Use) -> None:
+        """Read the part in brackets: types inside a type, except for the values of `Literal` and the extras of `Annotated`."""
         form = name_of(node.value) if use == "type" else ""
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if form == "Annotated":
-            self._see_all(parts[:1], scope, "type")
-            self._see_all(parts[1:], scope)
+            self._read_all(parts[:1], scope, "type")
+            self._read_all(parts[1:], scope)
         else:
-            self._see_all(parts, scope, use if form != "Literal" and self._is_of_types(node.value, scope) else "value")
+            self._read_all(parts, scope, use if form != "Literal" and self._is_of_types(node.value, scope) else "value")
 
-    def _call(self, node: ast.Call, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_call(self, node: ast.Call, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         functions = self._file.values(node.func, scope)
         if not all(self._calls.is_looked_at(value) for value in functions):
-            self._see(node.func, scope, "call", node)
+            self._read_node(node.func, scope, "call", node)
         elif isinstance(node.func, ast.Attribute):
-            self._see(node.func.value, scope, "base")
-        self._calls.call(node, scope)
+            self._read_node(node.func.value, scope, "base")
+        self._calls.judge_call(node, scope)
         if any(value.name in _TYPED for value in functions):
             for argument in (*node.args[1:], *(keyword.value for keyword in node.keywords)):
-                self._evaluated(argument, scope, set())
+                self._check_evaluated(argument, scope, set())
         asks_for_type = all(value.name in ("builtins.isinstance", "builtins.issubclass") for value in functions)
-        self._see_all(node.args[:1], scope)
-        self._see_all(node.args[1:], scope, "type" if asks_for_type else "value")
-        self._see_all((one.value for one in node.keywords if not self._calls.is_screen(functions, one, scope)), scope)
+        self._read_all(node.args[:1], scope)
+        self._read_all(node.args[1:], scope, "type" if asks_for_type else "value")
+        self._read_all((one.value for one in node.keywords if not self._calls.is_screen(functions, one, scope)), scope)
         if use == "call":
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
 
-    def _lambda(self, node: ast.Lambda, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
-        self._see(node.body, self._file.scopes.of[id(node)])
+    def _read_lambda(self, node: ast.Lambda, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_all([*node.args.defaults, *node.args.kw_defaults], scope)
+        self._read_node(node.body, self._file.scopes.of[id(node)])
 
-    def _comprehension(self, node: _Comprehension, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_comprehension(self, node: _Comprehension, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         inner = self._file.scopes.of[id(node)]
         for number, generator in enumerate(node.generators):
-            self._see(generator.iter, inner if number else scope)
-            self._see_all([generator.target, *generator.ifs], inner)
-        self._see_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
+            self._read_node(generator.iter, inner if number else scope)
+            self._read_all([generator.target, *generator.ifs], inner)
+        self._read_all([getattr(node, name, None) for name in ("elt", "key", "value")], inner)
 
-    def _parts(self, node: ast.expr, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_parts(self, node: ast.expr, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         is_type = use == "type" and (not isinstance(node, ast.BinOp) or self._is_of_types(node, scope))
-        self._see_all(ast.iter_child_nodes(node), scope, "type" if is_type else "value")
+        self._read_all(ast.iter_child_nodes(node), scope, "type" if is_type else "value")
         if use == "call":
-            self._judge.values(ExpressionUse(node, scope, use, call))
+            self._judge.judge_values(ExpressionUse(node, scope, use, call))
 
     def _is_of_types(self, node: ast.expr, scope: NameScope) -> bool:
-        """Tell whether an expression is made of types and None, so that its operators and brackets only make another type."""
+        """True if an expression consists of types and None, so that `|` and brackets only make another type."""
         if isinstance(node, ast.BinOp):
             return self._is_of_types(node.left, scope) and self._is_of_types(node.right, scope)
         if isinstance(node, ast.Constant):
             return node.value is None or isinstance(node.value, str)
         return all(value.kind in ("outside", "symbol", "class") for value in self._file.values(node, scope))
 
-    def _constant(self, node: ast.Constant, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        """A text where a type is expected is read as the expression that it will be."""
-        inner = _parsed(node) if use == "type" else None
+    def _read_constant(self, node: ast.Constant, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        """Read a text that stands for a type as the expression in it."""
+        inner = _parse_type_text(node) if use == "type" else None
         if inner is None:
             return
         if any(isinstance(step, _PROGRAMS) for step in ast.walk(inner)):
             self._notes.sign("G3.exec", "an annotation that is a program", node, scope)
         else:
-            self._see(inner, scope, "type")
+            self._read_node(inner, scope, "type")
 
     # --- statements ---------------------------------------------------------------------------
 
-    def _except(self, node: ast.ExceptHandler, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see_all([node.type], scope, "type")
-        self._see_all(node.body, scope)
+    def _read_except(self, node: ast.ExceptHandler, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_all([node.type], scope, "type")
+        self._read_all(node.body, scope)
 
-    def _annotated(self, node: ast.AnnAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._annotations([node.annotation], scope)
-        self._see_all([node.target, node.value], scope)
+    def _read_annotated(self, node: ast.AnnAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_annotations([node.annotation], scope)
+        self._read_all([node.target, node.value], scope)
 
-    def _augmented(self, node: ast.AugAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see_all([node.target, node.value], scope)
+    def _read_augmented(self, node: ast.AugAssign, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_all([node.target, node.value], scope)
         if isinstance(node.target, ast.Name):
-            self._judge.changed(node.target, node, scope)
+            self._judge.judge_change(node.target, node, scope)
 
-    def _class_pattern(self, node: ast.MatchClass, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see(node.cls, scope, "type")
+    def _read_class_pattern(self, node: ast.MatchClass, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_node(node.cls, scope, "type")
         for name in node.kwd_attrs:
-            self._judge.asked_by_name(name, node, scope)
-        self._see_all([*node.patterns, *node.kwd_patterns], scope)
+            self._judge.judge_named_attribute(name, node, scope)
+        self._read_all([*node.patterns, *node.kwd_patterns], scope)
 
-    def _global(self, node: ast.Global, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_global(self, node: ast.Global, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         for name in node.names:
             self._notes.sign("G3.patch", f"{GLOBAL}{name}", node, scope, is_counted=False)
 
-    def _import(self, node: ast.Import, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_import(self, node: ast.Import, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         project = self._file.project
         for alias in node.names:
             inside = project.module(alias.name)
             if inside is not None:
                 self._notes.refer(inside, None, alias.name, node, scope)
             elif project.module(alias.name.partition(".")[0]) is None:
-                self._judge.imported(alias.name, node, scope)
+                self._judge.judge_import(alias.name, node, scope)
 
-    def _import_from(self, node: ast.ImportFrom, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+    def _read_import_from(self, node: ast.ImportFrom, scope: NameScope, use: Use, call: ast.Call | None) -> None:
         module = absolute_name(node.module or "", node.level, self._file.package)
         inside = self._file.project.module(module)
         if inside is not None:
@@ -255,39 +259,39 @@ class _FileReader:
             if alias.name == "*":
                 self._notes.sign("G3.import", f"the import of {module}.*", node, scope)
             else:
-                self._imported_name(module, alias.name, node, scope)
+                self._read_imported_name(module, alias.name, node, scope)
 
-    def _imported_name(self, module: str, name: str, node: ast.ImportFrom, scope: NameScope) -> None:
+    def _read_imported_name(self, module: str, name: str, node: ast.ImportFrom, scope: NameScope) -> None:
         for value in self._file.imported(ImportedName(module, name)):
             if value.kind in ("symbol", "module") and value.home is not None:
                 self._notes.refer(value.home, value.node, name, node, scope)
             elif value.name in table.BY_NAME:
-                self._calls.imported(value.name, node, scope)
+                self._calls.remember_import(value.name, node, scope)
             elif value.kind == "outside":
-                self._judge.imported(value.name, node, scope)
+                self._judge.judge_import(value.name, node, scope)
 
     # --- annotations --------------------------------------------------------------------------
 
-    def _annotations(self, nodes: Iterable[ast.expr | None], scope: NameScope) -> None:
+    def _read_annotations(self, nodes: Iterable[ast.expr | None], scope: NameScope) -> None:
         for node in nodes:
             if node is not None:
-                self._see(node, scope, "type")
-                self._evaluated(node, scope, set())
+                self._read_node(node, scope, "type")
+                self._check_evaluated(node, scope, set())
 
-    def _evaluated(self, node: ast.expr, scope: NameScope, seen: set[int]) -> None:
-        """What Python evaluates when it looks annotations up: texts, also those behind a name, are programs."""
+    def _check_evaluated(self, node: ast.expr, scope: NameScope, seen: set[int]) -> None:
+        """Check what Python evaluates when annotations are resolved: a text, also one behind a name, may be a program."""
         for step in self._file.sources(node, scope, seen):
             if isinstance(step, ast.Constant) and isinstance(step.value, str):
-                inner = _parsed(step)
+                inner = _parse_type_text(step)
                 if any(isinstance(part, (ast.Call, *_PROGRAMS)) for part in ast.walk(inner or step)):
                     self._notes.sign("G3.exec", "a text that is evaluated as a type", node, scope)
                 elif isinstance(inner, ast.Name):
-                    self._evaluated(inner, self._file.scopes.module, seen)
+                    self._check_evaluated(inner, self._file.scopes.module, seen)
             elif not self._makes_type(step, scope):
                 self._notes.sign("G3.exec", "an annotation that is computed", node, scope)
 
     def _makes_type(self, step: ast.AST, scope: NameScope) -> bool:
-        """Tell whether a part of an annotation makes a type, or nothing by itself."""
+        """True if a part of an annotation makes a type or has no effect."""
         if isinstance(step, ast.BinOp):
             return isinstance(step.op, ast.BitOr)
         if isinstance(step, ast.Call):
@@ -302,41 +306,41 @@ class _FileReader:
 
     # --- definitions --------------------------------------------------------------------------
 
-    def _definition(self, node: Definition, scope: NameScope, use: Use, call: ast.Call | None) -> None:
-        self._see_all(getattr(node, "type_params", ()), scope)
+    def _read_definition(self, node: Definition, scope: NameScope, use: Use, call: ast.Call | None) -> None:
+        self._read_all(getattr(node, "type_params", ()), scope)
         for decorator in node.decorator_list:
-            self._decorator(decorator, node, scope)
+            self._read_decorator(decorator, node, scope)
         if isinstance(node, ast.ClassDef):
-            self._class(node, scope)
+            self._read_class(node, scope)
             return
         if is_internal(node.name) and node.name not in table.DEFINED_FREELY:
             self._notes.sign("G3.reflection", f"the method {node.name}", node, scope)
-        self._see_all([*node.args.defaults, *node.args.kw_defaults], scope)
-        self._annotations([*annotations_of(node.args), node.returns], scope)
-        self._see_all(node.body, self._file.scopes.of[id(node)])
+        self._read_all([*node.args.defaults, *node.args.kw_defaults], scope)
+        self._read_annotations([*annotations_of(node.args), node.returns], scope)
+        self._read_all(node.body, self._file.scopes.of[id(node)])
 
-    def _decorator(self, decorator: ast.expr, node: Definition, scope: NameScope) -> None:
+    def _read_decorator(self, decorator: ast.expr, node: Definition, scope: NameScope) -> None:
         function = decorator.func if isinstance(decorator, ast.Call) else decorator
         values = self._file.values(function, scope)
         is_known = self._is_accessor(function, node) or self._is_registration(function, scope)
         if not is_known and not isinstance(node, ast.ClassDef) and all(value.kind == "symbol" for value in values):
-            self._see(function, scope, "call")  # `_declared` refuses it for what was there before
+            self._read_node(function, scope, "call")  # on an old function `_declaration_signs` records a sign for it
         elif not is_known and not all(value.name in table.DECORATORS for value in values):
             shown = next((value.name for value in values if value.name), ast.unparse(function))
             self._notes.sign("G3.decorator", f"@{shown} on {node.name}", decorator, scope)
             if not any(value.name in table.ONLY_DECORATORS for value in values):
-                self._see(function, scope, "call")
+                self._read_node(function, scope, "call")
         if isinstance(decorator, ast.Call):
             if decorator.keywords and any(value.name == "functools.wraps" for value in values):
                 self._notes.sign("G3.patch", "wraps with attributes of its own choice", decorator, scope)
             if any(value.name.startswith("graphbus_core.") for value in values):
                 for argument in (*decorator.args[1:], *(keyword.value for keyword in decorator.keywords)):
-                    self._evaluated(argument, scope, set())
-            self._see_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
+                    self._check_evaluated(argument, scope, set())
+            self._read_all([*decorator.args, *(keyword.value for keyword in decorator.keywords)], scope)
 
     @staticmethod
     def _is_accessor(function: ast.expr, node: Definition) -> bool:
-        """Tell whether a decorator is that of a property: `@total.setter` on `total`."""
+        """True for the decorator of a property accessor: `@total.setter` on `total`."""
         return (
             isinstance(function, ast.Attribute)
             and function.attr in ("setter", "getter", "deleter")
@@ -345,7 +349,7 @@ class _FileReader:
         )
 
     def _is_registration(self, function: ast.expr, scope: NameScope) -> bool:
-        """Tell whether a decorator is that of a generic function of this file: `@show.register` below `@singledispatch`."""
+        """True for `@show.register` where `show` is a `@singledispatch` function of this file."""
         return (
             isinstance(function, ast.Attribute)
             and function.attr == "register"
@@ -353,6 +357,7 @@ class _FileReader:
         )
 
     def _is_generic(self, value: Value) -> bool:
+        """True for a function of this file with `@singledispatch` or the like."""
         decorators = (
             value.node.decorator_list if isinstance(value.node, Definition) and value.home is self._file else []
         )
@@ -361,22 +366,22 @@ class _FileReader:
         ]
         return bool(set(of) & table.GENERIC)
 
-    def _class(self, node: ast.ClassDef, scope: NameScope) -> None:
-        self._see_all(node.bases, scope, "type")
-        self._see_all((keyword.value for keyword in node.keywords), scope)
+    def _read_class(self, node: ast.ClassDef, scope: NameScope) -> None:
+        self._read_all(node.bases, scope, "type")
+        self._read_all((keyword.value for keyword in node.keywords), scope)
         inner = self._file.scopes.of[id(node)]
         if self._file.project.is_below_agents(self._file, node):
             for name in sorted(inner.bindings.keys() & table.NOT_TO_REPLACE):
                 self._notes.sign("G3.node", f"{name} of {node.name}, which replaces that of GraphBus", node, scope)
         for name in sorted(inner.bindings.keys() - table.NODE):
             if not is_internal(name):
-                self._judge.overridden(self._file, node, name, node, scope)
-        self._see_all(node.body, inner)
+                self._judge.record_overridden(self._file, node, name, node, scope)
+        self._read_all(node.body, inner)
 
-    # --- names that get another meaning ---------------------------------------------------------
+    # --- names that are bound again --------------------------------------------------------------
 
-    def _rebound_names(self, module: NameScope) -> None:
-        """Another meaning for what is imported, defined or built in, for all of the file."""
+    def _check_rebound_names(self, module: NameScope) -> None:
+        """Record module-level names that are imported, defined or built in, and also bound in another way."""
         for name, bound in module.bindings.items():
             sources = [one.source for one in bound]
             imports = {source for source in sources if isinstance(source, ImportedName)}
@@ -392,8 +397,8 @@ class _FileReader:
                 at = last if isinstance(last, ast.AST) else self._file.tree.body[0]
                 self._notes.sign("G3.patch", f"another meaning for {name}", at, module)
 
-    def _internal_names(self, scope: NameScope) -> None:
-        """Names that Python itself looks up, bound otherwise than by a definition."""
+    def _check_internal_names(self, scope: NameScope) -> None:
+        """Record dunder names that are bound by anything but a definition."""
         for name, bound in scope.bindings.items():
             if is_internal(name) and name not in table.BOUND_FREELY:
                 for one in bound:
@@ -402,8 +407,8 @@ class _FileReader:
                         self._notes.sign("G3.reflection", f"binding {name}", node, scope)
 
 
-def _parsed(text: ast.Constant) -> ast.expr | None:
-    """Give a text as the expression that it will be where a type is expected; None for one that is none."""
+def _parse_type_text(text: ast.Constant) -> ast.expr | None:
+    """Parse a text as the type expression in it; None if it is not one."""
     try:
         inner = parse_expression(text.value.strip()) if isinstance(text.value, str) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -423,22 +428,21 @@ POWERS = frozenset(
         *("G3.patch", "G3.unknown", "G3.node"),
     }
 )
-"""The codes of what code can do, as opposed to what it looks like."""
+"""The codes of G3 that are powers, i.e. about what code can do, not about how it looks."""
 
 
 class Power(NamedTuple):
-    """What something of the project does in the end, and where."""
+    """A power of code of the project: the sign in which it is used, and the file of that sign."""
 
     sign: Sign
     path: str
 
 
 class ProjectPowers:
-    """Follows references through the files of a project.
+    """Finds the powers of code of the project by following references through its files.
 
     Args:
-        files: The files.
-        loaded: The paths of those that agents import without the change: what their import does is done anyway.
+        loaded: The files that agents import without the change. What importing them does, happens anyway.
     """
 
     def __init__(self, files: AnalyzedFiles, loaded: frozenset[str] = frozenset()) -> None:
@@ -447,30 +451,30 @@ class ProjectPowers:
         self._notes: dict[str, Notes] = {}
 
     def notes(self, file: AnalyzedFile) -> Notes:
-        """Give the signs and references of a file; it is read once."""
+        """Return the signs and references of a file; cached."""
         if file.path not in self._notes:
             self._notes[file.path] = notes_of(file)
         return self._notes[file.path]
 
     def powers_of(self, reference: Reference) -> dict[str, Power]:
-        """Give each power that something of the project has, its own or that of what it uses: code -> where it is used first."""
+        """Return the powers of referenced code and of all code that it uses: code of G3 -> the first place."""
         found: dict[str, Power] = {}
-        for power in self._powers_of(reference, set()):
+        for power in self._find_powers(reference, set()):
             found.setdefault(power.sign.code, power)
         return found
 
-    def _powers_of(self, reference: Reference, seen: set[tuple[str, int]]) -> Iterator[Power]:
+    def _find_powers(self, reference: Reference, seen: set[tuple[str, int]]) -> Iterator[Power]:
         if reference.home is None:
             for home, _, method in self.files.fields(reference.name):
                 if method is not None:
-                    yield from self._within(home, method, seen)
+                    yield from self._powers_within(home, method, seen)
         elif reference.node is None:
-            yield from self._at_import(reference.home, seen)
+            yield from self._powers_at_import(reference.home, seen)
         else:
-            yield from self._within(reference.home, reference.node, seen)
+            yield from self._powers_within(reference.home, reference.node, seen)
 
-    def _at_import(self, home: AnalyzedFile, seen: set[tuple[str, int]]) -> Iterator[Power]:
-        """What importing a module does, unless the agents import it anyway."""
+    def _powers_at_import(self, home: AnalyzedFile, seen: set[tuple[str, int]]) -> Iterator[Power]:
+        """Yield the powers that importing a module uses, unless agents import it without the change."""
         key = (home.path, 0)
         if key in seen or home.path in self._loaded:
             return
@@ -480,10 +484,10 @@ class ProjectPowers:
                 yield Power(sign, home.path)
         for inner in self.notes(home).references:
             if inner.runs_at_import:
-                yield from self._powers_of(inner, seen)
+                yield from self._find_powers(inner, seen)
 
-    def _within(self, home: AnalyzedFile, node: ast.AST, seen: set[tuple[str, int]]) -> Iterator[Power]:
-        """What a function or class does, and everything that it uses."""
+    def _powers_within(self, home: AnalyzedFile, node: ast.AST, seen: set[tuple[str, int]]) -> Iterator[Power]:
+        """Yield the powers of a function or class and of everything that it uses."""
         key = (home.path, id(node))
         if key in seen:
             return
@@ -494,18 +498,19 @@ class ProjectPowers:
                 yield Power(sign, home.path)
         for inner in self.notes(home).references:
             if first <= inner.line <= last:
-                yield from self._powers_of(inner, seen)
+                yield from self._find_powers(inner, seen)
         if isinstance(node, ast.ClassDef):
             for step_home, step in home.lineage(node, skip_first=True):
-                yield from self._within(step_home, step, seen)
+                yield from self._powers_within(step_home, step, seen)
 
 
 def _is_power(sign: Sign) -> bool:
-    """Tell whether a sign is one of what code can do; what is merely unknown of an object is none."""
+    """True for a sign of a power; an unknown attribute of an unknown object is not enough."""
     return sign.code in POWERS and not sign.what.endswith(UNKNOWN_ATTRIBUTE)
 
 
 def _lines(node: ast.AST) -> tuple[int, int]:
+    """Return the first and last line of a definition, decorators included."""
     decorators = getattr(node, "decorator_list", ())
     first = min([node.lineno, *(decorator.lineno for decorator in decorators)])  # type: ignore[attr-defined]
     return first, node.end_lineno or node.lineno  # type: ignore[attr-defined]
