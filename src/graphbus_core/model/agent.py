@@ -252,6 +252,11 @@ class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
     source_digest: str = ""
     contract_digest: str = ""
 
+    @property
+    def source_file(self) -> str:
+        """The file of the class, as seed 001 names it: `path`."""
+        return self.path
+
     def method(self, name: str) -> MethodSpec | None:
         """Give the method called `name`, or None."""
         return next((method for method in self.methods if method.name == name), None)
