@@ -168,7 +168,7 @@ def read_source_code(classes: NodeClasses) -> Sources:
 
 @BUILD.stage("EXTRACT_AGENT_METADATA")
 def extract_agent_metadata(classes: NodeClasses, sources: Sources) -> AgentDefinitions:
-    """Give what each class offers, hears, says and needs."""
+    """Return what each class offers, hears, says and needs."""
     from graphbus_core.compiler import stages
 
     return stages.extract_agents(classes, sources)

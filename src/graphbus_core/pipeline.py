@@ -52,14 +52,14 @@ class Products:
         return cast("T", self._made[kind.__name__])
 
     def get(self, kind: type[T]) -> T | None:
-        """Give the product of this type, or None while it is not made."""
+        """Return the product of this type, or None while it is not made."""
         return cast("T | None", self._made.get(kind.__name__))
 
     def __contains__(self, kind: type) -> bool:
         return kind.__name__ in self._made
 
     def by_name(self, names: Iterable[str]) -> tuple[object, ...]:
-        """Give the products of these types, by their names."""
+        """Return the products of these types, by their names."""
         return tuple(self._made[name] for name in names)
 
     def add(self, value: object) -> None:
@@ -117,13 +117,13 @@ class Pipeline:
         return register
 
     def excluding(self, *names: str) -> Pipeline:
-        """Give a copy that leaves these stages out."""
+        """Return a copy that leaves these stages out."""
         rest = Pipeline(self.name)
         rest._stages = [stage for stage in self if stage.name not in names]
         return rest
 
     def replacing(self, functions: Mapping[str, Callable[..., object]]) -> Pipeline:
-        """Give a copy in which the stages of these names run other functions, with inputs read from their annotations."""
+        """Return a copy in which the stages of these names run other functions, with inputs read from their annotations."""
         other = Pipeline(self.name)
         for stage in self:
             function = functions.get(stage.name)

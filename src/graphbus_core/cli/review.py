@@ -102,7 +102,7 @@ def _summary(sheet: ReviewSheet) -> Iterator[str]:
     if proposal.reason:
         yield _row("why", one_line(proposal.reason))
     yield _row("files", plain(", ".join(proposal.files)))
-    last = {vote.evaluator: vote.decision for vote in sheet.evaluations}
+    last = {vote.agent: vote.decision for vote in sheet.evaluations}
     votes = plain(", ".join(f"{name} {decision}" for name, decision in last.items())) or "none"
     yield _row("votes", f"{votes} ({sheet.agreed or 'rejected'})")
     yield _row("gate", plain(gate_summary(sheet.review.report)))

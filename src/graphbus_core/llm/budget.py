@@ -34,22 +34,22 @@ class Amount(NamedTuple):
     nano_usd: int = 0
 
     def plus(self, other: Amount) -> Amount:
-        """Give the sum."""
+        """Return the sum."""
         return Amount(self.tokens + other.tokens, self.nano_usd + other.nano_usd)
 
     def minus(self, other: Amount) -> Amount:
-        """Give what is left; below nothing there is nothing."""
+        """Return what is left; below nothing there is nothing."""
         return Amount(max(self.tokens - other.tokens, 0), max(self.nano_usd - other.nano_usd, 0))
 
 
 def price_worst_case(bound: WorstCase, price: Price | None) -> Amount:
-    """Give what a bound amounts to, rounded up; without a known price only tokens count."""
+    """Return what a bound amounts to, rounded up; without a known price only tokens count."""
     usd = (bound.input_tokens * price.input_usd + bound.output_tokens * price.output_usd) / 1e6 if price else 0.0
     return Amount(bound.input_tokens + bound.output_tokens, -int(-usd * NANO // 1))
 
 
 def worst_case_of_request(prompt: ModelPrompt, max_output_tokens: int) -> WorstCase:
-    """Give the most that one request can need: no tokenizer makes more tokens than a text has bytes."""
+    """Return the most that one request can need: no tokenizer makes more tokens than a text has bytes."""
     return WorstCase(1, sum(len(text.encode()) for text in prompt.texts) + _FRAME_TOKENS, max_output_tokens)
 
 

@@ -88,14 +88,14 @@ class LLMClient(ABC):
 
     @abstractmethod
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Give the answer to a prompt.
+        """Return the answer to a prompt.
 
         Raises:
             ModelError: There is none; `is_transient`, `is_final` and `may_be_billed` say of what kind the failure is.
         """
 
     def generate(self, prompt: str, *, max_output_tokens: int = 8192) -> str:
-        """Give the text of the answer to one text. Source: seed 002, 4.2.
+        """Return the text of the answer to one text. Source: seed 002, 4.2.
 
         Raises:
             ModelError: As `complete`.
@@ -161,7 +161,7 @@ class ScriptedClient(LLMClient):
         self.price = price or Price(0.0, 0.0)
 
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Give the scripted answer, with tokens estimated by its length."""
+        """Return the scripted answer, with tokens estimated by its length."""
         said = self._speak(prompt)
         if isinstance(said, Completion):
             return said
@@ -174,5 +174,5 @@ class ScriptedClient(LLMClient):
 
 
 def estimate_tokens(*texts: str) -> int:
-    """Give about how many tokens texts have, at four bytes a token."""
+    """Return about how many tokens texts have, at four bytes a token."""
     return -(-sum(len(text.encode(errors="replace")) for text in texts) // _BYTES_PER_TOKEN)

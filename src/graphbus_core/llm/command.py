@@ -195,7 +195,7 @@ class CommandClient(LLMClient):
 
 
 def prompt_as_text(prompt: ModelPrompt) -> str:
-    """Give a prompt as one text, in its order; what followed is marked by who said it."""
+    """Return a prompt as one text, in its order; what followed is marked by who said it."""
     parts = [part for part in (prompt.shared, prompt.own, prompt.task) if part]
     for turn in prompt.turns:
         who = "Your answer was:" if turn.role == "assistant" else "The reply to it:"

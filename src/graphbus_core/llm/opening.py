@@ -54,7 +54,7 @@ def open_client(spec: str, config: LLMConfig, environ: Mapping[str, str]) -> Ret
 
 
 def price_client(spec: str, config: LLMConfig, _environ: Mapping[str, str]) -> RecordedClient:
-    """Give a model that can only be asked what it costs: it needs neither key nor library.
+    """Return a model that can only be asked what it costs: it needs neither key nor library.
 
     Raises:
         UsageError: As `open_client`.
@@ -64,7 +64,7 @@ def price_client(spec: str, config: LLMConfig, _environ: Mapping[str, str]) -> R
 
 
 def _parse_spec(spec: str, config: LLMConfig) -> tuple[ModelSpec, Provider | None]:
-    """Give the model that is meant and its provider; None for a program."""
+    """Return the model that is meant and its provider; None for a program."""
     providers = providers_of(config)
     meant = parse_model(spec, providers)
     if meant.provider == RULES:
@@ -117,8 +117,10 @@ def open_clients(
 
 
 def price_of(provider: Provider, model: str) -> Price | None:
-    """Give the price of a model: what the settings say, else nothing for a server on this machine, else the table of prices that
-    comes with the installed libraries, at the highest rate that may apply. None: it is not known. Asks no network.
+    """Return the price of a model, None if it is not known. No network is used.
+
+    It is the price of the settings; else 0 for a server on this machine; else the highest rate that may apply, from the table
+    of prices in the installed libraries.
     """
     source = _price_source(provider)
     if source == "settings":
@@ -241,12 +243,12 @@ def _price_source(provider: Provider) -> PriceSource:
 
 
 def find_ignored_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the variables that are set and would turn the libraries elsewhere, if GraphBus let them."""
+    """Return the variables that are set and would turn the libraries elsewhere, if GraphBus let them."""
     return tuple(name for name in _WITHOUT_EFFECT if environ.get(name))
 
 
 def explain_choice(config: LLMConfig, environ: Mapping[str, str]) -> ModelChoice:
-    """Say what `graphbus build --enable-agents` would use now, and why.
+    """Return what `graphbus build --enable-agents` would use now, and why.
 
     Raises:
         UsageError: The settings name a model that there is not.

@@ -109,7 +109,7 @@ KEY_OWNERS: Mapping[str, tuple[str, ...]] = {
 
 
 def providers_of(config: LLMConfig) -> dict[str, Provider]:
-    """Give all providers by name: the well-known ones, and those of the settings, which replace one of the same name.
+    """Return all providers by name: the well-known ones, and those of the settings, which replace one of the same name.
 
     Raises:
         UsageError: GBE141, GBE142 or GBE143 for one that may not be like this.
@@ -154,7 +154,7 @@ def is_https(provider: Provider) -> bool:
 
 
 def host_of(provider: Provider) -> str:
-    """Give the host of a provider's address, in small letters.
+    """Return the host of a provider's address, in small letters.
 
     Raises:
         UsageError: GBE143: the address is none of a server.
@@ -224,7 +224,7 @@ def _unknown(name: str, text: str, providers: Mapping[str, Provider]) -> UsageEr
 
 
 def split_command(spec: ModelSpec) -> tuple[str, ...]:
-    """Give the words of a `command:`, split as a shell would, but never given to one.
+    """Return the words of a `command:`, split as a shell would, but never given to one.
 
     Raises:
         UsageError: GBE141: there is no word, or a quotation mark is not closed.
@@ -241,7 +241,7 @@ def split_command(spec: ModelSpec) -> tuple[str, ...]:
 
 
 def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:
-    """Give what negotiates: the model of the settings; without one, the default model of the provider whose key is in the
+    """Return what negotiates: the model of the settings; without one, the default model of the provider whose key is in the
     environment; else `"rules"`. Always as `"provider:name"`.
 
     Raises:

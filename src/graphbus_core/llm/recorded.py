@@ -40,7 +40,7 @@ _LAYOUT = msgspec.msgpack.Decoder(Completion)
 
 
 def request_key(model: str, max_output_tokens: int, prompt: ModelPrompt) -> str:
-    """Give the sha256 of all that decides about an answer: protocol version, model, limit, messages."""
+    """Return the sha256 of all that decides about an answer: protocol version, model, limit, messages."""
     turns = [list(turn) for turn in prompt.turns]
     parameters = [["max_output_tokens", max_output_tokens]]
     parts = [PROTOCOL_VERSION, model, parameters, prompt.shared, prompt.own, prompt.task, turns]
@@ -62,7 +62,7 @@ class AnswerCache:
         self._is_read_only = is_read_only
 
     def lookup(self, key: str) -> Completion | None:
-        """Give the answer if there is one, and None if the model would have to be asked."""
+        """Return the answer if there is one, and None if the model would have to be asked."""
         kept = cache.read_cache(self._path(key), Completion, _place(key))
         return replace(kept, cost_usd=0.0, is_cached=True) if kept else None
 
@@ -77,7 +77,7 @@ class AnswerCache:
 
 
 def _place(key: str) -> str:
-    """Give what the seal of an entry is for: this request, in any project of this user."""
+    """Return what the seal of an entry is for: this request, in any project of this user."""
     return f"answers/{key}"
 
 
@@ -136,7 +136,7 @@ class RecordedFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     is_transient: bool = False
 
     def to_error(self) -> ModelError:
-        """Give the error as it was raised."""
+        """Return the error as it was raised."""
         return ModelError(self.code, is_transient=self.is_transient, **self.data)  # type: ignore[arg-type] # the sentence's
 
 
@@ -156,16 +156,16 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     seal: str = ""
 
     def without_seal(self) -> RecordedAnswer:
-        """Give the same without its seal."""
+        """Return the same without its seal."""
         return replace(self, seal="") if self.seal else self
 
     def with_seal(self, place: str) -> RecordedAnswer:
-        """Give the same with the seal for a place."""
+        """Return the same with the seal for a place."""
         return replace(self, seal=seal_of("answer", place, msgspec.json.encode(self.without_seal(), order="sorted")))
 
 
 def encode_answers(answers: Iterable[RecordedAnswer]) -> bytes:
-    """Give the lines of answers.jsonl."""
+    """Return the lines of answers.jsonl."""
     return b"".join(msgspec.json.encode(answer, order="sorted") + b"\n" for answer in answers)
 
 
@@ -215,7 +215,7 @@ class Tape:
             file.truncate(file.read().rfind(b"\n") + 1)
 
     def next_answer(self, key: str) -> RecordedAnswer | None:
-        """Give the next answer to a request that was asked before; None when it is new."""
+        """Return the next answer to a request that was asked before; None when it is new."""
         with self._lock:
             answers = self._known.get(key)
             return answers.popleft() if answers else None
@@ -266,7 +266,7 @@ class TapedClient(ClientWrapper):
         self._cache = cache
 
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Give the answer from before, or ask.
+        """Return the answer from before, or ask.
 
         Raises:
             ModelError: There was none before either, or there is none now.

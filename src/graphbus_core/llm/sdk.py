@@ -51,7 +51,7 @@ _PASSED_ON = frozenset(
 
 
 def missing_package(provider: Provider) -> str:
-    """Give the name of a package that is needed to ask this provider and not installed; empty when there is none."""
+    """Return the name of a package that is needed to ask this provider and not installed; empty when there is none."""
     for package in ("pydantic_ai", provider.wire):
         if find_spec(package) is None:
             return package
@@ -81,7 +81,7 @@ class ModelEndpoint(NamedTuple):
     timeout_s: float
 
     def error(self, code: str, reason: str, *meaning: str, retry_after_s: float | None = None) -> ModelError:
-        """Give the error for a failure, without the key in its reason."""
+        """Return the error for a failure, without the key in its reason."""
         provider, flags = self.provider, cast("dict[str, Any]", dict.fromkeys(meaning, True))
         return ModelError(
             code,
@@ -119,7 +119,7 @@ class _AnswerTooLong(_Blocked):
 
 
 def _limit_bytes(stream: Any, limit_bytes: int) -> Any:
-    """Give the bytes of an answer as they come, up to a size."""
+    """Yield the bytes of an answer as they come, up to a size."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
@@ -301,7 +301,7 @@ def _answer_of(response: Any, prompt: ModelPrompt, endpoint: ModelEndpoint) -> M
 
 
 def _usage_of(counted: Any, prompt: ModelPrompt, answer: str) -> Usage:
-    """Give the usage of a call. What was not counted is estimated by length: nothing that is used is free of tokens."""
+    """Return the usage of a call. What was not counted is estimated by length: nothing that is used is free of tokens."""
     given = _plausible(counted.input_tokens) or estimate_tokens(*prompt.texts)
     read = min(_plausible(counted.cache_read_tokens), given)
     return Usage(
@@ -415,7 +415,7 @@ _LATE = frozenset({504, 524})
 
 
 def _error_for(failure: Exception, endpoint: ModelEndpoint) -> ModelError:
-    """Give the error for what the libraries raise."""
+    """Return the error for what the libraries raise."""
     from pydantic_ai import exceptions as said
 
     stopped, reason = _stopped_by_us(failure), _message(failure)
@@ -500,7 +500,7 @@ def known_price(prices: str, model: str) -> Price | None:
 
 
 def cost_of(prices: str, model: str, usage: Usage) -> float | None:
-    """Give what a call has cost by the table of prices, what was cached at its own rate; None when it is not known."""
+    """Return what a call has cost by the table of prices, what was cached at its own rate; None when it is not known."""
     found = _calculated(prices, model, None, **msgspec.structs.asdict(usage))
     return None if found is None else float(found.total_price)
 

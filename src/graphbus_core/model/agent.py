@@ -258,7 +258,7 @@ class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
         return self.path
 
     def method(self, name: str) -> MethodSpec | None:
-        """Give the method called `name`, or None."""
+        """Return the method called `name`, or None."""
         return next((method for method in self.methods if method.name == name), None)
 
 
@@ -291,7 +291,7 @@ _WITH_FIELDS = frozenset({"record", "dict", "any", "unknown", "result"})
 
 
 def decide_handler_shape(parameters: Sequence[HandlerParameter], promised: Sequence[Type] = ()) -> HandlerShape:
-    """Say what a handler with these parameters is called with.
+    """Return what a handler with these parameters is called with.
 
     An annotation counts more than a name; defaults do not count. Fields are passed by keyword, all else by position.
 

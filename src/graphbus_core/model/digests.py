@@ -26,10 +26,10 @@ _KEYED_BYTES = 32
 
 
 def sha256_hex(data: bytes) -> str:
-    """Give the sha256 as 64 hexadecimal digits."""
+    """Return the sha256 as 64 hexadecimal digits."""
     return sha256(data).hexdigest()
 
 
 def keyed_hex(key: bytes, data: bytes) -> str:
-    """Give a digest that nobody can make without the key, at most 64 bytes long: BLAKE2b, as 64 hexadecimal digits."""
+    """Return a digest that nobody can make without the key, at most 64 bytes long: BLAKE2b, as 64 hexadecimal digits."""
     return blake2b(data, key=key, digest_size=_KEYED_BYTES).hexdigest()

@@ -31,7 +31,7 @@ ARBITER = " (ARBITER)"
 
 
 def diff_of_texts(path: str, before: str, after: str) -> str:
-    """Give the unified diff of two texts, as `git apply` reads it; empty when they are equal."""
+    """Return the unified diff of two texts, as `git apply` reads it; empty when they are equal."""
     from difflib import unified_diff
 
     lines = unified_diff(_diff_lines(before), _diff_lines(after), f"a/{path}", f"b/{path}")
@@ -149,7 +149,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted({change.file_path for change in self.code_changes}))
 
     def with_changes(self, code: Sequence[CodeChange], schema: Sequence[SchemaChange] = ()) -> Proposal:
-        """Give the same proposal with other changes of code and contracts."""
+        """Return the same proposal with other changes of code and contracts."""
         return replace(self, _code_changes=tuple(code), _schema_changes=tuple(schema))
 
 

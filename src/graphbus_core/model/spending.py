@@ -16,12 +16,12 @@ class Price(NamedTuple):
     output_usd: float
 
     def of(self, usage: Usage) -> float:
-        """Give the dollars for a call."""
+        """Return the dollars for a call."""
         return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / 1e6
 
 
 def format_usd(usd: float | None) -> str:
-    """Give an amount as people read it: `$0`, `$0.0042`, `$0.31`, `$1,234.50`, `unknown`; a little is never shown as nothing."""
+    """Return an amount for people: `$0`, `$0.0042`, `$0.31`, `$1,234.50`, `unknown`; a little is never shown as nothing."""
     if usd is None:
         return "unknown"
     if not usd:

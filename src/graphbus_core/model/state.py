@@ -18,11 +18,11 @@ class AgentState(MutableMapping[str, Json]):
 
     @abstractmethod
     def version(self, key: str) -> int:
-        """Give the version of a key."""
+        """Return the version of a key."""
 
     @abstractmethod
     def read(self, key: str) -> tuple[Json, int]:
-        """Give the value of a key and its version, both of one moment; None and 0 for a key that is not there."""
+        """Return the value of a key and its version, both of one moment; None and 0 for a key that is not there."""
 
     @abstractmethod
     def update_if(self, key: str, value: Json, version: int) -> bool:

@@ -58,7 +58,7 @@ _NOT_WRONG = ("GB201", "GB202")
 
 
 def commit_message(session: SessionRecord, record: ProposalRecord) -> str:
-    """Give the whole message: subject, reason, trailers."""
+    """Return the whole message: subject, reason, trailers."""
     proposal = record.proposal
     subject = subject_of(proposal)
     title = proposal.title if subject.endswith("…") else ""
@@ -68,7 +68,7 @@ def commit_message(session: SessionRecord, record: ProposalRecord) -> str:
 
 
 def subject_of(proposal: Proposal) -> str:
-    """Give `type(Agent): title`, at most 72 characters long."""
+    """Return `type(Agent): title`, at most 72 characters long."""
     head = f"{_type_of(proposal)}({_line(proposal.src)}): "
     title = _line(proposal.title) or _line(proposal.intent.replace("_", " ")) or "change"
     if title[1:2].islower():
@@ -123,19 +123,19 @@ def _trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[
 
 
 def consensus_of(commit: CommitRecord) -> str:
-    """Give how a decision came about, `unanimous (Stock)`."""
+    """Return how a decision came about, `unanimous (Stock)`."""
     voters = ", ".join(map(_line, commit.evaluators))
     return f"{commit.consensus_type} ({voters})" if voters else commit.consensus_type
 
 
 def models_of(session: SessionRecord) -> str:
-    """Give the models that negotiated, as `who_answers` does, on one line."""
+    """Return the models that negotiated, as `who_answers` does, on one line."""
     models = {role: _line(model) for role, model in session.models.items()}
     return describe_models(models) if models else _line(session.backend)
 
 
 def gate_summary(report: GateReport) -> str:
-    """Give what the gate has said in one line: `passed G0 G1 G2; not run G6`."""
+    """Return what the gate has said in one line: `passed G0 G1 G2; not run G6`."""
     said: dict[str, list[str]] = {}
     for rung in report.rungs:
         names = said.setdefault(rung.status.replace("_", " "), [])
@@ -152,7 +152,7 @@ class MessageDecision(NamedTuple):
 
 
 def decisions_in(message: str) -> Iterator[MessageDecision]:
-    """Give the decisions that a message tells of: one where GraphBus has written it, several in a squashed commit."""
+    """Yield the decisions that a message tells of: one where GraphBus has written it, several in a squashed commit."""
     text: list[str] = []
     for paragraph in re.split(r"\n[ \t]*\n", message.strip()):
         pairs = (line.partition(": ") for line in paragraph.splitlines())

@@ -36,7 +36,7 @@ class UnusableEditError(ValueError):
 
 
 def read_edits(parts: Sequence[AnswerPart], project: Project) -> tuple[CodeChange, ...]:
-    """Give the changes of one proposal, each written for the text that the ones before it leave behind.
+    """Return the changes of one proposal, each written for the text that the ones before it leave behind.
 
     Whether a path may be changed, and whether a symbol is there, is for the gate to say.
 
@@ -72,7 +72,7 @@ class _ShownFiles:
         self._data: dict[str, bytes] = {}
 
     def data(self, path: str) -> bytes | None:
-        """Give the bytes of a file with an agent in it; no other file is looked at."""
+        """Return the bytes of a file with an agent in it; no other file is looked at."""
         if path not in self._data and path in self._project.agent_files:
             self._data[path] = self._project.source(path).data
         return self._data.get(path)
@@ -195,7 +195,7 @@ _NUMBERED = re.compile(r"\s*\d+\s?[|:]")
 
 
 def find_gap(code: str, old: str) -> str:
-    """Give the first line of code that stands for code that is not there; empty when there is none.
+    """Return the first line of code that stands for code that is not there; empty when there is none.
 
     Args:
         code: What a model has written.
@@ -238,7 +238,7 @@ def _bare_dots(code: str, old: str) -> str:
 
 
 def _bodies(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, list[ast.stmt]]]:
-    """Give every block of statements; that of a definition with its qualified name, others without one."""
+    """Yield every block of statements; that of a definition with its qualified name, others without one."""
     for node in ast.iter_child_nodes(tree):
         name = f"{prefix}.{node.name}" if isinstance(node, _DEFINITIONS) else prefix
         for field, value in ast.iter_fields(node):

@@ -107,7 +107,7 @@ class ModelAgent:
         return replace(word, is_arbiter=True)
 
     def worst_case(self, question: object, view: AgentView, trials: Sequence[TriedProposal]) -> WorstCase:
-        """Give what an answer can need at most: a text has no more tokens than bytes, and every answer is sent back once.
+        """Return what an answer can need at most: a text has no more tokens than bytes, and every answer is sent back once.
 
         Args:
             question: A question of the protocol; anything else stands for the analysis.

@@ -176,7 +176,7 @@ class RuleAgent:
 
 
 def matching_words(intent: str, text: str) -> tuple[str, ...]:
-    """Give the words of an intent that a text speaks of, in the intent's order; `validate` and `validation` are one word."""
+    """Return the words of an intent that a text speaks of, in the intent's order; `validate` and `validation` are one word."""
     wanted = dict.fromkeys(_words(intent))
     stems = {word[:_STEM] for word in _words(text)}
     return tuple(word for word in wanted if word[:_STEM] in stems)
@@ -208,7 +208,7 @@ def _priority(finding: Finding, view: AgentView) -> int:
 
 
 def _missing_annotations_of(finding: Finding, others: Iterable[Finding]) -> list[Finding]:
-    """Give the other annotations that are missing in the same method: one change gives them all."""
+    """Return the other annotations that are missing in the same method: one change gives them all."""
     if finding.code not in _ANNOTATIONS:
         return []
     method = finding.data["method"]
@@ -217,7 +217,7 @@ def _missing_annotations_of(finding: Finding, others: Iterable[Finding]) -> list
 
 
 def _fix_within_limits(finding: Finding, project: Project, along: Iterable[Finding] = ()) -> Fix | None:
-    """Give the change of all files that are concerned, or of one where a proposal may not change so many."""
+    """Return the change of all files that are concerned, or of one where a proposal may not change so many."""
     fix = fix_for(finding, project, *along)
     limit = project.config.settings.safety.max_file_changes_per_commit
     if fix and len({change.file_path for change in fix.changes}) > limit:
@@ -226,7 +226,7 @@ def _fix_within_limits(finding: Finding, project: Project, along: Iterable[Findi
 
 
 def _is_proposed_by_another(finding: Finding, fix: Fix, view: AgentView) -> bool:
-    """Tell whether an agent before this one proposes the same change: what several ends have in common is one proposal."""
+    """Return whether an agent before this one proposes the same change: what several ends have in common is one proposal."""
     names = {agent.name for agent in view.project.definitions if agent.name < finding.agent and not agent.is_arbiter}
     alike = (
         each for each in view.findings if each.agent in names and each.is_fixable and _pair(each) == _pair(finding)
@@ -239,7 +239,7 @@ def _pair(finding: Finding) -> tuple[str, str]:
 
 
 def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecord]) -> bool:
-    """Tell whether others rejected a fix of this finding, or a limit or the gate refused this very change.
+    """Return whether others rejected a fix of this finding, or a limit or the gate refused this very change.
 
     A change that was refused as stale may be proposed again: it is written for other text now.
     """
@@ -277,12 +277,12 @@ def _expectations(definition: AgentDefinition) -> dict[str, str]:
 
 
 def find_selected(project: Project) -> tuple[Finding, ...]:
-    """Give what the rules find, as far as the settings select it."""
+    """Return what the rules find, as far as the settings select it."""
     return check(project, wiring=project.wiring)
 
 
 def find_for_agents(project: Project) -> tuple[Finding, ...]:
-    """Give what the rules find, and of the rules that are off by default what the intent or the goals ask for."""
+    """Return what the rules find, and of the rules that are off by default what the intent or the goals ask for."""
     return _for_agents(project, _check(project))
 
 
@@ -323,7 +323,7 @@ class FindingsCache:
         self._known: WeakKeyDictionary[Project, tuple[Finding, ...]] = WeakKeyDictionary()
 
     def findings_in(self, project: Project, before: Project | None = None) -> tuple[Finding, ...]:
-        """Give the findings.
+        """Return the findings.
 
         Args:
             project: Where.

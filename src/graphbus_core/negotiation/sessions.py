@@ -86,14 +86,14 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replayable_settings(found: Settings) -> Settings:
-    """Give the settings that decide about what is said: without limits of money and time, and without ways to reach a model."""
+    """Return the settings that decide about what is said: without limits of money and time, and without ways to reach a model."""
     plain = LLMConfig()
     llm = replace(found.llm, **{name: getattr(plain, name) for name in _OPERATIONAL})
     return replace(found, budget=Budget(), llm=llm)
 
 
 def digest_of_settings(found: Settings) -> str:
-    """Give the sha256 of the settings that decide about what is said."""
+    """Return the sha256 of the settings that decide about what is said."""
     return sha256_hex(msgspec.json.encode(replayable_settings(found), order="sorted"))
 
 
@@ -198,7 +198,7 @@ def _remove(folder: Path, *names: str) -> None:
 
 
 def _what_moved(start: SessionStart, now: SessionStart) -> str:
-    """Say what differs from when a session began; empty when nothing does."""
+    """Return what differs from when a session began; empty when nothing does."""
     moved = sorted(path for path in {*start.base, *now.base} if start.base.get(path) != now.base.get(path))
     if moved:
         return f"{', '.join(moved)} {'has' if len(moved) == 1 else 'have'} changed"
@@ -237,7 +237,7 @@ def _sealed_answers(artifacts_dir: str | Path, session: str) -> tuple[RecordedAn
 
 
 def _find_interrupted(config: ResolvedBuild) -> SessionStart:
-    """Give the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
+    """Return the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
 
     Raises:
         NegotiationError: GBE421, the last session came to its end, or there is none; GBE405, it cannot be read; GBE427, this
@@ -259,7 +259,7 @@ def _find_interrupted(config: ResolvedBuild) -> SessionStart:
 
 
 def _own_answers(config: ResolvedBuild, session: str) -> tuple[RecordedAnswer, ...]:
-    """Give the answers of an interrupted session, if each was written down by this user's GraphBus."""
+    """Return the answers of an interrupted session, if each was written down by this user's GraphBus."""
     answers, place = _sealed_answers(config.artifacts_dir, session), _place_of(config, session)
     if any(answer != answer.with_seal(place) for answer in answers):
         raise NegotiationError(

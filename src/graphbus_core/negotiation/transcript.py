@@ -69,7 +69,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit_for_bus(payload: Json) -> Json:
-    """Give a payload that the bus takes: of one that is too large, the beginnings of its longest texts and lists."""
+    """Return a payload that the bus takes: of one that is too large, the beginnings of its longest texts and lists."""
     return _cut(payload) if len(msgspec.json.encode(payload)) > MAX_PAYLOAD_BYTES // 2 else payload
 
 
@@ -82,12 +82,12 @@ def _cut(value: Json) -> Json:
 
 
 def sessions_dir(artifacts_dir: str | Path) -> Path:
-    """Give the folder of all sessions."""
+    """Return the folder of all sessions."""
     return Path(artifacts_dir) / "sessions"
 
 
 def list_sessions(artifacts_dir: str | Path) -> tuple[str, ...]:
-    """Give the names of the complete sessions, the oldest first."""
+    """Return the names of the complete sessions, the oldest first."""
     folder = sessions_dir(artifacts_dir)
     return tuple(name for name in _names_in(folder) if _NAME.fullmatch(name) and (folder / name / RECORD).is_file())
 
@@ -123,7 +123,7 @@ def claim_session(artifacts_dir: str | Path, wanted: str = "", *, is_kept: bool 
 
 
 def release_session(artifacts_dir: str | Path, session: str) -> None:
-    """Give a claimed name back, unless something is kept under it."""
+    """Return a claimed name back, unless something is kept under it."""
     with suppress(OSError), Folder.at(sessions_dir(artifacts_dir)) as sessions:
         sessions.remove_empty(session)
 
