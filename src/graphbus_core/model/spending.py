@@ -1,4 +1,4 @@
-"""What asking models has cost: tokens of one call, and the sum over a session."""
+"""Costs of models: prices, the tokens of one call, and the sum over a session."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Spend(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session, or a part of it, has cost.
+    """The cost of a session or a part of it.
 
     Attributes:
         calls: Questions to agents that were answered, by rules or by a model.
         requests: Requests to a model, retries and repairs of malformed answers included.
         cached: Of the requests, those answered from our own cache or a record.
-        cost_usd: Dollars as far as prices are known.
+        cost_usd: Dollars, without requests whose price is not known.
         unpriced: Requests whose price is not known.
     """
 

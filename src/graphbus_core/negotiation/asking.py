@@ -1,6 +1,6 @@
 """Questions to agents: who answers them, in which order, and what the answers cost. Called by the driver.
 
-An `Answerer` takes all questions of a phase and yields the replies in any order: `answer_in_turn` computes them one after
+A `QuestionAnswerer` takes all questions of a phase and yields the replies in any order: `answer_in_turn` computes them one after
 another, a `WorkerPool` in several threads, for agents that wait for models. Each question has a bill; its cost is divided among
 the proposals that the question is about.
 """
@@ -78,7 +78,7 @@ class PreparedQuestion(NamedTuple):
     bill: Bill | None = None
 
 
-class Answerer(Protocol):
+class QuestionAnswerer(Protocol):
     """Answers a batch of questions, each exactly once, or ends with a `NegotiationStopped` instead of a reply."""
 
     def __call__(self, batch: Iterable[PreparedQuestion]) -> Iterable[Reply | Analyzed]:

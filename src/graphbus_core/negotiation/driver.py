@@ -1,6 +1,6 @@
 """The driver of a negotiation: answers the questions of the engine and publishes its announcements.
 
-    engine --question--> driver --> agents (through an Answerer), gate, virtual workspace
+    engine --question--> driver --> agents (through a QuestionAnswerer), gate, virtual workspace
     engine --announcement--> driver --> /Negotiation/... on the bus, and the transcript
 
 A listener on the bus cannot change the outcome. No source file is written here.
@@ -24,10 +24,10 @@ from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, AgentVie
 from graphbus_core.negotiation.asking import (
     AffordableBatch,
     Analyzed,
-    Answerer,
     AskAnalysis,
     PaidAgent,
     PreparedQuestion,
+    QuestionAnswerer,
     SessionBills,
     WorkerPool,
     announce_waiting,
@@ -80,7 +80,7 @@ class NegotiationSession:
         config: ResolvedBuild,
         bus: MessageBus,
         *,
-        ask: Answerer | None = None,
+        ask: QuestionAnswerer | None = None,
         clock: Callable[[], float] = time.monotonic,
         reviewer: Reviewer | None = None,
         backend: Backend | None = None,

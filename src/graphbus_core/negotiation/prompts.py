@@ -5,7 +5,7 @@
     task     what is asked now, with its analysis, intent, goals, memory and limits
 
 No source of another agent, no environment, no time, no round number. Whatever comes from the project or from other models
-stands between marks that it cannot contain (`fenced`).
+stands between marks that it cannot contain (`fence_data`).
 """
 
 from __future__ import annotations

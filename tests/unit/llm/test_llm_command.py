@@ -78,7 +78,7 @@ def test_a_program_that_fails_is_reported_with_its_last_words_without_keys() -> 
 
 
 def test_a_program_that_fails_in_silence_says_nothing() -> None:
-    assert refused(program("raise SystemExit(1)")).data["reason"] == "it says nothing"
+    assert refused(program("raise SystemExit(1)")).data["reason"] == "it printed nothing"
     assert refused(program("print('no credit'); raise SystemExit(1)")).data["reason"] == "no credit"
 
 
