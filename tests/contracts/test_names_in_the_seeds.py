@@ -134,7 +134,8 @@ def wrong_command(text: str, _session: Session) -> str:
         return f"there is no command {words[0]}"
     command, rest = COMMANDS[names], words[len(names) :]
     try:
-        command.make_parser(click.Context(command)).parse_args(rest)
+        # click keeps the help option that it makes first, so it must be the one that all commands have.
+        command.make_parser(click.Context(command, help_option_names=["-h", "--help"])).parse_args(rest)
     except click.ClickException as error:
         return error.format_message()
     return ""
