@@ -7,7 +7,7 @@
 A static build leaves out the stages that need agents. No stage imports or runs the code that is built; only the gate does,
 in a child process.
 
-Each stage imports its wing when it runs: a build in which nothing has changed pays for none.
+Each stage imports what it needs when it runs, so that a build in which nothing has changed starts fast.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ JOURNAL = "journal"
 
 
 class Recovery(NamedTuple):
-    """Who is told, in a sentence each, which promotions and undos of an earlier process had to be ended first."""
+    """A function that gets one sentence for each promotion or undo of an earlier process that had to be finished first."""
 
     tell: Callable[[str], object]
 
 
 class Agreement(NamedTuple):
-    """What a negotiation came to: its story, the virtual tree with every accepted change, and the gate's word on that tree."""
+    """The result of a negotiation: its records, the workspace with every accepted change, and the gate's report on that."""
 
     negotiations: Negotiations
     workspace: Workspace
@@ -77,7 +77,7 @@ class Agreement(NamedTuple):
 
 
 class AppliedChanges(msgspec.Struct, frozen=True):
-    """What was done to the source files, or would have been in a dry run; the defaults stand for a static build.
+    """The changes of source files (a dry run: that would be made); the defaults stand for a static build.
 
     Attributes:
         project: The sources after the changes, read again.
@@ -104,7 +104,7 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
 
 @BUILD.stage("LOAD_BUILD_CONFIG")
 def load_build_config(request: BuildConfig, recovery: Recovery) -> ResolvedBuild:
-    """Join the request and `[tool.graphbus]`; end a promotion that an earlier process left unfinished.
+    """Merge the request with `[tool.graphbus]`, and finish a promotion that an earlier process left unfinished.
 
     Raises:
         UsageError: The request does not fit together, or the settings are wrong.
@@ -126,7 +126,7 @@ def load_build_config(request: BuildConfig, recovery: Recovery) -> ResolvedBuild
 
 @BUILD.stage("DISCOVER_MODULES")
 def discover_modules(config: ResolvedBuild) -> ModuleIndex:
-    """Find the files and give them their module names.
+    """Find the source files and their module names.
 
     Raises:
         PipelineFinished: Nothing has changed since the last static build.
@@ -144,7 +144,7 @@ def discover_modules(config: ResolvedBuild) -> ModuleIndex:
 
 @BUILD.stage("DISCOVER_CLASSES")
 def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
-    """Find the `GraphBusNode` subclasses, by reading.
+    """Find the `GraphBusNode` subclasses by reading the files.
 
     Raises:
         SeveralErrors: Everything that is wrong with the files and the graph, at once.
@@ -160,7 +160,7 @@ def discover_classes(index: ModuleIndex, config: ResolvedBuild) -> NodeClasses:
 
 @BUILD.stage("READ_SOURCE_CODE")
 def read_source_code(classes: NodeClasses) -> Sources:
-    """Hold the text of every file with an agent in it."""
+    """Read the text of every file with an agent in it."""
     from graphbus_core.compiler import stages
 
     return stages.read_sources(classes)
@@ -168,7 +168,7 @@ def read_source_code(classes: NodeClasses) -> Sources:
 
 @BUILD.stage("EXTRACT_AGENT_METADATA")
 def extract_agent_metadata(classes: NodeClasses, sources: Sources) -> AgentDefinitions:
-    """Give what each class offers, hears, says and needs."""
+    """Extract methods, topics, dependencies and prompts of each class."""
     from graphbus_core.compiler import stages
 
     return stages.extract_agents(classes, sources)
@@ -176,7 +176,7 @@ def extract_agent_metadata(classes: NodeClasses, sources: Sources) -> AgentDefin
 
 @BUILD.stage("BUILD_AGENT_GRAPH")
 def build_agent_graph(classes: NodeClasses, definitions: AgentDefinitions) -> AgentGraph:
-    """Draw the edges from providers to consumers."""
+    """Build the graph of agents, with edges from providers to consumers."""
     return classes.project.graph
 
 
@@ -193,7 +193,7 @@ def compute_topological_order(classes: NodeClasses, graph: AgentGraph) -> Activa
 def init_negotiation_engine(
     config: ResolvedBuild, order: ActivationOrder, bus: MessageBus, backend: Backend
 ) -> NegotiationSession:
-    """Make the engine with its limits, on the bus that carries what is said."""
+    """Make the session with its limits, on the bus that carries its events."""
     from graphbus_core.negotiation.driver import NegotiationSession
 
     return NegotiationSession(config, bus, backend=backend, reviewer=backend.reviewer)
@@ -203,7 +203,7 @@ def init_negotiation_engine(
 def activate_agents(
     config: ResolvedBuild, definitions: AgentDefinitions, order: ActivationOrder, bus: MessageBus, backend: Backend
 ) -> ActiveAgents:
-    """Bring an agent to life for every class, in the order of activation.
+    """Make an active agent for every class, in the order of activation.
 
     Raises:
         UsageError: The settings name a model that there is not.
@@ -220,31 +220,31 @@ def activate_agents(
 
 @BUILD.stage("AGENT_ANALYSIS_PHASE")
 def agent_analysis_phase(negotiation: NegotiationSession, agents: ActiveAgents, classes: NodeClasses) -> Analyses:
-    """Let each agent study its own class."""
+    """Ask each agent for an analysis of its own class."""
     return negotiation.analyze(agents, classes.project)
 
 
 class NoEngine(msgspec.Struct, frozen=True):
-    """Nobody negotiates, so that nothing of a negotiation needs to be loaded."""
+    """Stands for the engine in a static build, so that nothing of a negotiation is loaded."""
 
 
 class NoAnalysis(msgspec.Struct, frozen=True):
-    """No agent studies its class; the rules alone look for conflicts."""
+    """Stands for the analyses in a static build."""
 
 
 def no_engine(config: ResolvedBuild) -> NoEngine:
-    """In a static build there is no engine to make."""
+    """Skip the engine in a static build."""
     return NoEngine()
 
 
 def no_analysis(definitions: AgentDefinitions) -> NoAnalysis:
-    """In a static build there is nothing to study."""
+    """Skip the analyses in a static build."""
     return NoAnalysis()
 
 
 @BUILD.stage("DETECT_SCHEMA_CONFLICTS")
 def detect_schema_conflicts(classes: NodeClasses) -> SchemaConflicts:
-    """Compare both ends of every edge."""
+    """Compare the contracts at both ends of every edge."""
     from graphbus_core.compiler.stages import detect_conflicts
 
     return detect_conflicts(classes.project)
@@ -258,12 +258,12 @@ def multi_round_negotiation_loop(
     agents: ActiveAgents,
     conflicts: SchemaConflicts,
 ) -> Agreement:
-    """Propose, verify, vote, arbitrate, commit to the virtual tree, until nobody has anything left; then verify the whole."""
+    """Negotiate round by round in a virtual workspace, and check all accepted changes together at the gate."""
     from graphbus_core.editing.gate import Gate
     from graphbus_core.editing.sandboxes import choose_sandbox
 
     def show(rung: str, words: str) -> None:
-        """Let the listeners of this process hear it; the transcript, which a model may read, does not hold it."""
+        """Publish output of tested code to listeners in this process only: models read the transcript."""
         negotiation.bus.publish("/Negotiation/Told", {"rung": rung, "words": words})
 
     gate = Gate(classes.project, config, choose_sandbox(config.settings.gate.isolation, Path(config.root)), show)
@@ -277,7 +277,7 @@ def multi_round_negotiation_loop(
 
 @BUILD.stage("APPLY_CODE_CHANGES")
 def apply_code_changes(config: ResolvedBuild, agreement: Agreement) -> AppliedChanges:
-    """Write the accepted changes to the source files, all or none; in a dry run, only say what they are.
+    """Write the accepted changes to the source files, all or none. A dry run only returns them.
 
     Raises:
         NegotiationError: The accepted changes do not pass the gate together; or they are written, and the record cannot say so.
@@ -291,10 +291,10 @@ def apply_code_changes(config: ResolvedBuild, agreement: Agreement) -> AppliedCh
 
 @BUILD.stage("EMIT_BUILD_ARTIFACTS")
 def emit_build_artifacts(config: ResolvedBuild, classes: NodeClasses, applied: AppliedChanges) -> BuildArtifacts:
-    """Describe the sources as they are now in `.graphbus/`.
+    """Write the artifacts, which describe the present sources, to `.graphbus/`.
 
     Raises:
-        ArtifactError: GBE508 for a file that was saved while it was built; GBE515, GBE516 for one that no run could start with.
+        ArtifactError: GBE508 for a file that was saved while it was built; GBE515, GBE516 for one with which no run could start.
     """
     from graphbus_core.compiler.stages import describe_project, history_of, last_history
 
@@ -311,7 +311,7 @@ def emit_build_artifacts(config: ResolvedBuild, classes: NodeClasses, applied: A
 def build_complete(
     config: ResolvedBuild, classes: NodeClasses, artifacts: BuildArtifacts, applied: AppliedChanges
 ) -> BuildResult:
-    """Sum up, and remember what the result rests on."""
+    """Return the result, and remember its inputs for the next build."""
     from graphbus_core.compiler.rules import check
 
     project = applied.project or classes.project
@@ -340,7 +340,7 @@ def negotiated_build_complete(  # noqa: PLR0917 - the products of six stages
     negotiation: NegotiationSession,
     agreement: Agreement,
 ) -> BuildResult:
-    """Sum up; then, as everything else is on the disk, write down in the lock which agents have settled."""
+    """Return the result; write the lock last, when everything that it describes is on the disk."""
     result = build_complete(config, classes, artifacts, applied)
     if applied.project and artifacts.manifest:
         from graphbus_core.negotiation.lock import write_lock
@@ -350,7 +350,7 @@ def negotiated_build_complete(  # noqa: PLR0917 - the products of six stages
     return result._replace(spent=negotiation.bills.spend)
 
 
-# --- both doors to it -----------------------------------------------------------------------
+# --- entry points -----------------------------------------------------------------------
 
 NEGOTIATED = ("ACTIVATE_AGENTS", "MULTI_ROUND_NEGOTIATION_LOOP", "APPLY_CODE_CHANGES")
 STATIC = BUILD.excluding(*NEGOTIATED).replacing(
@@ -369,12 +369,12 @@ def run_build_pipeline(
     """Build what the request names. Source: seed 001, 1.3.
 
     Args:
-        on_recovered: Told, in a sentence each, which promotions and undos of an earlier process had to be ended first.
-        bus: Carries `/Build/Stage` {stage, number, of} and everything that is said in the negotiation.
-        backend: Who answers for the agents; None: what settings and environment say. It is closed in the end.
+        on_recovered: Called with a sentence for each promotion or undo of an earlier process that had to be finished first.
+        bus: Carries `/Build/Stage` {stage, number, of} and the events of the negotiation.
+        backend: The models or rules behind the agents; None: as settings and environment say. It is closed at the end.
 
     Raises:
-        GraphBusError: The request, the sources, the negotiation or the artifacts are at fault; every family of errors occurs.
+        GraphBusError: The request, the sources, the negotiation or the artifacts are at fault, by the family of the error.
     """
     numbers = {name: number for number, name in enumerate(BUILD.names, start=1)}
 
@@ -408,7 +408,7 @@ def __getattr__(name: str) -> nx.DiGraph[Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build from the command line with little more than the seed shows; `graphbus build` says and does more.
+    """Build from the command line with the few options of seed 001; `graphbus build` has all of them.
 
     Returns:
         The exit status: 0, or that of the family of the error.
@@ -447,7 +447,7 @@ def _write(line: str) -> None:
     try:
         sys.stdout.write(f"[BUILD] {line}\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads on, and the build goes on
+    except BrokenPipeError:  # the reader has gone; the build continues without output
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

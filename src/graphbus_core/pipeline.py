@@ -6,8 +6,8 @@
     def discover_modules(config: ResolvedBuild) -> ModuleIndex: ...
 
 A stage's parameter types are its inputs and its return type is its one output. They are known by their names, so that a stage
-whose types are expensive to import costs nothing until it runs. `check` proves before the first stage runs that each input has
-exactly one maker that comes earlier.
+whose types are expensive to import costs nothing until it runs. Before the first stage runs, `check` proves that
+exactly one earlier stage, or the caller, provides each input.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class PipelineError(Exception):
-    """The stages of a pipeline do not fit together: a mistake in the program, not in its input."""
+    """The stages of a pipeline do not fit together: a mistake in the program that defines it."""
 
 
 class PipelineFinished(Exception):  # noqa: N818 - nothing is wrong
-    """Raised by a stage that finds nothing left to do.
+    """Raised by a stage to end the pipeline early, because nothing is left to do.
 
     Attributes:
-        product: What the last stage would have made.
+        product: The result that the last stage would have returned.
     """
 
     def __init__(self, product: object) -> None:
@@ -41,7 +41,7 @@ class PipelineFinished(Exception):  # noqa: N818 - nothing is wrong
 
 
 class Products:
-    """What the stages have made so far, each found by its type: `products[AgentGraph]`."""
+    """The results of the stages so far, by their types: `products[AgentGraph]`."""
 
     def __init__(self, *given: object) -> None:
         self._made: dict[str, object] = {}
@@ -52,18 +52,18 @@ class Products:
         return cast("T", self._made[kind.__name__])
 
     def get(self, kind: type[T]) -> T | None:
-        """Give the product of this type, or None while it is not made."""
+        """Return the product of this type, or None if no stage has made it yet."""
         return cast("T | None", self._made.get(kind.__name__))
 
     def __contains__(self, kind: type) -> bool:
         return kind.__name__ in self._made
 
     def by_name(self, names: Iterable[str]) -> tuple[object, ...]:
-        """Give the products of these types, by their names."""
+        """Return the products of these types, by their names."""
         return tuple(self._made[name] for name in names)
 
     def add(self, value: object) -> None:
-        """Keep a product; a stage never replaces what another one made."""
+        """Add a product. A second one of the same type is an error."""
         name = type(value).__name__
         if name in self._made:
             raise PipelineError(f"{name} was made twice")
@@ -117,13 +117,13 @@ class Pipeline:
         return register
 
     def excluding(self, *names: str) -> Pipeline:
-        """Give a copy that leaves these stages out."""
+        """Return a copy that leaves these stages out."""
         rest = Pipeline(self.name)
         rest._stages = [stage for stage in self if stage.name not in names]
         return rest
 
     def replacing(self, functions: Mapping[str, Callable[..., object]]) -> Pipeline:
-        """Give a copy in which the stages of these names run other functions, with inputs read from their annotations."""
+        """Return a copy in which the stages of these names run other functions, with inputs read from their annotations."""
         other = Pipeline(self.name)
         for stage in self:
             function = functions.get(stage.name)
@@ -134,7 +134,7 @@ class Pipeline:
         return other
 
     def check(self, *given: type) -> None:
-        """Prove that every input of every stage is given or made by exactly one earlier stage.
+        """Check that every input of every stage is given, or made by exactly one earlier stage.
 
         Raises:
             PipelineError: With the stage and the type.
@@ -149,10 +149,10 @@ class Pipeline:
             known.add(stage.gives)
 
     def run(self, *given: object, on_stage: Callable[[str], None] | None = None) -> Products:
-        """Run all stages in order and give what they made; a stage that raises `PipelineFinished` is the last one.
+        """Run all stages in order and return their products; a stage that raises `PipelineFinished` is the last one.
 
         Args:
-            given: The inputs that no stage makes.
+            given: The inputs that no stage provides.
             on_stage: Called with the name of each stage before it runs.
         """
         products = Products(*given)
@@ -161,7 +161,7 @@ class Pipeline:
         return products
 
     def run_on(self, products: Products, on_stage: Callable[[str], None] | None = None) -> None:
-        """Run all stages on what there is and add what each makes, so that the caller has it when a later one fails."""
+        """Run all stages and add their products to `products`, where the caller finds them if a later stage fails."""
         for stage in self:
             if on_stage:
                 on_stage(stage.name)
@@ -172,7 +172,7 @@ class Pipeline:
                 return
 
     def as_graph(self) -> nx.DiGraph[Any]:
-        """Show the stages as a `networkx.DiGraph` whose topological order is the order of the stages."""
+        """Return the stages as a `networkx.DiGraph`; its topological order is the order of the stages."""
         import networkx as nx
 
         graph: nx.DiGraph[Any] = nx.DiGraph(name=self.name)
@@ -182,5 +182,5 @@ class Pipeline:
 
 
 def _name_of(annotation: type | str) -> str:
-    """The name of an annotated type; modules with postponed annotations hold it as text already."""
+    """Return the name of an annotated type, which is text already in modules with postponed annotations."""
     return annotation if isinstance(annotation, str) else annotation.__name__

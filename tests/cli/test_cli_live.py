@@ -67,7 +67,7 @@ def vote(evaluator: str, decision: VoteDecision, reasoning: str = "") -> Said:
 
 def arbitrated(decision: VoteDecision, reasoning: str) -> Said:
     evaluation = ProposalEvaluation(
-        proposal_id="P001", evaluator="Judge (ARBITER)", round=1, decision=decision, reasoning=reasoning
+        proposal_id="P001", evaluator="Judge", round=1, decision=decision, reasoning=reasoning, is_arbiter=True
     )
     payload: dict[str, object] = {"arbiter": "Judge", "evaluation": evaluation, "accepts": 1, "rejects": 1}
     return event("Arbitrated", proposal_id="P001", **payload)

@@ -136,7 +136,7 @@ def test_a_veto_is_shown_with_its_counterexample(here: Path, capsys: pytest.Capt
     _, out, _ = run(capsys, "P003")
     assert "\n  Mail   reject\n" in out
     assert "contract evidence, verified: Mail reads a key that nobody sends." in out
-    assert "rejected: Mail showed that it breaks something" in out
+    assert "rejected: Mail proved that it breaks something" in out
     assert "--- a/stock.py" in out
 
 

@@ -122,7 +122,7 @@ def test_a_session_that_a_person_or_the_limit_of_rounds_ended_is_told_apart(zoo:
         session.read_text(encoding="utf-8").replace('"is_reviewed": false', '"is_reviewed": true'), "utf-8"
     )
     assert main(["replay", "S001"]) == 5
-    assert "a person reviewed its changes" in capsys.readouterr().err
+    assert "a person decided on its changes" in capsys.readouterr().err
 
 
 AMOUNTS = {"calls": 2, "requests": 2, "cached": 0, "tokens": 1234, "cost_usd": 0.25, "unpriced": 0, "of_usd": 5.0}

@@ -102,7 +102,7 @@ def _summary(sheet: ReviewSheet) -> Iterator[str]:
     if proposal.reason:
         yield _row("why", sanitize_line(proposal.reason))
     yield _row("files", sanitize(", ".join(proposal.files)))
-    last = {vote.evaluator: vote.decision for vote in sheet.evaluations}
+    last = {vote.agent: vote.decision for vote in sheet.evaluations}
     votes = sanitize(", ".join(f"{name} {decision}" for name, decision in last.items())) or "none"
     yield _row("votes", f"{votes} ({sheet.agreed or 'rejected'})")
     yield _row("gate", sanitize(gate_summary(sheet.review.report)))

@@ -1,9 +1,9 @@
-"""Every attempt at an answer: how many at a time, when again, and whether the budget allows it.
+"""Attempts at an answer: how many at a time, when to try again, and whether the budget allows it.
 
-complete -> [a place among `concurrency`] -> [the rate] -> permit -> the client
+complete -> [one of `concurrency` slots] -> [rate limit] -> allow_attempt -> the client
                                                 ^------ wait ------- transient failure
 
-Before each attempt its worst case is set aside on the bill of the question (`budget.Bill`): retries overdraw no budget.
+Before each attempt its worst case is set aside on the bill of the question (`budget.Bill`), so that retries exceed no budget.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LATE = "GBE447"
 
 
 class RetryTiming(NamedTuple):
-    """Time and chance, so that tests can have their own.
+    """The clock and the randomness of retries, replaceable in tests.
 
     Attributes:
-        sleep: None: until the time is over or the client is closed.
-        chance: A number from 0 to 1, not 1.
+        sleep: None to wait until the time is over or the client is closed.
+        chance: Returns a number from 0 up to, but not including, 1.
     """
 
     now_s: Callable[[], float] = time.monotonic
@@ -42,11 +42,11 @@ class RetryTiming(NamedTuple):
 class RetryingClient(ClientWrapper):
     """A client that tries again, at most `max_attempts` times for one call.
 
-    It waits as long as the server asks for (up to five minutes), else up to 1, 2, 4 … 60 seconds by chance.
+    It waits as long as the server asks for, up to five minutes; otherwise a random time of up to 1, 2, 4 … 60 seconds.
 
     Args:
-        concurrency: Calls at the same time; the others wait for a place.
-        requests_per_minute: 0: no limit. Attempts count, not calls.
+        concurrency: How many calls run at the same time; further ones wait.
+        requests_per_minute: 0 for no limit. Every attempt counts as a request.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class RetryingClient(ClientWrapper):
         self._rate = _Rate(requests_per_minute, self._clock.now_s, self._sleep)
 
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Ask until there is an answer, a failure that no repetition mends, or no attempt left.
+        """Ask until there is an answer, a failure that a repetition cannot help, or no attempt left.
 
         Raises:
-            ModelError: The last failure. An answer that never came in time ends a session: to go on without it would let the
-                result depend on how fast a machine is.
+            ModelError: The last failure. If every attempt timed out, it ends the session (`is_final`): going on without the
+                answer would let the result depend on the speed of a machine.
         """
         with self._places:
             number = 1
@@ -91,7 +91,7 @@ class RetryingClient(ClientWrapper):
         return error.is_transient and is_soon and number < self._max_attempts and not self._is_closed.is_set()
 
     def close(self) -> None:
-        """Close the client; who waits for another attempt makes none."""
+        """Close the client; calls that wait for another attempt end without one."""
         self._is_closed.set()
         super().close()
 
@@ -112,7 +112,7 @@ class RetryingClient(ClientWrapper):
 
 
 class _Rate:
-    """At most so many requests in any minute."""
+    """Limits the number of requests in any minute."""
 
     def __init__(self, per_minute: int, now_s: Callable[[], float], sleep: Callable[[float], object]) -> None:
         self._per_minute = per_minute

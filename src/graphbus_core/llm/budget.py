@@ -1,10 +1,12 @@
-"""What a session may cost: set aside before a question is put, settled after it is answered, so that no limit is ever passed.
+"""The budget of a session. The worst case of a question is set aside before it is asked, and settled after the answer.
 
-Meter   one for a session: calls, tokens, dollars and time against the limits; used from any thread
-Bill    one for a question: what is set aside for it, and what its attempts have cost. The clients that are asked in the thread
-        of `Bill.running` find it with `current_bill`.
+So no limit is exceeded, however many questions are open at the same time.
 
-Dollars are added up as whole billionths, so that a sum does not depend on the order of the answers.
+BudgetMeter   one for a session: calls, tokens, dollars and time against the limits; used from any thread
+Bill          one for a question: the amount set aside for it, and the cost of its attempts. Clients called in the thread of
+              `Bill.running` find it with `current_bill`.
+
+Dollars are added as whole billionths, so that a sum does not depend on the order of the answers.
 """
 
 from __future__ import annotations
@@ -34,33 +36,33 @@ class Amount(NamedTuple):
     nano_usd: int = 0
 
     def plus(self, other: Amount) -> Amount:
-        """Give the sum."""
+        """Return the sum."""
         return Amount(self.tokens + other.tokens, self.nano_usd + other.nano_usd)
 
     def minus(self, other: Amount) -> Amount:
-        """Give what is left; below nothing there is nothing."""
+        """Return the difference, each part at least 0."""
         return Amount(max(self.tokens - other.tokens, 0), max(self.nano_usd - other.nano_usd, 0))
 
 
 def price_worst_case(bound: WorstCase, price: Price | None) -> Amount:
-    """Give what a bound amounts to, rounded up; without a known price only tokens count."""
+    """Return the tokens and the price of a worst case, rounded up; the price is 0 if it is not known."""
     usd = (bound.input_tokens * price.input_usd + bound.output_tokens * price.output_usd) / 1e6 if price else 0.0
     return Amount(bound.input_tokens + bound.output_tokens, -int(-usd * NANO // 1))
 
 
 def worst_case_of_request(prompt: ModelPrompt, max_output_tokens: int) -> WorstCase:
-    """Give the most that one request can need: no tokenizer makes more tokens than a text has bytes."""
+    """Return the worst case of one request. No tokenizer makes more tokens of a text than it has bytes."""
     return WorstCase(1, sum(len(text.encode()) for text in prompt.texts) + _FRAME_TOKENS, max_output_tokens)
 
 
 class BudgetMeter:
-    """Counts the questions, the tokens, the dollars and the time of one session. Money is counted from any thread.
+    """Counts questions, tokens, dollars and time of one session against its budget. Amounts may be set aside from any thread.
 
     Attributes:
-        calls: The questions reserved so far.
-        spend: What answered questions have cost, as records say it.
+        calls: The number of questions reserved so far.
+        spend: The cost of answered questions, as records show it.
         spent: The same in tokens and billionths of a dollar.
-        held: What is set aside for questions that are being answered.
+        held: The amount set aside for open questions.
     """
 
     def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,21 +75,21 @@ class BudgetMeter:
         self.spent = self.held = Amount()
 
     def start(self) -> None:
-        """Begin to measure the time of the negotiation loop."""
+        """Start to measure the time of the negotiation loop, which `max_seconds` limits."""
         self._start_s = self._clock()
 
     @property
     def time_refusal(self) -> str:
-        """Why there is no time left, naming the setting; empty while there is."""
+        """Why no time is left, naming the setting; empty while time is left."""
         limit_s = self._budget.max_seconds
         is_late = limit_s > 0 and self._clock() - self._start_s >= limit_s
         return f"max_seconds is {limit_s:g}" if is_late else ""
 
     def reserve_calls(self, calls: int) -> str:
-        """Set calls aside, all of them or none.
+        """Reserve calls, all of them or none.
 
         Returns:
-            Why they are too many, naming the setting; empty when they are set aside.
+            Why they exceed a limit, naming the setting; empty if they are reserved.
         """
         if self.calls + calls > self._budget.max_calls:
             return f"{calls} more calls after {self.calls}, and max_calls is {self._budget.max_calls}"
@@ -98,7 +100,7 @@ class BudgetMeter:
 
     @property
     def committed(self) -> Amount:
-        """What is spent or set aside."""
+        """The amount that is spent or set aside."""
         with self._lock:
             return self.spent.plus(self.held)
 
@@ -106,10 +108,10 @@ class BudgetMeter:
         """Set tokens and dollars aside, both or neither.
 
         Args:
-            taken: What counts as spent or set aside; None: what is so now.
+            taken: The amount to count as spent or set aside; None for the present one.
 
         Returns:
-            Why they are too many, naming the setting; empty when they are set aside.
+            Why the amount exceeds a limit, naming the setting; empty if it is set aside.
         """
         with self._lock:
             taken = self.spent.plus(self.held) if taken is None else taken
@@ -120,7 +122,10 @@ class BudgetMeter:
 
     @property
     def overdraft(self) -> str:
-        """Why nothing more may be spent though every question fitted, naming the setting: a server claims more than can be."""
+        """Why the budget is exceeded although every question fitted, naming the setting; empty if it is not.
+
+        It happens if a server reports more tokens than an answer can have.
+        """
         return self._overdraft(self.committed)
 
     def _overdraft(self, taken: Amount) -> str:
@@ -142,12 +147,12 @@ class BudgetMeter:
         return ""
 
     def set_aside_beyond(self, amount: Amount) -> None:
-        """Set aside what an answer has cost beyond its worst case: it is spent, whether it fits or not."""
+        """Set aside what an answer has cost beyond its worst case, without a check: it is spent already."""
         with self._lock:
             self.held = self.held.plus(amount)
 
     def settle(self, held: Amount, spent: Amount, spend: Spend = Spend()) -> None:  # noqa: B008 - frozen
-        """Put what was spent in the place of what was set aside for it."""
+        """Replace an amount that was set aside by what was really spent."""
         with self._lock:
             self.held = self.held.minus(held)
             self.spent = self.spent.plus(spent)
@@ -162,18 +167,18 @@ class BudgetMeter:
 
 
 class Bill:
-    """What is set aside for one question, and what it has cost so far. Written by the thread that answers it, closed by any.
+    """The amount set aside for one question, and its cost so far. The thread that answers it writes; any thread may settle it.
 
     Args:
-        meter: None: nothing is refused.
+        meter: None for a bill without limits.
 
     Attributes:
-        spent: All of it, what was lost included.
-        lost: What attempts that failed may have been charged for.
-        refusal: Why an attempt was not made, naming the setting; empty when all were.
-        final_error: After it no further question has a chance.
-        characters_received: Characters of the answer that is coming just now.
-        is_settled: It counts as a question that was put.
+        spent: The whole cost, `lost` included.
+        lost: The amount that failed attempts may have been charged for.
+        refusal: Why an attempt was not made, naming the setting; empty if all were made.
+        final_error: A failure that every further question would meet too.
+        characters_received: Characters received so far of the present answer.
+        is_settled: It counts as a question that was asked.
     """
 
     def __init__(self, meter: BudgetMeter | None = None, held: Amount = Amount()) -> None:  # noqa: B008 - immutable
@@ -190,7 +195,7 @@ class Bill:
 
     @property
     def spend(self) -> Spend:
-        """What it comes to, as records say it."""
+        """The cost as records show it."""
         return Spend(
             calls=1,
             requests=self._requests,
@@ -201,13 +206,17 @@ class Bill:
         )
 
     def allow_attempt(self, worst: Amount) -> None:
-        """Let an attempt go out that costs so much at most.
+        """Set aside the worst case of an attempt before it is made.
 
         Raises:
             ModelError: GBE470, the budget does not allow it.
         """
         with self._lock:
-            refusal = "the request was cancelled" if self._is_closed else self._set_more_aside(self.spent.plus(worst))
+            refusal = (
+                "the session no longer waits for this answer"
+                if self._is_closed
+                else self._set_more_aside(self.spent.plus(worst))
+            )
             if not refusal:
                 self._under_way = worst
                 return
@@ -215,7 +224,7 @@ class Bill:
         raise ModelError("GBE470", reason=refusal)
 
     def _set_more_aside(self, needed: Amount) -> str:
-        """Set more aside when repairs or retries need more than was foreseen."""
+        """Set more aside if repairs or retries need more than the bill has."""
         beyond = self.spent.minus(self._held)
         self._meter.set_aside_beyond(beyond)
         self._held = self._held.plus(beyond)
@@ -226,7 +235,7 @@ class Bill:
         return refusal
 
     def add_answer(self, completion: Completion) -> None:
-        """Write an answer down; one from our own cache costs nothing."""
+        """Add the cost of an answer; one from our own cache costs nothing."""
         usage = Usage() if completion.is_cached else completion.usage
         nano_usd = 0 if completion.is_cached else round((completion.cost_usd or 0.0) * NANO)
         with self._lock:
@@ -240,11 +249,11 @@ class Bill:
             self.spent = self.spent.plus(Amount(usage.total_tokens, nano_usd))
 
     def note_progress(self, characters: int) -> None:
-        """Note how much of an answer has come."""
+        """Record how many characters of the answer have arrived."""
         self.characters_received = characters
 
     def add_loss(self, amount: Amount) -> None:
-        """Write down what a failed attempt may have been charged for."""
+        """Add what a failed attempt may have been charged for."""
         with self._lock:
             self.lost = self.lost.plus(amount)
             if not self._is_closed:
@@ -253,7 +262,7 @@ class Bill:
 
     @contextmanager
     def running(self) -> Iterator[Bill]:
-        """Let the clients that are called in this thread write to the bill; it is settled at the end, whatever happens."""
+        """Make this the `current_bill` of the thread; at the end it is settled, also after an exception."""
         before = getattr(_open, "bill", None)
         _open.bill = self
         try:
@@ -263,12 +272,12 @@ class Bill:
             self.settle()
 
     def settle(self, *, is_dropped: bool = False) -> None:
-        """Give back what was set aside and not spent, and allow no further attempt.
+        """Release what was set aside and not spent, and allow no further attempt.
 
-        An attempt that is under way counts with its worst case, because its real cost will not be known.
+        An attempt that is still running counts with its worst case, because its real cost will not be known.
 
         Args:
-            is_dropped: The answer has not come. A question that was not even put costs nothing and is not counted.
+            is_dropped: There is no answer. A question without any attempt costs nothing and is not counted.
         """
         with self._lock:
             if self._is_closed:
@@ -283,6 +292,6 @@ _open = threading.local()
 
 
 def current_bill() -> Bill:
-    """Return the bill of this thread, or a new one without a reader."""
+    """Return the bill of this thread, or a new one that belongs to no session."""
     bill: Bill | None = getattr(_open, "bill", None)
     return bill or Bill()

@@ -1,6 +1,6 @@
-"""`LLMClient`: the one seam between GraphBus and whatever answers a prompt. Text in, text out, and what it cost.
+"""`LLMClient`: the one interface between GraphBus and a model. It takes a prompt and returns text and cost.
 
-Nothing of a provider's library shows here. A client may be called from several threads at once.
+No type of a provider's library appears here. A client may be called from several threads at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from graphbus_core.model.spending import Price, Usage
 
 StopReason = Literal["end", "length", "refusal"]
 Progress = Callable[[int], object]
-"""Called with the number of characters of an answer that have come so far."""
+"""Called with the number of characters of the answer received so far."""
 _BYTES_PER_TOKEN = 4
 
 
 class FollowUp(NamedTuple):
-    """What was said after the task: the model's own answer, and what we replied to it."""
+    """A message after the task: the model's answer, or our reply to it."""
 
     role: Literal["assistant", "user"]
     text: str
@@ -31,12 +31,11 @@ class ModelPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """A request in the order in which providers cache it.
 
     Attributes:
-        shared: Equal for all agents, roles and rounds of a session: protocol, answer formats, the map of the project. No name
-            of the agent that is asked, no id, no time. Goes out as the system prompt; cached up to its end.
-        own: Equal for all tasks of one agent while its code is what it is: its source, its neighbours' contracts. Cached up to
-            its end.
-        task: What is asked now.
-        turns: What followed, when a malformed answer was sent back.
+        shared: Equal for all agents, roles and rounds of a session: protocol, answer formats, the map of the project. It has no
+            name of the agent, no id and no time. It is sent as the system prompt, and providers cache it.
+        own: Equal for all tasks of one agent while its code is unchanged: its source, its neighbours' contracts. Cached, too.
+        task: The present question.
+        turns: The messages that follow if a malformed answer was sent back.
     """
 
     shared: str
@@ -46,7 +45,7 @@ class ModelPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All of it, in its order."""
+        """All texts, in the order in which they are sent."""
         return (self.shared, self.own, self.task, *(turn.text for turn in self.turns))
 
 
@@ -54,9 +53,9 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """An answer.
 
     Attributes:
-        model: `"provider:name"` of who gave it.
-        cost_usd: None when the price is not known.
-        is_cached: It came from our own cache or from a record: nothing was spent now.
+        model: `"provider:name"` of the model that answered.
+        cost_usd: None if the price is not known.
+        is_cached: It came from our own cache or from a record, so that nothing was spent now.
     """
 
     text: str
@@ -68,7 +67,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorstCase(NamedTuple):
-    """What a question to an agent can need at most: requests, repairs of malformed answers included, and their tokens."""
+    """The most that a question to an agent can need: requests, those after malformed answers included, and their tokens."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -88,14 +87,14 @@ class LLMClient(ABC):
 
     @abstractmethod
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Give the answer to a prompt.
+        """Return the answer to a prompt.
 
         Raises:
             ModelError: There is none; `is_transient`, `is_final` and `may_be_billed` say of what kind the failure is.
         """
 
     def generate(self, prompt: str, *, max_output_tokens: int = 8192) -> str:
-        """Give the text of the answer to one text. Source: seed 002, 4.2.
+        """Return the text of the answer to one text. Source: seed 002, 4.2.
 
         Raises:
             ModelError: As `complete`.
@@ -122,14 +121,14 @@ class ClientWrapper(LLMClient):
 
 
 class RecordedClient(LLMClient):
-    """A model of which only the name and the price are known: it stands behind a record or a plan and answers nothing itself."""
+    """A model of which only name and price are known, behind a record or a plan. It cannot answer."""
 
     def __init__(self, model: str, price: Price | None = None) -> None:
         self.model = model
         self.price = price
 
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Refuse.
+        """Raise an error: only recorded answers exist.
 
         Raises:
             ModelError: GBE471, always.
@@ -138,7 +137,7 @@ class RecordedClient(LLMClient):
 
 
 class Clients(NamedTuple):
-    """Who answers in which role; the three may be one."""
+    """The client of each role; two or all three may be the same."""
 
     proposer: LLMClient
     evaluator: LLMClient
@@ -151,7 +150,7 @@ class Clients(NamedTuple):
 
 
 class ScriptedClient(LLMClient):
-    """Answers with what `speak` gives: the text, or a whole `Completion`; what it raises is raised."""
+    """A client for tests: answers with the text or `Completion` that `speak` returns for the prompt."""
 
     def __init__(
         self, speak: Callable[[ModelPrompt], str | Completion], model: str = "scripted:test", price: Price | None = None
@@ -161,7 +160,7 @@ class ScriptedClient(LLMClient):
         self.price = price or Price(0.0, 0.0)
 
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Give the scripted answer, with tokens estimated by its length."""
+        """Return the scripted answer, with tokens estimated by its length."""
         said = self._speak(prompt)
         if isinstance(said, Completion):
             return said
@@ -174,5 +173,5 @@ class ScriptedClient(LLMClient):
 
 
 def estimate_tokens(*texts: str) -> int:
-    """Give about how many tokens texts have, at four bytes a token."""
+    """Return the estimated number of tokens of texts, at four bytes a token."""
     return -(-sum(len(text.encode(errors="replace")) for text in texts) // _BYTES_PER_TOKEN)

@@ -1,9 +1,8 @@
 """A program as a model: it reads the prompt on stdin and prints the answer, for example a coding agent in headless mode.
 
-The prompt is an unnamed temporary file. What the program prints is read as often as its end is looked for, and nobody is waited
-for who holds a pipe open after that.
-It gets PATH, HOME, the locale and what `pass_env` names, nothing else of the environment. Token counts are estimated by length;
-it costs nothing as far as GraphBus knows.
+The prompt is an unnamed temporary file. The output is polled together with the end of the program; a child process that keeps the
+pipe open after that is not waited for. The program gets PATH, HOME, the locale and the variables in `pass_env`, and nothing else
+of the environment. Token counts are estimated by length; its cost counts as 0.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _MOST_MESSAGES_BYTES = 16 * MAX_ANSWER_BYTES
 _SHOWN_BYTES = 64_000
 _ALWAYS = ("PATH", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TMPDIR")
 _MARK = "GRAPHBUS_PROGRAM"
-"""The variable by which whatever a program has started is found, wherever it has moved."""
+"""This variable marks all processes that a program starts, so that they are found in other process groups as well."""
 _POLL_S = 0.05
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-"""Colours, movements and titles for a terminal: some programs print them into a pipe as well."""
+"""Escape sequences of terminals, which some programs print into a pipe as well."""
 
 
 class _ProgramOutput:
-    """What a program has printed so far."""
+    """The output of a running program so far."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.answer, self.messages = bytearray(), bytearray()
@@ -46,7 +45,7 @@ class _ProgramOutput:
         ]
 
     def read(self) -> None:
-        """Take what is there now, up to a limit at a time."""
+        """Read what is available now, up to a limit."""
         for stream, kept in self._streams:
             most = len(kept) + MAX_ANSWER_BYTES
             with suppress(BlockingIOError):  # there is no more for now
@@ -54,7 +53,7 @@ class _ProgramOutput:
                     kept.extend(piece)
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the pipes."""
         for stream, _ in self._streams:
             stream.close()
 
@@ -71,7 +70,7 @@ class CommandClient(LLMClient):
 
     Args:
         argv: The program and its arguments; no shell sees them.
-        timeout_s: Then the whole group is killed.
+        timeout_s: After this time the whole process group is killed.
         pass_env: Further variables of `environ` that the program gets.
     """
 
@@ -92,7 +91,7 @@ class CommandClient(LLMClient):
         return f"CommandClient({self.model!r})"
 
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Run the program once. It is not told of `max_output_tokens`.
+        """Run the program once. It does not learn `max_output_tokens`.
 
         Raises:
             ModelError: GBE447, GBE448, GBE450, GBE452, GBE453.
@@ -121,7 +120,7 @@ class CommandClient(LLMClient):
         return self._judge(process.returncode, bytes(said.answer), bytes(said.messages[-_SHOWN_BYTES:]))
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill the programs that still run."""
         with self._lock:
             self._is_closed = True
             for process, mark in self._running.items():
@@ -169,7 +168,7 @@ class CommandClient(LLMClient):
                 progress(len(said.answer))
 
     def _end(self, process: subprocess.Popen[bytes], *, is_orderly: bool) -> None:
-        """End the group of a program; after a failure also what has left it. A server that it started for later may stay."""
+        """Kill the process group of a program; after a failure also the processes that have left the group."""
         _kill_group(process)
         process.wait()
         with self._lock:
@@ -195,7 +194,7 @@ class CommandClient(LLMClient):
 
 
 def prompt_as_text(prompt: ModelPrompt) -> str:
-    """Give a prompt as one text, in its order; what followed is marked by who said it."""
+    """Return a prompt as one text; later messages have a heading that says who wrote them."""
     parts = [part for part in (prompt.shared, prompt.own, prompt.task) if part]
     for turn in prompt.turns:
         who = "Your answer was:" if turn.role == "assistant" else "The reply to it:"
@@ -204,7 +203,7 @@ def prompt_as_text(prompt: ModelPrompt) -> str:
 
 
 def _ignore(_characters: int) -> None:
-    """Tell nobody."""
+    """A `Progress` that does nothing."""
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -1,6 +1,6 @@
-"""From a name to a client: which models could be asked from here, what is missing for the others, and what a call may cost.
+"""Opens the client of a model by its name, and tells `graphbus doctor` which models can be used.
 
-Nothing here imports the library of a provider before a client is opened, and only `try_model` sends a request.
+No library of a provider is imported before a client is opened, and only `try_model` sends a request.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ OpenClient = Callable[[str, LLMConfig, Mapping[str, str]], LLMClient]
 
 
 def open_client(spec: str, config: LLMConfig, environ: Mapping[str, str]) -> RetryingClient:
-    """Open the client of a model, with retries around it.
+    """Open the client of a model, wrapped for retries.
 
     Raises:
-        UsageError: GBE140 to GBE143: there is no such model, or its provider may not be like this.
-        ModelError: GBE440 when its key is missing, GBE441 when its library is, GBE454 when the key is none.
+        UsageError: GBE140 to GBE143: there is no such model, or the settings of its provider are refused.
+        ModelError: GBE440 its key is missing, GBE441 its library is missing, GBE454 the key has impossible characters.
     """
     meant, provider = _parse_spec(spec, config)
     if provider:
@@ -54,7 +54,7 @@ def open_client(spec: str, config: LLMConfig, environ: Mapping[str, str]) -> Ret
 
 
 def price_client(spec: str, config: LLMConfig, _environ: Mapping[str, str]) -> RecordedClient:
-    """Give a model that can only be asked what it costs: it needs neither key nor library.
+    """Return a client that only knows its price; it needs neither key nor library.
 
     Raises:
         UsageError: As `open_client`.
@@ -64,7 +64,7 @@ def price_client(spec: str, config: LLMConfig, _environ: Mapping[str, str]) -> R
 
 
 def _parse_spec(spec: str, config: LLMConfig) -> tuple[ModelSpec, Provider | None]:
-    """Give the model that is meant and its provider; None for a program."""
+    """Return the model and its provider; None for a program."""
     providers = providers_of(config)
     meant = parse_model(spec, providers)
     if meant.provider == RULES:
@@ -94,10 +94,10 @@ def _key_of(provider: Provider, environ: Mapping[str, str]) -> str:
 def open_clients(
     model: str, config: LLMConfig, environ: Mapping[str, str], open_one: OpenClient = open_client
 ) -> Clients:
-    """Open the clients of all roles: those that the settings name for a role, else `model`. One client for each distinct model.
+    """Open the clients of all roles: the model that the settings name for a role, else `model`. Equal models share a client.
 
     Args:
-        open_one: `price_client` where no question will follow.
+        open_one: `price_client` if no question will be asked.
 
     Raises:
         UsageError: As `open_client`; a role cannot be left to the rules when another has a model.
@@ -117,8 +117,10 @@ def open_clients(
 
 
 def price_of(provider: Provider, model: str) -> Price | None:
-    """Give the price of a model: what the settings say, else nothing for a server on this machine, else the table of prices that
-    comes with the installed libraries, at the highest rate that may apply. None: it is not known. Asks no network.
+    """Return the price of a model, None if it is not known. No network is used.
+
+    It is the price of the settings; else 0 for a server on this machine; else the highest rate that may apply, from the table
+    of prices in the installed libraries.
     """
     source = _price_source(provider)
     if source == "settings":
@@ -129,7 +131,7 @@ def price_of(provider: Provider, model: str) -> Price | None:
     return sdk.known_price(provider.prices, model) if is_known else None
 
 
-# --- what `graphbus doctor` tells --------------------------------------------------------------
+# --- for `graphbus doctor` --------------------------------------------------------------
 
 PriceSource = Literal["settings", "this machine", "table", "unknown"]
 _SMALLEST = ModelPrompt(shared="", task="Answer with the one word: ok")
@@ -137,7 +139,7 @@ _TEST_TOKENS = 64
 _TEST_TIMEOUT_S = 60.0
 _KNOCK_S = 0.3
 NOT_INSTALLED = " is not installed"
-"""How a reason ends that concerns a library, which several providers need."""
+"""The end of every reason about a missing library."""
 _WITHOUT_EFFECT = (
     *("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS"),
     *("OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_CUSTOM_HEADERS"),
@@ -145,10 +147,10 @@ _WITHOUT_EFFECT = (
 
 
 class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider as seen from here; of a key nothing but whether it is there.
+    """What is known of a provider on this machine. Of a key only whether it is set.
 
     Attributes:
-        missing: What keeps it from being asked, one sentence each; empty: it can be asked.
+        missing: The reasons why it cannot be used, one sentence each; empty if it can.
     """
 
     name: str
@@ -161,11 +163,12 @@ class ProviderState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """What would negotiate now.
+    """The model that would negotiate now.
 
     Attributes:
-        roles: Role -> model, of those that have one of their own.
-        missing: What keeps it from being asked, one sentence each.
+        because: Why it is this model.
+        roles: Role -> model, for roles with a model of their own.
+        missing: The reasons why it cannot be used, one sentence each.
     """
 
     model: str
@@ -175,10 +178,12 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What the smallest call came to.
+    """The result of the smallest possible call.
 
     Attributes:
-        cost_usd: None when the price is not known, as are both prices then; those are for a million tokens, at most.
+        cost_usd: None if the price is not known; then `input_usd` and `output_usd` are None, too.
+        input_usd: The highest price of a million input tokens.
+        output_usd: The highest price of a million output tokens.
     """
 
     model: str
@@ -191,10 +196,10 @@ class TrialCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine_providers(config: LLMConfig, environ: Mapping[str, str]) -> tuple[ProviderState, ...]:
-    """Look at every provider, the well-known ones first.
+    """Return the state of every provider, the well-known ones first.
 
     Raises:
-        UsageError: The settings hold a provider that may not be like this.
+        UsageError: The settings of a provider are refused.
     """
     return tuple(
         ProviderState(
@@ -221,7 +226,7 @@ def _missing(provider: Provider, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_listening(provider: Provider) -> bool:
-    """True when a server of this machine takes connections at the address of a provider."""
+    """Return whether a server on this machine accepts connections at the address of a provider."""
     import socket
     from urllib.parse import urlsplit
 
@@ -241,12 +246,12 @@ def _price_source(provider: Provider) -> PriceSource:
 
 
 def find_ignored_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Give the variables that are set and would turn the libraries elsewhere, if GraphBus let them."""
+    """Return the variables that are set and would redirect the providers' libraries, but that GraphBus ignores."""
     return tuple(name for name in _WITHOUT_EFFECT if environ.get(name))
 
 
 def explain_choice(config: LLMConfig, environ: Mapping[str, str]) -> ModelChoice:
-    """Say what `graphbus build --enable-agents` would use now, and why.
+    """Return what `graphbus build --enable-agents` would use now, and why.
 
     Raises:
         UsageError: The settings name a model that there is not.
@@ -276,7 +281,7 @@ def _missing_for(spec: str, providers: Mapping[str, Provider], environ: Mapping[
 
 
 def try_model(text: str, config: LLMConfig, environ: Mapping[str, str]) -> TrialCall:
-    """Make the smallest call to a model: it costs a fraction of a cent, if anything.
+    """Make the smallest possible call to a model, which costs at most a fraction of a cent.
 
     Raises:
         UsageError: There is no such model.
@@ -286,7 +291,7 @@ def try_model(text: str, config: LLMConfig, environ: Mapping[str, str]) -> Trial
     client, (_, provider) = open_client(text, limits, environ), _parse_spec(text, config)
     try:
         if provider:
-            sdk.load_libraries(provider)  # before the clock starts
+            sdk.load_libraries(provider)  # not part of the measured time
         start_s = time.perf_counter()
         completion = client.complete(_SMALLEST, _TEST_TOKENS)
         seconds = round(time.perf_counter() - start_s, 3)

@@ -1,4 +1,4 @@
-"""Which models can be named, where they are, and whose key they get. Pure.
+"""The providers of models: their names, addresses, and which key each may get. Pure.
 
 A key goes only to its own provider: `check_provider` refuses settings that would send one elsewhere, see docs/models.md.
 """
@@ -21,11 +21,11 @@ _FROM_PYTHON = {"scripted": "ScriptedClient", "recorded": "RecordedClient"}
 
 
 class Provider(NamedTuple):
-    """Somebody who serves models.
+    """A provider of models.
 
     Attributes:
         key_env: The environment variable with its key; empty: it needs none.
-        prices: Its name in the table of prices; empty: it is in none.
+        prices: Its name in the table of prices; empty if it is not listed.
         is_configured: It comes from pyproject.toml.
     """
 
@@ -41,11 +41,11 @@ class Provider(NamedTuple):
 
 
 class ModelSpec(NamedTuple):
-    """Which model is meant.
+    """A model by provider and name.
 
     Attributes:
-        provider: Its name; `"rules"` and `"command"` are none of the table.
-        model: The model's name at the provider, for a program its whole command line.
+        provider: Its name; `"rules"` and `"command"` are not in the table of providers.
+        model: The name of the model at the provider; for a program its whole command line.
     """
 
     provider: str
@@ -85,7 +85,7 @@ KNOWN: Mapping[str, Provider] = {
     )
 }
 _BY_KEY = ("anthropic", "openai")
-"""Whose key in the environment makes its provider the one that negotiates; the first wins."""
+"""Without a configured model, the first of these providers whose key is set negotiates."""
 
 KEY_OWNERS: Mapping[str, tuple[str, ...]] = {
     **{provider.key_env: (provider.base_url.split("/")[2],) for provider in KNOWN.values() if provider.key_env},
@@ -105,14 +105,14 @@ KEY_OWNERS: Mapping[str, tuple[str, ...]] = {
     "AWS_SESSION_TOKEN": (),
     "AWS_ACCESS_KEY_ID": (),
 }
-"""Variable -> the only hosts that may get what is in it; a name that begins with a dot stands for all hosts below it."""
+"""Variable -> the only hosts to which its key may be sent; a name that begins with a dot stands for all hosts below it."""
 
 
 def providers_of(config: LLMConfig) -> dict[str, Provider]:
-    """Give all providers by name: the well-known ones, and those of the settings, which replace one of the same name.
+    """Return all providers by name: the well-known ones, and those of the settings, which replace one of the same name.
 
     Raises:
-        UsageError: GBE141, GBE142 or GBE143 for one that may not be like this.
+        UsageError: GBE141, GBE142 or GBE143, see `check_provider`.
     """
     own = {
         name: Provider(name=name, is_configured=True, **msgspec.structs.asdict(settings))
@@ -124,11 +124,11 @@ def providers_of(config: LLMConfig) -> dict[str, Provider]:
 
 
 def check_provider(provider: Provider) -> None:
-    """Refuse a provider of the settings whose key would go where it does not belong.
+    """Refuse a configured provider that would send a key to the wrong host.
 
     Raises:
-        UsageError: GBE141 for a name that means something else, GBE142 for the key of somebody else, GBE143 for an address
-            that is none, or one that a key would reach unprotected.
+        UsageError: GBE141 for a reserved name, GBE142 for the key of another provider, GBE143 for an invalid address, or for
+            a key over plain HTTP to another machine.
     """
     if provider.name in (RULES, COMMAND, *_FROM_PYTHON) or not provider.name.replace("-", "_").isidentifier():
         raise UsageError("GBE141", spec=provider.name, reason="this name is not allowed for a provider")
@@ -149,15 +149,15 @@ def _is_host_of(provider: Provider, host: str, owners: tuple[str, ...]) -> bool:
 
 
 def is_https(provider: Provider) -> bool:
-    """True when what goes to the provider is encrypted."""
+    """Return whether the connection to the provider is encrypted."""
     return provider.base_url.lower().startswith("https://")
 
 
 def host_of(provider: Provider) -> str:
-    """Give the host of a provider's address, in small letters.
+    """Return the host of a provider's address in lower case.
 
     Raises:
-        UsageError: GBE143: the address is none of a server.
+        UsageError: GBE143 for an invalid address.
     """
     from urllib.parse import urlsplit
 
@@ -181,7 +181,7 @@ def _bad_address(provider: Provider, reason: str) -> UsageError:
 
 
 def is_loopback(host: str) -> bool:
-    """True for names and addresses of this machine."""
+    """Return whether a host is this machine, by name or address."""
     numbers = host.split(".")
     is_127 = len(numbers) == 4 and numbers[0] == "127" and all(number.isdigit() for number in numbers)
     return host in ("localhost", "::1") or host.endswith(".localhost") or is_127
@@ -190,7 +190,7 @@ def is_loopback(host: str) -> bool:
 def parse_model(text: str, providers: Mapping[str, Provider]) -> ModelSpec:
     """Read `provider:name`, `provider` alone for its default model, `command:PROGRAM ARGUMENTS` or `rules`.
 
-    `claude-…` alone is Anthropic's, as in seed 001; names that several providers serve need theirs.
+    `claude-…` alone is a model of Anthropic, as in seed 001; other models need the name of their provider.
 
     Raises:
         UsageError: GBE140 for an unknown provider, GBE141 for a missing or impossible model.
@@ -224,10 +224,10 @@ def _unknown(name: str, text: str, providers: Mapping[str, Provider]) -> UsageEr
 
 
 def split_command(spec: ModelSpec) -> tuple[str, ...]:
-    """Give the words of a `command:`, split as a shell would, but never given to one.
+    """Return the words of a `command:`, split like a shell does; no shell runs them.
 
     Raises:
-        UsageError: GBE141: there is no word, or a quotation mark is not closed.
+        UsageError: GBE141 if there is no word, or a quotation mark is not closed.
     """
     import shlex
 
@@ -241,8 +241,9 @@ def split_command(spec: ModelSpec) -> tuple[str, ...]:
 
 
 def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:
-    """Give what negotiates: the model of the settings; without one, the default model of the provider whose key is in the
-    environment; else `"rules"`. Always as `"provider:name"`.
+    """Return the model that negotiates, as `"provider:name"`, or `"rules"`.
+
+    It is the model of the settings; without one, the default model of the first provider whose key is in the environment.
 
     Raises:
         UsageError: As `parse` and `providers_of`.
@@ -256,7 +257,7 @@ def choose_model(config: LLMConfig, environ: Mapping[str, str]) -> str:
     return RULES
 
 
-# --- text that must not hold a key -------------------------------------------------------------
+# --- removing keys from text -------------------------------------------------------------
 
 
 MAX_ANSWER_BYTES = 4_000_000
@@ -266,7 +267,7 @@ _SECRETS = re.compile(r"\b(?:(?:sk|pk|gsk|xai|hf|ghp)[-_]|AIza)[\w*.…-]{6,}|(?
 
 
 def remove_secrets(text: str, key: str) -> str:
-    """Remove the key and what looks like one, line breaks and invisible characters, and cut what is too long."""
+    """Return text for an error message: one line, without the key and whatever looks like one, and not too long."""
     if len(key) >= 4:
         text = text.replace(key, "***")
     text = _SECRETS.sub("***", " ".join(text.split()))
@@ -275,5 +276,5 @@ def remove_secrets(text: str, key: str) -> str:
 
 
 def remove_key(answer: str, key: str) -> str:
-    """Remove the key from an answer that repeats it; a short word such as `ollama` is not treated as a key."""
+    """Remove the key from an answer. A short one such as `ollama` stays, because it may be an ordinary word."""
     return answer.replace(key, "***") if len(key) >= _LIKE_A_KEY else answer

@@ -1,10 +1,10 @@
-"""Answers that are given again instead of being asked for: from the cache, and from the tape of a session.
+"""Recorded answers, used instead of asking again: the cache of all sessions, and the tape of one session.
 
 answers/        the cache: a request that is repeated word for word costs nothing; never committed, safe to delete
-answers.jsonl   the tape: one request a line, its key, and the answer or why there was none; no prompts, no keys of providers, no
-                times. `--resume` and `graphbus replay` rest on it
+answers.jsonl   the tape: one line for each request with its key and the answer or failure; no prompts, no keys of providers,
+                no times. `--resume` and `graphbus replay` read it
 
-Whoever can put a file into a project could otherwise speak for the model: entries are sealed (`store.cache`).
+Entries are sealed (`store.cache`): a file that somebody else puts into the project must not pass for an answer of the model.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from graphbus_core.store.folders import Folder
 
 
 PROTOCOL_VERSION = 1
-"""Goes up when a prompt of the same words means something else."""
+"""Raised when an equal prompt gets another meaning."""
 
 
 _LAYOUT = msgspec.msgpack.Decoder(Completion)
-"""Made here, in one thread: two threads that read the layout of a type for the first time at once can crash the process."""
+"""Made at import, in one thread: msgspec can crash if two threads inspect a type for the first time at once."""
 
 
 def request_key(model: str, max_output_tokens: int, prompt: ModelPrompt) -> str:
-    """Give the sha256 of all that decides about an answer: protocol version, model, limit, messages."""
+    """Return the sha256 of everything that an answer depends on: protocol version, model, limit, messages."""
     turns = [list(turn) for turn in prompt.turns]
     parameters = [["max_output_tokens", max_output_tokens]]
     parts = [PROTOCOL_VERSION, model, parameters, prompt.shared, prompt.own, prompt.task, turns]
@@ -48,10 +48,10 @@ def request_key(model: str, max_output_tokens: int, prompt: ModelPrompt) -> str:
 
 
 class AnswerCache:
-    """A folder with answers by the key of their request.
+    """A folder of answers by the key of their request.
 
-    It holds whole answers only: no failures, nothing cut off, no refusals. An entry that cannot be read, or that this user has
-    not written, counts as none.
+    It holds complete answers only: no failures, no refusals, nothing cut off. An entry that cannot be read, or that this user
+    has not written, counts as missing.
 
     Args:
         is_read_only: `store` writes nothing: for dry runs.
@@ -62,12 +62,12 @@ class AnswerCache:
         self._is_read_only = is_read_only
 
     def lookup(self, key: str) -> Completion | None:
-        """Give the answer if there is one, and None if the model would have to be asked."""
+        """Return the stored answer; None if the model has to be asked."""
         kept = cache.read_cache(self._path(key), Completion, _place(key))
         return replace(kept, cost_usd=0.0, is_cached=True) if kept else None
 
     def store(self, key: str, completion: Completion) -> None:
-        """Keep a new answer, if it is a whole one."""
+        """Store a new answer if it is complete."""
         is_whole = completion.stop == "end" and completion.text.strip() and not completion.is_cached
         if is_whole and not self._is_read_only:
             cache.write_cache(self._path(key), completion, _place(key))
@@ -77,7 +77,7 @@ class AnswerCache:
 
 
 def _place(key: str) -> str:
-    """Give what the seal of an entry is for: this request, in any project of this user."""
+    """Return the place for which an entry is sealed: this request, in any project of this user."""
     return f"answers/{key}"
 
 
@@ -85,13 +85,13 @@ def _place(key: str) -> str:
 
 
 _WORTH_BYTES = 4 * 1024
-"""Providers cache no prefix of fewer than about 1,024 tokens."""
+"""Shorter prefixes are not worth waiting for: providers cache none below about 1,024 tokens."""
 
 
 class WarmingClient(ClientWrapper):
-    """Sends one request before the others with the same shared prefix, so that the provider's cache holds it for them.
+    """Lets the first request with a shared prefix finish before the others, so that they find it in the provider's cache.
 
-    Once for each prefix, whether that request succeeds or not.
+    The others wait once for each prefix, whether the first request succeeds or not.
     """
 
     def __init__(self, inner: LLMClient) -> None:
@@ -100,7 +100,7 @@ class WarmingClient(ClientWrapper):
         self._warm: dict[str, Event] = {}
 
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Ask, after the first of this prefix has been answered.
+        """Ask, after the first request with this prefix has ended.
 
         Raises:
             ModelError: As the model.
@@ -129,14 +129,14 @@ class WarmingClient(ClientWrapper):
 
 
 class RecordedFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why there was no answer; one that ends a session is not kept, for it may be mended before the session goes on."""
+    """Why there was no answer. Failures that end a session are not recorded, as they may be gone when it is resumed."""
 
     code: str
     data: dict[str, str | int | float | None] = {}
     is_transient: bool = False
 
     def to_error(self) -> ModelError:
-        """Give the error as it was raised."""
+        """Return the error that was raised."""
         return ModelError(self.code, is_transient=self.is_transient, **self.data)  # type: ignore[arg-type] # the sentence's
 
 
@@ -144,9 +144,9 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The result of one request.
 
     Attributes:
-        key: What was asked, as a digest.
-        lost: What attempts that failed before may have been charged for.
-        seal: Tells that this user's GraphBus has written it down for this session; empty elsewhere than in answers.jsonl.
+        key: The digest of the request.
+        lost: What earlier failed attempts may have been charged for.
+        seal: Proves that this user's GraphBus has recorded it for this session; empty except in answers.jsonl.
     """
 
     key: str
@@ -156,21 +156,21 @@ class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     seal: str = ""
 
     def without_seal(self) -> RecordedAnswer:
-        """Give the same without its seal."""
+        """Return the answer without its seal."""
         return replace(self, seal="") if self.seal else self
 
     def with_seal(self, place: str) -> RecordedAnswer:
-        """Give the same with the seal for a place."""
+        """Return the answer with a seal for a place."""
         return replace(self, seal=seal_of("answer", place, msgspec.json.encode(self.without_seal(), order="sorted")))
 
 
 def encode_answers(answers: Iterable[RecordedAnswer]) -> bytes:
-    """Give the lines of answers.jsonl."""
+    """Return the lines of answers.jsonl."""
     return b"".join(msgspec.json.encode(answer, order="sorted") + b"\n" for answer in answers)
 
 
 def decode_answers(data: bytes) -> tuple[RecordedAnswer, ...]:
-    """Read the lines of answers.jsonl; a last one that was cut off when the process was killed is left out.
+    """Read the lines of answers.jsonl, without a last line that is incomplete because the process was killed.
 
     Raises:
         msgspec.DecodeError: Another line is damaged.
@@ -183,9 +183,9 @@ def decode_answers(data: bytes) -> tuple[RecordedAnswer, ...]:
 
 
 class Tape:
-    """The answers of a session: those known from before are given again, new ones are written down.
+    """The recorded answers of a session: known ones are used again, new ones are recorded.
 
-    The same request may be asked more than once; its answers are given in the order in which they came.
+    If the same request was made several times, its answers are used in the order in which they were recorded.
     """
 
     def __init__(self) -> None:
@@ -195,15 +195,15 @@ class Tape:
         self._lock = Lock()
 
     def load(self, answers: Iterable[RecordedAnswer]) -> None:
-        """Know these answers from before."""
+        """Add known answers, for a replay or a resumed session."""
         for answer in answers:
             self._known[answer.key].append(answer)
 
     def write_to(self, path: Path, place: str = "") -> None:
-        """Keep new answers in a file, after those that are in it; a line that was cut off goes.
+        """Append new answers to a file from now on; an incomplete last line is removed.
 
         Args:
-            place: What they are sealed for.
+            place: The place for which answers are sealed.
 
         Raises:
             OSError: It cannot be written.
@@ -215,13 +215,13 @@ class Tape:
             file.truncate(file.read().rfind(b"\n") + 1)
 
     def next_answer(self, key: str) -> RecordedAnswer | None:
-        """Give the next answer to a request that was asked before; None when it is new."""
+        """Return the next known answer to a request; None if there is none left."""
         with self._lock:
             answers = self._known.get(key)
             return answers.popleft() if answers else None
 
     def record(self, answer: RecordedAnswer) -> None:
-        """Write down a new answer at once, so that nothing that was paid for is lost.
+        """Record a new answer at once, so that nothing that was paid for is lost.
 
         Raises:
             ModelError: GBE472, it cannot be written.
@@ -233,13 +233,13 @@ class Tape:
             try:
                 _write_whole(self._file, line)
             except OSError as error:
-                with suppress(OSError):  # half a line must not stand before those that may still come
+                with suppress(OSError):  # an incomplete line would damage the next one
                     self._file.truncate(end)
                 reason = (error.strerror or str(error)).lower()
                 raise ModelError("GBE472", is_final=True, reason=reason) from error
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file."""
         with self._lock:
             if self._file:
                 self._file.close()
@@ -247,17 +247,17 @@ class Tape:
 
 
 def _write_whole(file: IO[bytes], data: bytes) -> None:
-    """Write all of it: on a nearly full disk, `write` takes a part without an error."""
+    """Write all data: on a nearly full disk, `write` may write a part without an error."""
     while data:
         data = data[file.write(data) :]
 
 
 class TapedClient(ClientWrapper):
-    """Gives what is on the tape again, and tapes what is new. Stands before all other clients.
+    """Answers from the tape, and records new answers on it. The outermost client.
 
     Args:
-        cache: Looked into before the client is asked. A new answer is on the tape before it is in the cache: who was killed in
-            between has paid for it, and must not find it free of charge.
+        cache: Searched before the client is asked. A new answer goes to the tape first and then to the cache: if the process
+            is killed in between, the resumed session must still count the cost of the answer.
     """
 
     def __init__(self, inner: LLMClient, tape: Tape, cache: AnswerCache | None = None) -> None:
@@ -266,10 +266,10 @@ class TapedClient(ClientWrapper):
         self._cache = cache
 
     def complete(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None = None) -> Completion:
-        """Give the answer from before, or ask.
+        """Return the recorded answer, or ask.
 
         Raises:
-            ModelError: There was none before either, or there is none now.
+            ModelError: A failure was recorded, or there is no answer now.
         """
         key, bill = request_key(self.model, max_output_tokens, prompt), current_bill()
         answer = self._tape.next_answer(key)

@@ -1,6 +1,6 @@
-"""The only module that knows the libraries of model providers. They are imported when a model is asked, never before.
+"""The only module that uses the libraries of model providers. They are imported when a model is asked, not before.
 
-No tools, no retries, no redirects: one call is one request to one address, and what leaves it passes `_Guard`.
+There are no tools, retries or redirects: one call is one request to one address, checked by `_RequestGuard`.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from graphbus_core.llm.providers import (
 from graphbus_core.model.spending import Price, Usage
 
 MAX_WIRE_BYTES = 64_000_000
-"""What an answer may be on the wire: around each few letters of a stream there are some hundred of frame."""
+"""The largest answer on the wire: a stream wraps each few letters in some hundred bytes of JSON."""
 _MAX_ERROR_BYTES = 1_000_000
 _NO_KEY = "no-key"
 _MOST_TOKENS = 10**12
-"""More than any call can have; a larger count is no number to reckon with."""
+"""More than any call can have; a larger count of a server is cut to this."""
 _SIZES = (1_000, 1_000_000)
-"""Prices may rise with the size of a prompt."""
+"""Sizes of prompts at which prices are looked up, because prices may rise with the size."""
 _PROGRESS_EVERY_S = 0.05
-"""How often the progress of an answer is told at most."""
+"""The shortest time between two reports of progress."""
 _PASSED_ON = frozenset(
     {
         *{"host", "accept", "accept-encoding", "connection", "user-agent", "content-type", "content-length"},
         *{"transfer-encoding", "anthropic-version", "anthropic-beta"},
     }
 )
-"""Headers that leave the house, beside `x-stainless-…` and the key of the provider."""
+"""Headers that are sent, besides `x-stainless-…` and the key of the provider; all others are removed."""
 
 
 def missing_package(provider: Provider) -> str:
-    """Give the name of a package that is needed to ask this provider and not installed; empty when there is none."""
+    """Return the name of a package that is needed to ask this provider and not installed; empty when there is none."""
     for package in ("pydantic_ai", provider.wire):
         if find_spec(package) is None:
             return package
@@ -69,11 +69,11 @@ def load_libraries(provider: Provider) -> None:
 
 
 _FINAL, _AGAIN, _BILLED = "is_final", "is_transient", "may_be_billed"
-"""What a failure means: give up, try again, it may have been paid for."""
+"""Flags of a `ModelError`: give up, try again, the request may have been charged."""
 
 
 class ModelEndpoint(NamedTuple):
-    """Whom to ask, and how long."""
+    """A model at its provider, with key and timeout."""
 
     provider: Provider
     model: str
@@ -81,7 +81,7 @@ class ModelEndpoint(NamedTuple):
     timeout_s: float
 
     def error(self, code: str, reason: str, *meaning: str, retry_after_s: float | None = None) -> ModelError:
-        """Give the error for a failure, without the key in its reason."""
+        """Return the error for a failure, without the key in its reason."""
         provider, flags = self.provider, cast("dict[str, Any]", dict.fromkeys(meaning, True))
         return ModelError(
             code,
@@ -98,12 +98,12 @@ class ModelEndpoint(NamedTuple):
 
     @property
     def closed_error(self) -> ModelError:
-        """The refusal of a call on a client that was closed, before or meanwhile."""
+        """The error for a call on a client that was closed before or during the call."""
         return self.error("GBE448", "the client was closed", _FINAL, _BILLED)
 
 
 class ModelAnswer(NamedTuple):
-    """An answer that came to its end."""
+    """A finished answer."""
 
     text: str
     usage: Usage
@@ -111,15 +111,15 @@ class ModelAnswer(NamedTuple):
 
 
 class _Blocked(Exception):  # noqa: N818 - it is no error of ours
-    """The guard has stopped a request or an answer."""
+    """The guard has blocked a request or an answer."""
 
 
 class _AnswerTooLong(_Blocked):
-    """An answer has more bytes than one may have."""
+    """An answer exceeds the limit of bytes."""
 
 
 def _limit_bytes(stream: Any, limit_bytes: int) -> Any:
-    """Give the bytes of an answer as they come, up to a size."""
+    """Return a stream of the bytes of an answer that fails beyond a size."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
@@ -138,7 +138,7 @@ def _limit_bytes(stream: Any, limit_bytes: int) -> Any:
 
 
 class _RequestGuard:
-    """Looks at each request before it leaves: only to the provider's own address, only with its own key."""
+    """Checks each request before it is sent: it goes only to the provider's own address, with no other key than its own."""
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
         import httpx2
@@ -148,7 +148,7 @@ class _RequestGuard:
         self._header = "x-api-key" if endpoint.provider.wire == "anthropic" else "authorization"
 
     async def check_answer(self, response: Any) -> None:
-        """Follow no redirect, unpack nothing, and let no answer fill the memory."""
+        """Refuse redirects and compressed answers, and limit the size of the answer."""
         if 300 <= response.status_code < 400:
             raise _Blocked(f"it answers with a redirect ({response.status_code}), which is not followed")
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
@@ -156,7 +156,7 @@ class _RequestGuard:
         response.stream = _limit_bytes(response.stream, MAX_WIRE_BYTES if response.is_success else _MAX_ERROR_BYTES)
 
     async def check_request(self, request: Any) -> None:
-        """Let only headers pass that are known, and the key of the provider only to the provider."""
+        """Refuse other addresses, remove unknown headers, and set the key of the provider."""
         if _origin(request.url) != self._origin:
             raise _Blocked("a request to another address was stopped")
         for name in list(request.headers.keys()):
@@ -172,7 +172,7 @@ def _origin(url: Any) -> tuple[str, str, int]:
 
 
 class ProviderCalls:
-    """The libraries, set up for one model. Lives in the thread of its event loop."""
+    """The provider's library, set up for one model. Used in the thread of its event loop only."""
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
         import ssl
@@ -200,7 +200,7 @@ class ProviderCalls:
         await self._http.aclose()
 
     async def ask(self, prompt: ModelPrompt, max_output_tokens: int, progress: Progress | None) -> ModelAnswer:
-        """Ask once; what the libraries raise, `_refusal` understands."""
+        """Ask once. Exceptions of the libraries go up; `_error_for` translates them."""
         import asyncio
 
         from pydantic_ai.direct import model_request_stream
@@ -301,7 +301,7 @@ def _answer_of(response: Any, prompt: ModelPrompt, endpoint: ModelEndpoint) -> M
 
 
 def _usage_of(counted: Any, prompt: ModelPrompt, answer: str) -> Usage:
-    """Give the usage of a call. What was not counted is estimated by length: nothing that is used is free of tokens."""
+    """Return the usage of a call. Tokens that the server does not count are estimated by length, so that budgets hold."""
     given = _plausible(counted.input_tokens) or estimate_tokens(*prompt.texts)
     read = min(_plausible(counted.cache_read_tokens), given)
     return Usage(
@@ -350,7 +350,7 @@ class RemoteClient(LLMClient):
             ModelError: GBE441 to GBE451.
         """
         said, failure = attempt(lambda: self._ask(prompt, max_output_tokens, progress))
-        if said is None:  # raised here and not where it was caught, so that nothing of the failure hangs on to ours
+        if said is None:  # raised outside of `attempt`, so that the library's exception is not its context
             raise self._as_model_error(failure or RuntimeError("no answer"))
         text = remove_key(said.text, self._endpoint.key)
         return Completion(
@@ -358,7 +358,7 @@ class RemoteClient(LLMClient):
         )
 
     def close(self) -> None:
-        """Drop what is under way, close connections and end the thread."""
+        """Cancel running calls, close connections and end the thread."""
         with self._lock:
             is_running, self._is_closed = self._portal is not None and not self._is_closed, True
         if is_running:
@@ -408,14 +408,14 @@ _TOO_LARGE = re.compile(
     r"context.{0,20}(length|window|size)|(prompt|request|input).{0,20}too (long|large)|exceeds? the (available )?context",
     re.IGNORECASE,
 )
-"""Some servers say it within a stream, or with a status of their own."""
+"""Messages about a prompt that is too long: some servers send them within a stream, or with an unusual status."""
 _BUSY = frozenset({408, 409, 425, 429})
 _LATE = frozenset({504, 524})
-"""Somebody in between has lost patience: the model may have answered, and may have been paid for it."""
+"""Statuses of a gateway that stopped waiting: the model may have answered, and the answer may be charged."""
 
 
 def _error_for(failure: Exception, endpoint: ModelEndpoint) -> ModelError:
-    """Give the error for what the libraries raise."""
+    """Return the error for what the libraries raise."""
     from pydantic_ai import exceptions as said
 
     stopped, reason = _stopped_by_us(failure), _message(failure)
@@ -500,7 +500,7 @@ def known_price(prices: str, model: str) -> Price | None:
 
 
 def cost_of(prices: str, model: str, usage: Usage) -> float | None:
-    """Give what a call has cost by the table of prices, what was cached at its own rate; None when it is not known."""
+    """Return what a call has cost by the table of prices, what was cached at its own rate; None when it is not known."""
     found = _calculated(prices, model, None, **msgspec.structs.asdict(usage))
     return None if found is None else float(found.total_price)
 

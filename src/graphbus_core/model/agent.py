@@ -1,6 +1,6 @@
-"""Agents as the compiler reads them and the artifacts describe them: what a class offers, hears, says and needs.
+"""Agents as the compiler reads them and artifacts describe them: methods, subscriptions, publications, calls, dependencies.
 
-The facts are complete enough that every rule of `graphbus check` works on them alone, without the syntax tree.
+They hold enough for every rule of `graphbus check` between agents, so that no rule there needs the syntax tree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphbus_core.schema.types import DICT, UNKNOWN, Field, Schema, Type
 
 
 class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A stretch of source: relative posix path; lines count from 1, columns are byte offsets that count from 0, end exclusive."""
+    """A range of source text: relative posix path; lines from 1, columns as byte offsets from 0, the end exclusive."""
 
     path: str
     line: int
@@ -25,7 +25,7 @@ class SourceSpan(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def place(self) -> Place:
-        """The start for people: columns count from 1."""
+        """The start of the range for messages, where columns count from 1."""
         return Place(self.path, self.line, self.column + 1)
 
 
@@ -33,7 +33,7 @@ ParameterKind = Literal["positional", "positional_only", "keyword_only", "var_po
 
 
 class Parameter(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A parameter of a method, `self` left out; `type` is unknown where it has no annotation (`is_annotated=False`)."""
+    """A parameter of a method, without `self`; without an annotation (`is_annotated=False`) its `type` is unknown."""
 
     name: str
     span: SourceSpan
@@ -47,8 +47,8 @@ class Returned(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One `return` of a method, or the end of its body.
 
     Attributes:
-        shape: The fields, when a dict display (or a name bound once to one) is returned; else None.
-        type: What is returned, as far as it can be known.
+        shape: The fields, if a dict display (or a name bound once to one) is returned; else None.
+        type: The type of the value, as far as it is known.
     """
 
     span: SourceSpan
@@ -62,10 +62,10 @@ class MethodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
     Attributes:
         input_schema: Declared argument fields; None without `@schema_method` or when it cannot be read.
         output_schema: Declared result fields; None likewise.
-        has_schema: True when the method bears `@schema_method`, readable or not.
+        has_schema: True for a method with `@schema_method`, readable or not.
         schema_span: The decorator call.
-        returns: The annotation; unknown without one.
-        returned: Every way in which the body ends, outside of nested functions.
+        returns: The type of the return annotation; unknown without one.
+        returned: Every `return` of the body and its end, outside of nested functions.
     """
 
     name: str
@@ -84,16 +84,16 @@ class MethodSpec(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_o
 
 
 BELOW_UNKNOWN = "?"
-"""A value is used in a way that may read anything of it."""
+"""In `below`: the value is used in a way that may read any part of it."""
 
 
 class KeyRead(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A handler reads a key of its payload.
 
     Attributes:
-        is_optional: It copes with its absence (`.get`, `in`, try/except KeyError), or may do so.
-        is_guarded: It may only be so: the key is read behind a condition on the payload, or is an attribute of an object.
-        below: What is read of the value, such as `patient.name` or `lines[].sku`; `lines[].?` for a use that is not understood.
+        is_optional: The handler works without the key (`.get`, `in`, try/except KeyError), or may do so.
+        is_guarded: It is not certain: the key is read under a condition on the payload, or as an attribute of an object.
+        below: The parts of the value that are read, such as `patient.name` or `lines[].sku`; `lines[].?` for an unknown use.
     """
 
     key: str
@@ -110,17 +110,16 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     """One handler of one topic.
 
     Attributes:
-        topic: A topic or a pattern (`*` one segment, `**` the rest); empty when it is computed and so unknown.
+        topic: A topic or a pattern (`*` one segment, `**` the rest); empty for a computed one.
         method: The name of the handler.
-        span: The topic's text in `@subscribe` or `SUBSCRIBE`.
-        shape: What the handler is called with (the table in docs/writing-agents.md).
+        span: The text of the topic in `@subscribe` or `SUBSCRIBE`.
+        shape: The arguments of the handler (the table in docs/writing-agents.md).
         payload: The payload type that the handler declares; unknown without one.
-        fields: For the shape `fields`: the keyword parameters that the payload must provide.
+        fields: For the shape `fields`: the keyword parameters, which are fields of the payload.
         reads: The keys that the body reads; complete only if `reads_all_known`.
-        reads_all_known: False when the payload escapes (is passed on, iterated, indexed by a computed key).
-        promised: The type of the `Topic` that it listens to; unknown for a plain name.
-        retries: What `@subscribe` is given besides the topic, as far as it is constant; so are `backoff_s`, `timeout_s` and
-            `concurrency`.
+        reads_all_known: False if the payload is passed on, iterated or indexed by a computed key.
+        promised: The type of the `Topic` to which it subscribes; unknown for a plain name.
+        retries: The argument of `@subscribe`, if it is constant; likewise `backoff_s`, `timeout_s` and `concurrency`.
     """
 
     topic: str
@@ -140,9 +139,9 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
 
     @property
     def declared_schema(self) -> Schema | None:
-        """What the handler says that it takes of a payload: its parameters, or the fields of its class; None: nothing is said.
+        """The declared fields of the payload, by parameters or by the payload's class; None if nothing is declared.
 
-        A field that the class may lack, and that is read without a guard, is required.
+        A field that is optional in the class counts as required if the body reads it without a guard.
         """
         if self.shape == "fields":
             named = [each for each in self.fields if each.kind in ("positional", "keyword_only")]
@@ -156,7 +155,7 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
 
     @property
     def declared_type(self) -> Type:
-        """The same as a type, also of a payload that is no mapping of known fields; unknown where nothing is said."""
+        """The declared type of the payload, also if it is not a mapping of known fields; unknown if nothing is declared."""
         return (
             Type("record", fields=self.declared_schema.fields)
             if self.shape == "fields" and self.declared_schema
@@ -168,17 +167,17 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
     """One place where an agent publishes, or one `@publishes` declaration.
 
     Attributes:
-        topic: Empty when it is computed and so unknown.
-        prefix: The text that a computed topic surely begins with, `"/Order/"` of `f"/Order/{status}"`.
+        topic: Empty for a computed topic.
+        prefix: The constant beginning of a computed topic, `"/Order/"` of `f"/Order/{status}"`.
         method: The method that publishes; empty for a declaration on the class.
-        span: The topic's text.
-        payload: The fields that are sent; None when unknown.
-        type: What is sent if it is no mapping of known fields, such as a list; else unknown.
+        span: The text of the topic.
+        payload: The fields that are sent; None if unknown.
+        type: The type of a payload that is not a mapping of known fields, such as a list; else unknown.
         payload_span: The payload expression, if any.
-        is_declared: True for what `@publishes` or a `Topic` says.
+        is_declared: True for a declaration by `@publishes` or a `Topic`.
         is_request: True for `self.request`, which exactly one handler must answer.
-        reads: The keys that are read of the answer to a request.
-        promised: For what a `Topic` says: its type.
+        reads: The keys that the code reads of the answer to a request.
+        promised: For a declaration by a `Topic`: its type.
     """
 
     topic: str
@@ -195,7 +194,7 @@ class Publication(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_
 
     @property
     def payload_type(self) -> Type:
-        """The payload as a type: a record of the fields that are known, `dict` where there may be others."""
+        """The type of the payload: a record of its fields, or `dict` if it may have others."""
         if self.payload is None:
             return self.type
         return DICT if self.payload.is_open else Type("record", fields=self.payload.fields)
@@ -212,8 +211,8 @@ class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """`self.call("Agent", "method", argument=...)`, or `self.agent(Agent).method(argument=...)`.
 
     Attributes:
-        has_unknown: True after `**` or a computed name.
-        reads: The keys and attributes that are read of the result.
+        has_unknown: True if there are arguments that cannot be read: `**`, or a computed name.
+        reads: The keys and attributes that the code reads of the result.
     """
 
     agent: str
@@ -232,7 +231,7 @@ class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
         path: Relative posix path of its file below the project root.
         span: The class statement with its decorators.
         source_digest: sha256 of the class's text.
-        contract_digest: sha256 of what neighbours can see: schemas, topics, payloads, dependencies; not the bodies.
+        contract_digest: sha256 of the contract: schemas, topics, payloads, dependencies; without the bodies of methods.
     """
 
     name: str
@@ -252,13 +251,18 @@ class AgentDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
     source_digest: str = ""
     contract_digest: str = ""
 
+    @property
+    def source_file(self) -> str:
+        """The file of the class, as seed 001 names it: `path`."""
+        return self.path
+
     def method(self, name: str) -> MethodSpec | None:
-        """Give the method called `name`, or None."""
+        """Return the method called `name`, or None."""
         return next((method for method in self.methods if method.name == name), None)
 
 
 class TopicDefinition(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A topic with the names of the agents at its ends; `schema` if publishers declare or agree on one."""
+    """A topic with its publishers and subscribers by name; `schema` if publishers declare one, or all send the same."""
 
     name: str
     publishers: tuple[str, ...] = ()
@@ -286,12 +290,13 @@ _WITH_FIELDS = frozenset({"record", "dict", "any", "unknown", "result"})
 
 
 def decide_handler_shape(parameters: Sequence[HandlerParameter], promised: Sequence[Type] = ()) -> HandlerShape:
-    """Say what a handler with these parameters is called with.
+    """Return how a handler with these parameters is called.
 
-    An annotation counts more than a name; defaults do not count. Fields are passed by keyword, all else by position.
+    An annotation counts more than a name; defaults do not count. Fields are passed by keyword, everything else by position.
 
     Args:
-        promised: The type of the payloads for each topic that it hears; unknown for a topic that is a text.
+        parameters: Those of the handler, without `self`.
+        promised: The payload type of each topic to which it subscribes; unknown for a plain name.
     """
     if any(parameter.kind == "var_positional" for parameter in parameters):
         return "invalid"

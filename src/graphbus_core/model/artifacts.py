@@ -1,7 +1,7 @@
-"""What `.graphbus/` holds: the public, versioned result of a build.
+"""The artifacts in `.graphbus/`: the public, versioned result of a build.
 
 Relative posix paths, sorted keys, no clock times, no source code: the same sources give the same bytes anywhere. Each file has a
-JSON Schema in `graphbus_core/schemas/`. A change of shape raises `SCHEMA_VERSION` and comes with an upgrade.
+JSON Schema in `graphbus_core/schemas/`. A change of their shape raises `SCHEMA_VERSION` and needs a migration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EdgeKind = Literal["depends_on", "topic", "call"]
 
 
 class Edge(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An arrow from provider to consumer: `depends_on` must be free of circles, `topic` and `call` edges may go round."""
+    """An edge from provider to consumer. `depends_on` edges have no cycles; `topic` and `call` edges may."""
 
     source: str
     target: str
@@ -53,26 +53,26 @@ class AgentsArtifact(msgspec.Struct, frozen=True):
 
 
 class TopicsArtifact(msgspec.Struct, frozen=True):
-    """topics.json: every topic with its ends, by name."""
+    """topics.json: every topic with its publishers and subscribers, by name."""
 
     topics: tuple[TopicDefinition, ...]
 
 
 class NegotiationsArtifact(msgspec.Struct, frozen=True):
-    """negotiations.json: the last session whole; None after a static build of sources that no session has touched."""
+    """negotiations.json: the whole last session; None if no session has changed the sources."""
 
     last: Negotiations | None = None
 
 
 class ModifiedFilesArtifact(msgspec.Struct, frozen=True, kw_only=True):
-    """modified_files.json: what the last session changed."""
+    """modified_files.json: the files that the last session changed."""
 
     session: str = ""
     files: tuple[FileChange, ...] = ()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """manifest.json: what belongs together.
+    """manifest.json: the digests of all artifacts and of the source files that they describe.
 
     Attributes:
         project_root: The project relative to the artifact folder, usually `".."`.
@@ -80,10 +80,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         artifacts: File name -> sha256 of the other artifacts.
         sources: Relative path -> sha256 of each source file with an agent in it.
         imports: Relative path -> sha256 of the project's other files that agents and middleware import, directly or by others;
-            `""` where an import that may fail found no file.
-        third_party: The top-level names of the modules that all these files import, and that are neither the project's, nor of
-            Python's standard library, nor GraphBus itself; sorted.
-        settings_digest: sha256 of the settings that the result depends on.
+            `""` if an import that may fail found no file.
+        third_party: The top-level modules that these files import from other packages than the project, the standard library
+            and GraphBus; sorted.
+        settings_digest: sha256 of the settings on which the result depends.
     """
 
     schema_version: int

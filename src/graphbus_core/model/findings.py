@@ -1,4 +1,4 @@
-"""What the rules find, and what would mend it."""
+"""Findings of the rules, and the fixes for them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from graphbus_core.model.agent import SourceSpan
 from graphbus_core.model.proposals import CodeChange
 
 NEW_DEPENDS_ON = "depend_on"
-"""The intent of a fix that needs a new `@depends_on`, which the gate lets nobody propose: it changes the graph."""
+"""The intent of a fix that adds a `@depends_on`. Agents do not propose it: the gate refuses changes of the graph."""
 
 Severity = Literal["error", "warning", "info"]
 
 
 class Related(msgspec.Struct, frozen=True):
-    """The other end of a broken edge: who, where and what it says there."""
+    """The other end of a broken edge: its agent, its place, and what stands there."""
 
     agent: str
     span: SourceSpan
@@ -24,14 +24,14 @@ class Related(msgspec.Struct, frozen=True):
 
 
 class Fix(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that mends a finding.
+    """A change that fixes a finding.
 
     Attributes:
-        title: What it does, in the imperative, for people and proposals.
+        title: The change in the imperative, for people and proposals.
         intent: The proposal's intent, e.g. `"align_schema"`, `"add_validation"`.
-        changes: The edits, possibly over several files; they stand or fall together.
-        is_safe: True when no other agent and no caller can notice: `graphbus check --fix` applies it without a negotiation.
-        affects: Agents whose contracts the change touches, the owner left out.
+        changes: The edits, possibly in several files; they are applied together or not at all.
+        is_safe: True if no other agent and no caller can notice: `graphbus check --fix` applies it without a negotiation.
+        affects: Agents whose contracts the change touches, except the owner.
     """
 
     title: str
@@ -42,16 +42,16 @@ class Fix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One thing that is wrong.
+    """One problem that a rule has found.
 
     Attributes:
         code: The rule, e.g. `"GB003"`.
-        agent: The class at whose place it is reported.
-        message: What is wrong, one sentence that names both ends.
+        agent: The class in which it is reported.
+        message: The problem in one sentence that names both ends.
         hint: What to do.
         related: The other ends.
-        is_fixable: True when `rules.fix_for` can make a change that mends it.
-        data: What the fix needs to know: plain strings, e.g. `{"old": "skuu", "new": "sku"}`.
+        is_fixable: True if `rules.fix_for` can make a change that fixes it.
+        data: The data for the fix as plain strings, e.g. `{"old": "skuu", "new": "sku"}`.
     """
 
     code: str
@@ -67,5 +67,5 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What stays the same when lines move: a finding that was there before an edit is recognised by it."""
+        """Identifies a finding before and after an edit that moves lines."""
         return (self.code, self.agent, self.message)

@@ -125,19 +125,19 @@ class Event(_Carried, frozen=True, eq=False):
         return self.payload[key]
 
     def get(self, key: str, default: Json = None) -> Json:
-        """Give a field of the payload, or the default."""
+        """Return a field of the payload, or the default."""
         return self._fields.get(key, default)
 
     def keys(self) -> KeysView[str]:
-        """Give the names of the payload's fields."""
+        """Return the names of the payload's fields."""
         return self._fields.keys()
 
     def values(self) -> ValuesView[Json]:
-        """Give the values of the payload's fields."""
+        """Return the values of the payload's fields."""
         return self._fields.values()
 
     def items(self) -> ItemsView[str, Json]:
-        """Give the payload's fields with their values."""
+        """Return the payload's fields with their values."""
         return self._fields.items()
 
     def __iter__(self) -> Iterator[str]:
@@ -213,7 +213,7 @@ def once_more(event: Event) -> Event:
 
 
 def count_descendant(child: Event, max_hops: int, *, on_loop: bool = False) -> tuple[int, int]:
-    """Give the hops of an event that a handler has published, and how many events came of its root, this one included.
+    """Return the hops of an event that a handler has published, and how many events came of its root, this one included.
 
     One beyond `max_hops` is not counted. One thread at a time may count for the loop, and one for everything else.
     """

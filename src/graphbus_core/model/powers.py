@@ -1,4 +1,4 @@
-"""What agents may do beyond computing: declared once by a person, held by the gate and by a confined run."""
+"""Powers: what agents may do beyond computing. A person declares them; the gate and a confined run enforce them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Power = Literal["network", "write", "read", "processes", "environment"]
 
 
 class Powers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[tool.graphbus.powers]`. Without it agents compute, publish and keep their state, and nothing else.
+    """`[tool.graphbus.powers]`. Without it agents may only compute, publish and keep their state.
 
     Attributes:
         network: False, or the hosts that agents may connect to: `"api.bank.example"`, `"*.bank.example"`, `"*"` for all.

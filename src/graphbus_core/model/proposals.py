@@ -31,7 +31,7 @@ ARBITER = " (ARBITER)"
 
 
 def diff_of_texts(path: str, before: str, after: str) -> str:
-    """Give the unified diff of two texts, as `git apply` reads it; empty when they are equal."""
+    """Return the unified diff of two texts, as `git apply` reads it; empty when they are equal."""
     from difflib import unified_diff
 
     lines = unified_diff(_diff_lines(before), _diff_lines(after), f"a/{path}", f"b/{path}")
@@ -149,12 +149,12 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted({change.file_path for change in self.code_changes}))
 
     def with_changes(self, code: Sequence[CodeChange], schema: Sequence[SchemaChange] = ()) -> Proposal:
-        """Give the same proposal with other changes of code and contracts."""
+        """Return the same proposal with other changes of code and contracts."""
         return replace(self, _code_changes=tuple(code), _schema_changes=tuple(schema))
 
 
 class ImpactAssessment(msgspec.Struct, frozen=True):
-    """What an evaluator expects to happen."""
+    """The consequences that an evaluator expects."""
 
     breaks_contracts: bool = False
     affects_dependencies: tuple[str, ...] = ()
@@ -162,11 +162,11 @@ class ImpactAssessment(msgspec.Struct, frozen=True):
 
 
 class Counterexample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A concrete counterexample behind a reject: a sentence about a contract, or a Python file with one or more tests.
+    """Evidence for a reject: a sentence about a contract, or a Python file with one or more tests.
 
     Attributes:
-        is_verified: It was executed or checked, and it holds: then it is a veto.
-        detail: What came of executing or checking it, in words.
+        is_verified: GraphBus has checked or executed it, and it holds; then the reject is a veto.
+        detail: The result of the check, in words.
     """
 
     kind: Literal["contract", "test"]
@@ -207,7 +207,7 @@ class ProposalEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RungResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one rung of the gate says; `code` is stable, e.g. `"G3.import"`: why it refuses, or what it let through unverified."""
+    """The result of one rung of the gate. `code` is stable, e.g. `"G3.import"`: why it refuses, or passes unverified."""
 
     rung: str
     status: RungStatus
@@ -218,7 +218,7 @@ class RungResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class GateReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The climb of one proposal. Passed means: every rung passed or was allowed not to run."""
+    """The results of all rungs for one proposal. It has passed if every rung passed or was allowed not to run."""
 
     proposal_id: str
     passed: bool
@@ -262,7 +262,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProposalRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A proposal's whole story, as `graphbus inspect-negotiation` shows it."""
+    """Everything that happened to a proposal, as `graphbus inspect-negotiation` shows it."""
 
     proposal: Proposal
     status: Status
@@ -285,7 +285,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Negotiations(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that came of one session: `completed` are the commits of seed 001."""
+    """The outcome of one session; `completed` are its commits (seed 001)."""
 
     session: str
     completed: tuple[CommitRecord, ...]
@@ -294,7 +294,7 @@ class Negotiations(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def converged(self) -> bool:
-        """True when it ended because nobody had anything left to propose (seed 001)."""
+        """True if it ended because no agent had anything left to propose (seed 001)."""
         return self.ending.reason == "convergence"
 
 

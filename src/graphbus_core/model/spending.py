@@ -1,4 +1,4 @@
-"""What asking models has cost: tokens of one call, and the sum over a session."""
+"""Costs of models: prices, the tokens of one call, and the sum over a session."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Price(NamedTuple):
     output_usd: float
 
     def of(self, usage: Usage) -> float:
-        """Give the dollars for a call."""
+        """Return the dollars for a call."""
         return (usage.input_tokens * self.input_usd + usage.output_tokens * self.output_usd) / 1e6
 
 
 def format_usd(usd: float | None) -> str:
-    """Give an amount as people read it: `$0`, `$0.0042`, `$0.31`, `$1,234.50`, `unknown`; a little is never shown as nothing."""
+    """Return an amount for people: `$0`, `$0.0042`, `$0.31`, `$1,234.50`, `unknown`; a little is never shown as nothing."""
     if usd is None:
         return "unknown"
     if not usd:
@@ -61,13 +61,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Spend(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session, or a part of it, has cost.
+    """The cost of a session or a part of it.
 
     Attributes:
         calls: Questions to agents that were answered, by rules or by a model.
         requests: Requests to a model, retries and repairs of malformed answers included.
         cached: Of the requests, those answered from our own cache or a record.
-        cost_usd: Dollars as far as prices are known.
+        cost_usd: Dollars, without requests whose price is not known.
         unpriced: Requests whose price is not known.
     """
 

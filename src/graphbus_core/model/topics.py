@@ -63,7 +63,7 @@ class Topic(Generic[_Payload]):
 
 
 def name_of(topic: str | Topic[Any]) -> str:
-    """Give the name of what may be a Topic or a name already."""
+    """Return the name of what may be a Topic or a name already."""
     return topic.name if isinstance(topic, Topic) else topic
 
 

@@ -1,6 +1,6 @@
-"""Active agents: what they see and what they answer. They live only in Build Mode. Source: seed 002, chapter 4.
+"""The interface of active agents: what they see and what they answer. Build Mode only. Source: seed 002, chapter 4.
 
-An agent of any kind answers the same five questions with typed data. It never applies a change and never decides.
+Every kind of agent answers the same five questions with typed data. It never applies a change; the engine decides.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from graphbus_core.model.spending import Price
 
 
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent makes of its own class. Source: seed 001, AGENT_ANALYSIS_PHASE.
+    """How an agent understands its own class. Source: seed 001, AGENT_ANALYSIS_PHASE.
 
     Attributes:
-        responsibilities: What it is there for, one line each.
+        responsibilities: The purposes of the class, one line each.
         dependencies: The agents that it needs.
         schema_expectations: `"Agent.method"` or topic -> the fields that it relies on, as text.
-        potential_issues: What is wrong at its end, one sentence each.
+        potential_issues: Problems in the class or at its edges, one sentence each.
     """
 
     responsibilities: tuple[str, ...] = ()
@@ -39,22 +39,22 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Analyses(dict[str, Analysis]):
-    """Name -> what the agent makes of itself, in the order of activation."""
+    """Agent -> its analysis, in the order of activation."""
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
-    """The world of one agent at one moment.
+    """Everything that one agent sees when it is asked a question.
 
     Attributes:
         project: The virtual workspace, with every commit so far.
-        findings: What the rules find in it, for all agents.
-        conflicts: The schema conflicts of the beginning in which this agent has a part.
-        limit: How many proposals would be taken.
+        findings: The findings of the rules in it, of all agents.
+        conflicts: The schema conflicts at the start of the session that involve this agent.
+        limit: How many proposals are accepted from it.
         intent: What the person wants, in words.
         goals: `refactoring_goals` of the settings.
-        history: Its own proposals so far, with what became of them.
-        votes: The proposals of others on which it has voted, with what became of them.
-        analysis: What it found out about itself; None while it is analysing.
+        history: Its own proposals so far, with their results.
+        votes: The proposals of others on which it has voted, with their results.
+        analysis: Its analysis of its own class; None while it is asked for it.
     """
 
     name: str
@@ -71,7 +71,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def definition(self) -> AgentDefinition | None:
-        """The agent's own class; None if a change took it away."""
+        """The agent's own class; None if a change has removed it."""
         return self.project.agent(self.name)
 
     @property
@@ -87,14 +87,14 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriedProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal with everything that is known of its consequences.
+    """A proposal that passed the gate, with its computed consequences.
 
     Attributes:
-        after: The project as it would be.
+        after: The project with the change.
         diff: The unified diffs of all files.
-        added: What the rules find after the change and did not find before.
-        mended: What they no longer find.
-        dispute: Why an arbiter is asked about it; else empty.
+        added: Findings of the rules that the change causes.
+        mended: Findings that it removes.
+        dispute: Why an arbiter is asked about it; empty for evaluators.
     """
 
     proposal: Proposal
@@ -107,7 +107,7 @@ class TriedProposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def has_part_in(finding: Finding, agent: str) -> bool:
-    """Tell whether an agent stands at one of the ends of a finding."""
+    """Return whether a finding involves an agent, as its place or as the other end of an edge."""
     return agent == finding.agent or any(agent == related.agent for related in finding.related)
 
 
@@ -115,7 +115,7 @@ def has_part_in(finding: Finding, agent: str) -> bool:
 
 
 class ActiveAgent(Protocol):
-    """One agent of a negotiation. Whatever goes wrong in it is an abstention or no proposal, never an accept."""
+    """One agent of a negotiation. If it fails, that counts as no proposal or as an abstention, never as an accept."""
 
     @property
     def name(self) -> str:
@@ -123,24 +123,24 @@ class ActiveAgent(Protocol):
 
     @property
     def is_arbiter(self) -> bool:
-        """True for those who settle disputes."""
+        """True for an arbiter."""
 
     def analyze(self, view: AgentView) -> Analysis:
-        """Say what its class is there for, what it relies on and what is wrong with it."""
+        """Return its analysis of its own class."""
 
     def propose(self, view: AgentView) -> Sequence[Proposal]:
-        """Give drafts, the most important first; the engine numbers them and takes `view.limit` of them."""
+        """Return drafts, the most important first; the engine numbers the first `view.limit` of them."""
 
     def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> Proposal | None:
-        """Mend its own proposal that the gate refused, or give up."""
+        """Return a repaired version of its own proposal that the gate refused, or None to give up."""
 
     def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> Sequence[ProposalEvaluation]:
-        """Judge proposals of others: one evaluation for each."""
+        """Return one evaluation for each of these proposals of others."""
 
     def arbitrate(
         self, view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]
     ) -> ProposalEvaluation:
-        """Settle a dispute; only arbiters are asked."""
+        """Return the decision on a dispute, accept or reject. Only arbiters are asked."""
 
 
 class ActiveAgents(dict[str, ActiveAgent]):
@@ -156,17 +156,17 @@ class ActiveAgents(dict[str, ActiveAgent]):
 
     @property
     def backend(self) -> str:
-        """Who negotiates: `"rules"`, or the models."""
+        """`"rules"`, or the names of the models."""
         return ", ".join(dict.fromkeys(self.models.values())) or "rules"
 
     @property
     def arbiters(self) -> tuple[str, ...]:
-        """The names of those who settle disputes, the first one first."""
+        """The names of the arbiters, the one who decides alone by default first."""
         return tuple(agent.name for agent in self.values() if agent.is_arbiter)
 
 
 def choose_arbiters(definitions: Iterable[AgentDefinition], config: ResolvedBuild) -> tuple[str, ...]:
-    """Give the arbiters: those that the settings name, in that order, else the classes with `IS_ARBITER = True`.
+    """Return the names of the arbiters: as the settings list them, else the classes with `IS_ARBITER = True`.
 
     Raises:
         NegotiationError: GBE401, the settings name an agent that is not there; GBE411, they give a domain to one that is no

@@ -150,13 +150,13 @@ _NOTES = {
 
 
 def answer_format() -> str:
-    """Give the rules and the format with all examples: the same for everybody, always."""
+    """Return the rules and the format with all examples: the same for everybody, always."""
     shown = (f"{_NOTES[task]}\n\n````\n{example}````\n" for task, example in EXAMPLES.items())
     return "\n".join([RULES, *shown])
 
 
 def edit_text(change: CodeChange) -> str:
-    """Give a change as it is written in an answer."""
+    """Return a change as it is written in an answer."""
     heading = " ".join(filter(None, ("### edit", change.operation, change.file_path, change.target)))
     if change.operation == "search_replace":
         return f"{heading}\n{fence_code('old', change.old_code)}{fence_code('new', change.new_code)}"
@@ -164,7 +164,7 @@ def edit_text(change: CodeChange) -> str:
 
 
 def fence_code(label: str, code: str) -> str:
-    """Give a fenced block whose fence is longer than any in the code."""
+    """Return a fenced block whose fence is longer than any in the code."""
     fence = "```"
     while fence in code:
         fence += "`"
@@ -236,11 +236,11 @@ class AnswerSection(msgspec.Struct, kw_only=True):
     parts: list[AnswerPart] = []
 
     def values(self, *keys: str) -> tuple[str, ...]:
-        """Give the values of some keys, in order, without empty ones."""
+        """Return the values of some keys, in order, without empty ones."""
         return tuple(value for key, value in self.lines if key in keys and value)
 
     def first_value(self, key: str) -> str:
-        """Give the first value of a key, or the empty string."""
+        """Return the first value of a key, or the empty string."""
         return next(iter(self.values(key)), "")
 
 
@@ -274,7 +274,7 @@ def _with_headings(lines: list[str]) -> list[str]:
 
 
 def clean_text(text: str, limit: int = MAX_TEXT) -> str:
-    """Give a text for people on one line, without characters that are not seen or that steer a terminal."""
+    """Return a text for people on one line, without characters that are not seen or that steer a terminal."""
     if not (text.isascii() and text.isprintable()):  # few texts need a look at each character
         text = "".join(" " if char.isspace() else char for char in text if _is_shown(char))
     plain = " ".join(text.split())
@@ -311,7 +311,7 @@ def _read(lines: list[str]) -> tuple[AnswerSection, ...]:
 
 
 def _pieces(lines: Iterable[str]) -> Iterator[tuple[int, str | AnswerBlock]]:
-    """Give headings with their level, blocks, and other lines with level 0."""
+    """Yield headings with their level, blocks, and other lines with level 0."""
     waiting = iter(lines)
     for line in waiting:
         fence = _FENCE.match(line)

@@ -1,4 +1,4 @@
-"""A model's answer -> typed data. Tolerant in form, strict in meaning: whatever is wrong with an answer raises `MalformedAnswer`.
+"""A model's answer -> typed data. Tolerant of form, strict about content: any fault raises `MalformedAnswer`.
 
 The format is described in docs/answer-format.md.
 """
@@ -32,7 +32,7 @@ from graphbus_core.negotiation.edit_blocks import UnusableEditError, read_edits
 
 MAX_PROPOSALS = 20
 MAX_ITEMS = 50
-"""Of each repeatable key, so many are taken."""
+"""The largest number of values of a repeatable key; further ones are ignored."""
 MAX_FAULTS = 8
 MAX_EVIDENCE = 3
 _SHORT = 200
@@ -44,11 +44,11 @@ _DECISIONS: tuple[str, ...] = get_args(Decision)
 
 
 class MalformedAnswer(ValueError):  # noqa: N818 - it says what the answer is
-    """An answer that means nothing.
+    """An answer that cannot be used.
 
     Attributes:
         faults: One sentence each, for the model.
-        usable: Of several evaluations those without a fault.
+        usable: The evaluations in the answer that have no fault.
     """
 
     def __init__(self, faults: Iterable[str], usable: tuple[ProposalEvaluation, ...] = ()) -> None:
@@ -77,7 +77,7 @@ def read_analysis(text: str) -> Analysis:
     """Read `## analysis`.
 
     Raises:
-        MalformedAnswer: There is none, or it says nothing.
+        MalformedAnswer: There is no such section, or it has no known line.
     """
     found = _split(text).of("analysis")
     if not found:
@@ -130,7 +130,7 @@ def read_drafts(text: str, view: AgentView) -> tuple[Proposal, ...]:
 
 
 def read_repair(text: str, view: AgentView, refused: Proposal) -> Proposal | None:
-    """Read the repaired proposal, or None for `## nothing`; fields that it leaves out keep their old values.
+    """Read the repaired proposal, or None for `## nothing`; missing fields keep their old values.
 
     Raises:
         MalformedAnswer: As `read_drafts`, or there is more than one.
@@ -142,7 +142,7 @@ def read_repair(text: str, view: AgentView, refused: Proposal) -> Proposal | Non
 
 
 def read_evaluations(text: str, view: AgentView, trials: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
-    """Read one `## evaluation P001` for each proposal that was asked about, in the order of the question.
+    """Read one `## evaluation P001` for each proposal of the question, in its order.
 
     Raises:
         MalformedAnswer: One is missing, ambiguous, there twice, or about another proposal.
@@ -179,7 +179,7 @@ def read_decision(text: str, view: AgentView, trial: TriedProposal) -> ProposalE
 def _assigned(
     sections: Sequence[AnswerSection], asked: tuple[str, ...], word: str
 ) -> tuple[dict[str, AnswerSection], list[str]]:
-    """Assign each proposal that was asked about its one section, and list what is wrong."""
+    """Return each proposal's only section, and the faults of all others."""
     numbers = {int(name[1:]): name for name in asked if _NUMBER.fullmatch(name)}
     found: dict[str, list[AnswerSection]] = {name: [] for name in asked}
     faults: list[str] = []
@@ -319,7 +319,7 @@ def _risk(word: str, does_break: bool) -> Risk:
 
 
 def _confidence(text: str) -> float:
-    """Between 0 and 1, in per cent, or so many of so many; what cannot be read counts as one half."""
+    """Read a number from 0 to 1, a percentage, or `8/10`; one half if it cannot be read."""
     if not text:
         return 1.0
     said = _CONFIDENCE.search(text)

@@ -1,7 +1,7 @@
-"""From an agreement to the source files, and to one git commit for each accepted proposal if that was asked for.
+"""Writes the accepted changes of a session to the source files, and makes one git commit for each proposal on request.
 
-The record of the session says what became of its changes. `.graphbus/sessions/S001/commits.json` holds the ids of the commits; it
-is written before a branch has them: whether one does, git knows.
+The record of the session then says whether its changes were written. `.graphbus/sessions/S001/commits.json` holds the ids of the
+commits. It is written before the branch moves, so an id in it may belong to a commit that no branch has; git can tell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graphbus_core.store.writing import encode_artifact, write_atomic
 
 
 class AppliedSession(NamedTuple):
-    """What was written, or would have been in a dry run: the files, path -> unified diff, and the sources afterwards."""
+    """What writing a session has changed (a dry run: would change): files, path -> unified diff, and the project afterwards."""
 
     files: tuple[FileChange, ...]
     diffs: Mapping[str, str]
@@ -39,12 +39,10 @@ class AppliedSession(NamedTuple):
 def apply_session(
     config: ResolvedBuild, negotiations: Negotiations, workspace: Workspace, report: GateReport | None
 ) -> AppliedSession:
-    """Write the accepted changes to the source files, all or none, and commit them if that was asked for.
-
-    In a dry run, only say what they are.
+    """Write the accepted changes to the source files, all or none, and commit them on request. A dry run writes nothing.
 
     Args:
-        report: What the gate says of all changes together; None when there is none.
+        report: The report of the gate on all changes together; None without changes.
 
     Raises:
         NegotiationError: GBE409, they do not pass the gate together; GBE410, they are written and the record cannot say so;
@@ -63,7 +61,9 @@ def apply_session(
         plan = plan_commits(config, negotiations.session, workspace) if config.makes_commits else CommitPlan(None, {})
         files = promote(config, changed, negotiations.session, accepted)
     except (EditError, NegotiationError) as error:
-        with suppress(NegotiationError):  # a record that cannot say why nothing was written must not hide the reason
+        with suppress(
+            NegotiationError
+        ):  # the error that is raised below matters more than a record that cannot be written
             record_application(config.artifacts_dir, negotiations.session, refusal=f"{error.sentence} [{error.code}]")
         raise
     if accepted:
@@ -73,13 +73,13 @@ def apply_session(
 
 
 def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str, ...]:
-    """End every promotion and undo that an earlier process left unfinished, so that nobody reads half of a change.
+    """Finish every promotion and undo that an earlier process left unfinished, so that no half of a change is read.
 
     Args:
-        writes_sources: The caller is going to write source files. Then a foreign journal is an error; else it is only reported.
+        writes_sources: The caller will write source files. Then a foreign journal is an error, otherwise only a message.
 
     Returns:
-        The messages for the user, one sentence each.
+        One sentence for the user about each.
 
     Raises:
         EditError: One cannot be brought to its end; GBE328, one is none of ours, or GBE322, it lies behind a link.
@@ -92,7 +92,7 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
         return (str(error),)
     for each in ended:
         if each.entry.kind == "promote" and each.is_completed:
-            with suppress(NegotiationError):  # the files are right, and the journal knows it too
+            with suppress(NegotiationError):  # the files are complete, and the journal records that as well
                 record_application(config.artifacts_dir, each.entry.session, is_applied=True)
     return tuple(each.sentence for each in ended)
 
@@ -102,15 +102,15 @@ def end_interrupted(config: ResolvedBuild, *, writes_sources: bool) -> tuple[str
 
 _FILE = "commits.json"
 _CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
-"""Nothing else is ever given to git in the place of one."""
+"""Only such text is passed to git as a commit id: the file may have been edited by anybody."""
 
 
 class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
     """commits.json.
 
     Attributes:
-        branch: The full name of the branch that they were made on; empty for a detached HEAD.
-        before: The commit that they were made on top of.
+        branch: The full name of the branch of the commits; empty for a detached HEAD.
+        before: The parent of the first commit.
         commits: Proposal id -> commit id, in the order of the commits.
     """
 
@@ -120,7 +120,7 @@ class MadeCommits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommitPlan(NamedTuple):
-    """What is to be committed after the changes are written.
+    """The commits to make after the changes are written.
 
     Attributes:
         obstacle: Why nothing can be committed, if so.
@@ -132,13 +132,13 @@ class CommitPlan(NamedTuple):
 
 
 def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
-    """Refuse now what would be refused after the money is spent, and warn of what may be.
+    """Check before the negotiation whether its commits can be made, so that no money is spent for nothing.
 
     Args:
         paths: The files with an agent in them.
 
     Returns:
-        Which of them have changes that are not committed, and what follows, in sentences; empty if none has.
+        A warning about files with uncommitted changes, in sentences; empty if there are none.
 
     Raises:
         NegotiationError: GBE433, no commit can be made here.
@@ -159,7 +159,7 @@ def prepare_commits(config: ResolvedBuild, paths: Sequence[str]) -> str:
 
 
 def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> CommitPlan:
-    """Say which commits are to be made, before the changes are written: afterwards nobody knows what was there before."""
+    """Return the commits to make. Called before the changes are written: uncommitted changes can only be seen until then."""
     record = load_session(config.artifacts_dir, session)
     try:
         accepted = {one.proposal.proposal_id: one for one in record.negotiations.records}
@@ -169,7 +169,7 @@ def plan_commits(config: ResolvedBuild, session: str, workspace: Workspace) -> C
         repository = open_for_commits(config.root)
         touched = sorted({path for _, files in workspace.steps for path in files})
         check_files(repository, touched)
-        dirty = repository.uncommitted(touched)  # on disk, which is what the session began with, or `promote` refuses
+        dirty = repository.uncommitted(touched)  # `promote` makes sure that the disk is as the session found it
     except GraphBusError as refused:
         return CommitPlan(None, {}, _reason(refused))
     if dirty:
@@ -200,20 +200,20 @@ def _commit_session(config: ResolvedBuild, session: str, plan: CommitPlan) -> No
         make_commits(repository, tuple(plan.steps.values()), keep)
     except (GraphBusError, OSError) as refused:
         if made and repository.is_on_head(made[-1]):
-            return  # HEAD has moved, and only what comes after it has failed
+            return  # the commits are on the branch; only a step after that has failed
         with suppress(OSError), Folder.at(kept.parent) as folder:
             folder.remove(_FILE)
         raise NegotiationError("GBE435", session=session, reason=_reason(refused)) from None
 
 
 def _reason(refused: Exception) -> str:
-    """Give a refusal as part of a sentence."""
+    """Return the reason of an error as part of a sentence."""
     errors = getattr(refused, "errors", (refused,))
     return "; ".join(getattr(one, "sentence", str(one)).rstrip(".") for one in errors)
 
 
 def load_commits(artifacts_dir: str | Path, session: str) -> MadeCommits | None:
-    """Read which commits were made of a session; None for none.
+    """Read the git commits of a session; None if it has none.
 
     Raises:
         NegotiationError: GBE405, it cannot be read.

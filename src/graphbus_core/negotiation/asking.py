@@ -1,8 +1,8 @@
-"""How questions reach the agents, and what their answers cost: the seam between the driver and the agents.
+"""Questions to agents: who answers them, in which order, and what the answers cost. Called by the driver.
 
-An `Answerer` takes all questions of a phase at once and gives the replies as they come, in any order: in turn where an answer is
-computed at once, by a pool of threads where it takes a while. Each question has a bill, and proposals bear the cost of the
-questions about them.
+A `QuestionAnswerer` takes all questions of a phase and yields the replies in any order: `answer_in_turn` computes them one after
+another, a `WorkerPool` in several threads, for agents that wait for models. Each question has a bill; its cost is divided among
+the proposals that the question is about.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Analyzed(msgspec.Struct, frozen=True, tag=True):
 
 
 class PreparedQuestion(NamedTuple):
-    """A question with all that is needed to answer it.
+    """A question together with the agent, its view and everything else needed to answer it.
 
     Attributes:
-        trials: The proposals that it is about, in their order.
-        bill: What the answer may cost and has cost; None where costs are not counted.
+        trials: The proposals that the question is about, in their order.
+        bill: The budget and the cost of the answer; None if costs are not counted.
     """
 
     agent: ActiveAgent
@@ -78,26 +78,26 @@ class PreparedQuestion(NamedTuple):
     bill: Bill | None = None
 
 
-class Answerer(Protocol):
-    """Answers a batch of questions, each exactly once, or ends with a `NegotiationStopped` in the place of a reply."""
+class QuestionAnswerer(Protocol):
+    """Answers a batch of questions, each exactly once, or ends with a `NegotiationStopped` instead of a reply."""
 
     def __call__(self, batch: Iterable[PreparedQuestion]) -> Iterable[Reply | Analyzed]:
-        """Give the replies as they come. All of the batch is taken before the first reply is given."""
+        """Yield the replies as they arrive; the whole batch is read before the first reply."""
 
 
 def answer_in_turn(batch: Iterable[PreparedQuestion]) -> Iterator[Reply | Analyzed]:
-    """Answer one question after another, each when its reply is wanted."""
+    """Answer one question after another; each is computed when the caller asks for its reply."""
     for asked in list(batch):
         yield answer_question(asked)
 
 
 class WorkerPool:
-    """Answers questions concurrently. When the caller stops reading replies, its threads are abandoned, not joined.
+    """Answers questions in several threads. When the caller stops reading replies, the threads are abandoned, not joined.
 
     Attributes:
         width: How many questions are answered at the same time.
-        stop_reason: Called while answers are awaited, so that a stop does not wait for a model.
-        on_wait: Called meanwhile with the number of awaited answers and of the characters received so far; (0, 0) at the end.
+        stop_reason: Called every 0.05 s while answers are missing, so that a stop does not wait for a model.
+        on_wait: Called as often with the numbers of missing answers and of characters received so far; with (0, 0) at the end.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class WorkerPool:
         self.on_wait = on_wait
 
     def __call__(self, batch: Iterable[PreparedQuestion]) -> Iterator[Reply | Analyzed]:
-        """Give the replies as they come. A question is put as soon as it is prepared, while the next one is being prepared."""
+        """Yield the replies as they arrive. Each question is asked at once, while the batch prepares the next one."""
         open_questions: SimpleQueue[PreparedQuestion | None] = SimpleQueue()
         replies: SimpleQueue[Reply | Analyzed | None] = SimpleQueue()
         is_over = Event()
@@ -128,7 +128,7 @@ class WorkerPool:
         finally:
             is_over.set()
             for _ in put[: self.width]:
-                open_questions.put(None)  # wakes a thread that has nothing to do
+                open_questions.put(None)  # ends a thread that waits for a question
             self.on_wait(0, 0)
 
     def _await(
@@ -137,7 +137,7 @@ class WorkerPool:
         while True:
             try:
                 return replies.get(timeout=_STOP_CHECK_S) or NegotiationStopped(
-                    "error", "an agent ended the thread that it ran in"
+                    "error", "the thread that asked an agent has ended without an answer"
                 )
             except Empty:
                 stopped = self.stop_reason()
@@ -159,9 +159,10 @@ def _work(
 
 
 def answer_question(asked: PreparedQuestion) -> Reply | Analyzed:
-    """Let an agent answer. Whatever it raises or gives amiss becomes a failed reply: no proposal, or an abstention.
+    """Ask the agent. An exception or an answer of the wrong type becomes a reply with `failure` set.
 
-    A failure after which no further question has a chance, and a request that the budget does not allow, end the session.
+    A `NegotiationStopped` takes its place after a failure that every further question would meet too, and when the budget
+    does not allow the request.
     """
     if asked.bill is None:
         return _answer(asked)
@@ -191,7 +192,7 @@ def _answer(asked: PreparedQuestion) -> Reply | Analyzed:
 
 
 def _decode_answer(ask_agent: Callable[[], object], decoder: Decoder[Any]) -> tuple[Any, str]:
-    """Return the answer of an agent if its whole content has the right types, else the reason why it is not used."""
+    """Return the answer of an agent, or None and the reason why it cannot be used."""
     said, error = attempt(lambda: decoder.decode(msgspec.json.encode(ask_agent())))
     if isinstance(error, ModelError) and error.is_final:
         current_bill().final_error = error
@@ -199,14 +200,14 @@ def _decode_answer(ask_agent: Callable[[], object], decoder: Decoder[Any]) -> tu
 
 
 def _describe_failure(error: Exception) -> str:
-    """The message of a GraphBus error; of any other one its type as well."""
+    """Return the sentence and code of a GraphBus error, the type and text of any other."""
     return (
         f"{error.sentence} [{error.code}]" if isinstance(error, GraphBusError) else f"{type(error).__name__}: {error}"
     )
 
 
 def announce_waiting(bus: MessageBus) -> Callable[[int, int], None]:
-    """Give an `on_wait` that publishes whenever something has changed; not in the transcript, for the moment is chance."""
+    """Return an `on_wait` that publishes each change; not for the transcript, because the moments are not reproducible."""
     last = (0, 0)
 
     def tell(awaited: int, characters: int) -> None:
@@ -223,27 +224,28 @@ def announce_waiting(bus: MessageBus) -> Callable[[int, int], None]:
 
 @runtime_checkable
 class PaidAgent(Protocol):
-    """An agent whose answers cost something, so that it is asked only when there is a reason to."""
+    """An agent whose answers cost money, so that it is not asked again while its inputs are unchanged."""
 
     def worst_case(
         self, question: AgentQuestion | AskAnalysis, view: AgentView, trials: Sequence[TriedProposal]
     ) -> WorstCase:
-        """Give what answering a question can need at most."""
+        """Return the most that answering a question can cost."""
 
 
 _ROLES: dict[type, str] = {AskEvaluations: "evaluator", AskArbitration: "arbiter"}
-"""Question -> the role in which it is answered; all others are the proposer's."""
+"""Question -> the role whose model answers it; the proposer's for all others."""
 
 
 class AffordableBatch:
-    """The questions of a batch that the budget allows together, in their order, each with its bill.
+    """The first questions of a batch whose worst cases fit the budget together, each with its bill.
 
-    What is settled while the wave is under way does not count: who is asked does not depend on how fast the first ones answer.
+    Money that early answers leave over is not used for later questions of the same batch: who is asked must not depend on
+    how fast the first ones answer.
 
     Attributes:
-        size: How many were given.
-        refusal: Why the next one does not fit; empty when all do.
-        rest: The questions that were not given.
+        size: How many questions have been yielded.
+        refusal: Why the next one does not fit, naming the setting; empty if all fit.
+        rest: The questions that have not been yielded.
     """
 
     def __init__(self, bills: SessionBills, batch: Iterable[PreparedQuestion]) -> None:
@@ -267,7 +269,7 @@ class AffordableBatch:
 
 
 class SessionBills:
-    """The bills of a session, in the order in which the questions were put.
+    """The bills of a session, in the order in which the questions were asked.
 
     Attributes:
         prices: Role -> what a model costs; None where that is not known.
@@ -279,13 +281,13 @@ class SessionBills:
         self._bills: list[tuple[AgentQuestion | AskAnalysis, Bill]] = []
 
     def open_bill(self, asked: PreparedQuestion, held: Amount) -> PreparedQuestion:
-        """Open the bill of a question whose worst case has been set aside."""
+        """Return the question with a bill, for which `held` has been set aside."""
         bill = Bill(self.meter, held)
         self._bills.append((asked.question, bill))
         return asked._replace(bill=bill)
 
     def worst_case_of(self, asked: PreparedQuestion) -> Amount:
-        """Give what a question may cost at most."""
+        """Return the most that a question may cost."""
         if not isinstance(asked.agent, PaidAgent):
             return Amount()
         role = _ROLES.get(type(asked.question), "proposer")
@@ -293,21 +295,21 @@ class SessionBills:
 
     @property
     def final_error(self) -> ModelError | None:
-        """The failure after which no question had a chance, if there was one."""
+        """The failure that ended the session because every further question would fail too; None without one."""
         return next((bill.final_error for _, bill in self._bills if bill.final_error), None)
 
     def close_all(self) -> None:
-        """End the accounts: answers that are still awaited count with their worst case, and no further attempt is made."""
+        """Close all bills: missing answers count with their worst case, and no further attempt is made."""
         for _, bill in self._bills:
             bill.settle(is_dropped=True)
 
     @property
     def spend(self) -> Spend:
-        """What all questions have cost that were answered so far."""
+        """The cost of all questions answered so far."""
         return self.meter.spend
 
     def cost_by_proposal(self, records: Iterable[ProposalRecord]) -> dict[str, float]:
-        """Divide the cost of the questions among the proposals that they were about or that resulted from them."""
+        """Return proposal -> dollars: each question's cost, divided among the proposals it was about or that came from it."""
         made: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
         for record in records:
             proposal = record.proposal

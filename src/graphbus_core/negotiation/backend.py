@@ -1,4 +1,6 @@
-"""Who answers: the rules, or models behind tape, cache, retries and budget. The environment is read here and nowhere else.
+"""Chooses who answers for the agents: the rules, or models behind tape, cache, retries and budget.
+
+The environment is read here and in no other module of the negotiation.
 
 agent --> TapedClient ------> WarmingClient --> RetryingClient --> provider
           (record, then       (prefix once)     (budget before each attempt)
@@ -27,19 +29,19 @@ _NO_KEY = "no key of a model's provider was found"
 
 
 class Backend:
-    """Who answers in one session. A context manager: at its end all clients are closed, whatever happened.
+    """The models or rules behind the agents of one session. A context manager, which closes all clients at its end.
 
     Args:
-        clients: Who answers, for tests and for embedding; None: what settings and environment say.
-        environ: The environment; None: that of this process.
-        prices: Role -> price, when it is to be another one than that of the clients: in a replay.
-        reviewer: Who asks a person before each commit, where the request wants that.
-        is_asked: False where only prices are wanted, in a plan: then neither keys nor libraries are needed.
+        clients: The models, for tests and for embedding; None: as settings and environment say.
+        environ: The environment variables; None: those of this process.
+        prices: Role -> price, in place of the prices of the clients; a replay uses the recorded ones.
+        reviewer: Asks a person before each commit, if the request says `is_reviewed`.
+        is_asked: False for a plan, which needs only prices and therefore neither keys nor libraries.
 
     Attributes:
-        tape: The answers of the session.
-        settled: The agents that need not be asked, and the inputs on which they have settled; None: as the lock says.
-        note: Why the rules negotiate although they were not chosen.
+        tape: The recorded answers of the session.
+        settled: Agent -> the inputs on which it has settled and need not be asked; None: as the lock says.
+        note: Why the rules negotiate although nobody chose them; else empty.
     """
 
     def __init__(
@@ -65,13 +67,13 @@ class Backend:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close the clients and the tape, and let other negotiations of the project in."""
+        """Close the clients and the tape, and release the project for other negotiations."""
         self._open.close()
 
     def activate(
         self, config: ResolvedBuild, definitions: Iterable[AgentDefinition], order: Sequence[str]
     ) -> ActiveAgents:
-        """Make an active agent of every class. Except in a dry run, no other negotiation of the project can run from here on.
+        """Make an active agent for every class. Except in a dry run, this claims the project until the end of the backend.
 
         Raises:
             UsageError: The settings name a model that there is not.
@@ -91,7 +93,7 @@ class Backend:
         return agents
 
     def open_clients(self, config: ResolvedBuild) -> Clients | None:
-        """Open who answers in which role, as settings and environment say; None when it is the rules.
+        """Open the model of each role as settings and environment say; None if the rules negotiate.
 
         Raises:
             UsageError: The settings name a model that there is not.
@@ -111,7 +113,7 @@ class Backend:
         return open_clients(model, llm, self._environ, open_client if self._is_asked else price_client)
 
     def _surrounded(self, clients: Clients, config: ResolvedBuild) -> Clients:
-        """Put tape, cache and budget around each distinct client; it is closed in the end."""
+        """Wrap each distinct client with tape, cache and budget, and close it at the end of the backend."""
         done: dict[int, LLMClient] = {}
         for client in clients:
             if id(client) not in done:
@@ -122,7 +124,7 @@ class Backend:
 
 
 def _with_budget(client: LLMClient, config: ResolvedBuild) -> LLMClient:
-    """Let the budget see each attempt, and fill the provider's cache of prefixes once, where there is one."""
+    """Wrap a client so that the budget sees each attempt; for Anthropic, also so that its prefix cache is filled once."""
     from graphbus_core.llm.attempts import RetryingClient
     from graphbus_core.llm.providers import KNOWN
 
@@ -133,7 +135,7 @@ def _with_budget(client: LLMClient, config: ResolvedBuild) -> LLMClient:
 
 
 def _cache_of(config: ResolvedBuild) -> AnswerCache | None:
-    """Give the cache of answers; a dry run only looks into it."""
+    """Return the cache of answers, read-only in a dry run; None if the settings turn it off."""
     if not config.settings.llm.use_cache:
         return None
     return AnswerCache(Path(config.artifacts_dir, CACHE, "answers"), is_read_only=config.dry_run)
@@ -142,7 +144,7 @@ def _cache_of(config: ResolvedBuild) -> AnswerCache | None:
 def activate_agents(
     definitions: Iterable[AgentDefinition], order: Sequence[str], config: ResolvedBuild, clients: Clients | None = None
 ) -> ActiveAgents:
-    """Make an agent of every class, in the order of activation: by rules, or with models behind it.
+    """Make an agent for every class, in the order of activation: a rule agent, or one that asks models.
 
     Source: seed 001, ACTIVATE_AGENTS.
 
@@ -161,7 +163,7 @@ def activate_agents(
 def _agent(name: str, is_arbiter: bool, config: ResolvedBuild, clients: Clients | None) -> ActiveAgent:
     if clients is None:
         return RuleAgent(name, is_arbiter=is_arbiter)
-    from graphbus_core.negotiation.model_agent import ModelAgent  # prompts and how answers are read
+    from graphbus_core.negotiation.model_agent import ModelAgent  # loads the prompts and the reader of answers
 
     most = {name: getattr(config.llm_config, name) for name in ("max_output_tokens", "max_prompt_tokens")}
     return ModelAgent(name, clients, is_arbiter=is_arbiter, **most)

@@ -8,7 +8,7 @@
     GraphBus-Proposal: P001
     ...
 
-Titles and reasons may be written by a model: they are plain text here, and never a trailer, a reference or a command to CI.
+A model may have written titles and reasons. They are made plain text: never a trailer, a reference or a command to CI.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _COMMANDS = tuple(
         (r"\b[A-Za-z][A-Za-z0-9+.-]*://+", ""),  # Closes https://forge.example/owner/name/issues/12
     )
 )
-"""What forges and CI servers act on in a message, and what says the same to people only."""
+"""Patterns on which forges and CI servers act in a message, with a harmless replacement."""
 _LIKE_MORE = re.compile(r"[\w-]+\s*:|---|diff |\(cherry picked")
 _NOT_WRONG = ("GB201", "GB202")
-"""Findings that ask for something better where nothing is wrong."""
+"""Rules that ask for an improvement and report no defect."""
 
 
 def commit_message(session: SessionRecord, record: ProposalRecord) -> str:
-    """Give the whole message: subject, reason, trailers."""
+    """Return the whole message: subject, reason, trailers."""
     proposal = record.proposal
     subject = subject_of(proposal)
     title = proposal.title if subject.endswith("…") else ""
@@ -68,7 +68,7 @@ def commit_message(session: SessionRecord, record: ProposalRecord) -> str:
 
 
 def subject_of(proposal: Proposal) -> str:
-    """Give `type(Agent): title`, at most 72 characters long."""
+    """Return `type(Agent): title`, at most 72 characters long."""
     head = f"{_type_of(proposal)}({_line(proposal.src)}): "
     title = _line(proposal.title) or _line(proposal.intent.replace("_", " ")) or "change"
     if title[1:2].islower():
@@ -91,7 +91,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _line(text: str) -> str:
-    """Make one line of plain text: no control or direction characters, nothing that a forge or a CI server acts on."""
+    """Return one line of plain text, without control characters and without patterns on which a forge or CI server acts."""
     shown = "".join(" " if unicodedata.category(character)[0] in "CZ" else character for character in text)
     for pattern, harmless in _COMMANDS:
         shown = pattern.sub(harmless, shown)
@@ -99,7 +99,7 @@ def _line(text: str) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """Wrap a reason; a line that looks like a trailer or a diff is indented, so that nothing takes it for one."""
+    """Return a wrapped reason; a line that looks like a trailer or a diff is indented so that git does not parse it."""
     from textwrap import wrap
 
     parts = (_line(part) for part in re.split(r"\n\s*\n", text))
@@ -123,19 +123,19 @@ def _trailers(session: SessionRecord, record: ProposalRecord) -> Iterator[tuple[
 
 
 def consensus_of(commit: CommitRecord) -> str:
-    """Give how a decision came about, `unanimous (Stock)`."""
+    """Return consensus and voters of a commit, `unanimous (Stock)`."""
     voters = ", ".join(map(_line, commit.evaluators))
     return f"{commit.consensus_type} ({voters})" if voters else commit.consensus_type
 
 
 def models_of(session: SessionRecord) -> str:
-    """Give the models that negotiated, as `who_answers` does, on one line."""
+    """Return the models that negotiated, as `describe_models` does, on one line."""
     models = {role: _line(model) for role, model in session.models.items()}
     return describe_models(models) if models else _line(session.backend)
 
 
 def gate_summary(report: GateReport) -> str:
-    """Give what the gate has said in one line: `passed G0 G1 G2; not run G6`."""
+    """Return the report of the gate in one line: `passed G0 G1 G2; not run G6`."""
     said: dict[str, list[str]] = {}
     for rung in report.rungs:
         names = said.setdefault(rung.status.replace("_", " "), [])
@@ -145,14 +145,14 @@ def gate_summary(report: GateReport) -> str:
 
 
 class MessageDecision(NamedTuple):
-    """A decision that a message tells of: the text before our trailers, and the trailers."""
+    """A decision in a commit message: the text before our trailers, and the trailers."""
 
     text: str
     trailers: Mapping[str, str]
 
 
 def decisions_in(message: str) -> Iterator[MessageDecision]:
-    """Give the decisions that a message tells of: one where GraphBus has written it, several in a squashed commit."""
+    """Yield the decisions in a commit message: one in a message of GraphBus, several in a squashed commit."""
     text: list[str] = []
     for paragraph in re.split(r"\n[ \t]*\n", message.strip()):
         pairs = (line.partition(": ") for line in paragraph.splitlines())

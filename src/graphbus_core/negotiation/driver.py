@@ -1,9 +1,9 @@
-"""Carries out what the engine asks: agents, gate and workspace on one side, the bus on the other.
+"""The driver of a negotiation: answers the questions of the engine and publishes its announcements.
 
-    engine --question--> driver --> agents (through an Ask), gate, virtual workspace
+    engine --question--> driver --> agents (through a QuestionAnswerer), gate, virtual workspace
     engine --announcement--> driver --> /Negotiation/... on the bus, and the transcript
 
-Nothing that a listener on the bus does can change the outcome. No source file is written here.
+A listener on the bus cannot change the outcome. No source file is written here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from graphbus_core.negotiation.agents import ActiveAgent, ActiveAgents, AgentVie
 from graphbus_core.negotiation.asking import (
     AffordableBatch,
     Analyzed,
-    Answerer,
     AskAnalysis,
     PaidAgent,
     PreparedQuestion,
+    QuestionAnswerer,
     SessionBills,
     WorkerPool,
     announce_waiting,
@@ -70,7 +70,7 @@ from graphbus_core.schema.json import Json
 
 
 class NegotiationSession:
-    """A session before and while it runs: its limits, its budget and the bus that carries it.
+    """One negotiation with its limits, budget, folder and bus. `analyze` comes first, then `run`, each once.
 
     Source: seed 001, INIT_NEGOTIATION_ENGINE.
     """
@@ -80,7 +80,7 @@ class NegotiationSession:
         config: ResolvedBuild,
         bus: MessageBus,
         *,
-        ask: Answerer | None = None,
+        ask: QuestionAnswerer | None = None,
         clock: Callable[[], float] = time.monotonic,
         reviewer: Reviewer | None = None,
         backend: Backend | None = None,
@@ -104,11 +104,11 @@ class NegotiationSession:
         self.ended: NegotiationStopped | None = None
 
     def stop(self) -> None:
-        """End the session before the next question, keeping what was accepted. Safe from any thread and any listener."""
+        """End the session before the next question; accepted proposals are kept. May be called from any thread and listener."""
         self.is_stopped = True
 
     def _begin(self, agents: ActiveAgents, project: Project) -> None:
-        """Give the session its name and its folder, before anything is asked."""
+        """Claim the name and the folder of the session, before the first question."""
         if self.folder.session:
             return
         settled = self.backend.settled
@@ -126,7 +126,7 @@ class NegotiationSession:
             )
 
     def analyze(self, agents: ActiveAgents, project: Project) -> Analyses:
-        """Let the agents read their own classes, but for those that have nothing to say. Source: seed 001, AGENT_ANALYSIS_PHASE.
+        """Ask the agents for analyses of their classes, except those that have settled. Source: seed 001, AGENT_ANALYSIS_PHASE.
 
         Raises:
             NegotiationError: As `run`.
@@ -162,11 +162,11 @@ class NegotiationSession:
         return self.analyses
 
     def has_settled(self, agent: ActiveAgent, view: AgentView) -> bool:
-        """True if asking the agent costs something and its inputs have not changed since it had nothing to propose."""
+        """Return whether asking the agent costs money although its inputs are those on which it had nothing to propose."""
         return isinstance(agent, PaidAgent) and self.settled.has_settled(view)
 
     def answer_questions(self, batch: Iterable[PreparedQuestion]) -> Iterator[Reply | Analyzed]:
-        """Yield the replies as they arrive, in waves as large as the budget allows, until the session is stopped."""
+        """Yield the replies as they arrive, asking as many questions at a time as the budget allows, until a stop."""
         wave = AffordableBatch(self.bills, batch)
         while True:
             for reply in (self._ask or answer_in_turn)(wave):
@@ -183,7 +183,7 @@ class NegotiationSession:
             yield NegotiationStopped("budget", refusal)
 
     def _publish_spending(self, reply: Reply | Analyzed) -> None:
-        """Publish the cost so far. It is not in the transcript, because the order of the answers is not deterministic."""
+        """Publish the cost so far; not for the transcript, because the order of the answers is not reproducible."""
         spend, budget = self.bills.spend, self.config.settings.budget
         if spend.requests and not isinstance(reply, NegotiationStopped):
             amounts = {"requests": spend.requests, "cached": spend.cached, "tokens": spend.usage.total_tokens}
@@ -195,7 +195,7 @@ class NegotiationSession:
     ) -> SessionOutcome:
         """Negotiate to the end and keep the session in `.graphbus/sessions/`, except in a dry run.
 
-        A KeyboardInterrupt goes up, after what was said until then is kept with the reason `manual`.
+        After a KeyboardInterrupt the session is saved with the ending `manual`, and the exception goes on.
 
         Raises:
             NegotiationError: GBE402 or GBE408, the session cannot have the name that was asked for; GBE407, it cannot be kept.
@@ -260,14 +260,14 @@ class NegotiationSession:
         return NegotiationStopped("budget", self.meter.time_refusal) if self.meter.time_refusal else None
 
     def publish(self, topic: str, payload: Json) -> None:
-        """Add an event to the transcript and publish it, shortened if it is too large for the bus."""
+        """Add an event to the transcript, and publish it; the bus gets a shortened payload if it is too large."""
         data = msgspec.json.decode(msgspec.json.encode(payload))
         self.events.append(TranscriptEvent(topic, data))
         self.bus.publish(topic, fit_for_bus(data))
 
 
 class _SessionRun:
-    """One session from its first command to its end: the engine's state, and who answers its questions."""
+    """The loop between the engine and those who answer: it holds the state of the engine."""
 
     def __init__(
         self, session: NegotiationSession, agents: ActiveAgents, conflicts: SchemaConflicts, workspace: SessionWorkspace
@@ -357,12 +357,12 @@ class _SessionRun:
             if isinstance(reply, Proposed):
                 self.session.settled.note_reply(views[reply.agent], reply)
                 if self._has_no_usable_reply(batch):
-                    yield NegotiationStopped("error", f"nobody could answer: {reply.failure}")
+                    yield NegotiationStopped("error", f"no agent gave a usable answer: {reply.failure}")
                     return
             yield self.workspace.verify_evidence(reply) if isinstance(reply, Evaluated) else reply
 
     def _has_no_usable_reply(self, batch: Sequence[PreparedQuestion]) -> bool:
-        """True if there was no usable answer so far, and none of the agents that are asked now can give one."""
+        """Return whether there was no usable answer so far and every agent asked now has failed as well."""
         settled = self.session.settled
         return not settled.has_usable_reply and all(asked.view.name in settled.failed for asked in batch)
 
@@ -372,9 +372,9 @@ class _SessionRun:
         return PreparedQuestion(self.agents[name], question, self._view(name, limit))
 
     def _with_trials(self, batch: Iterable[PreparedQuestion]) -> Iterator[PreparedQuestion]:
-        """Add the consequences of the proposals that a question is about: they are computed while others answer already.
+        """Yield the questions with the consequences of their proposals, computed while earlier questions are being answered.
 
-        After the last question of a vote there is nothing to do until models answer, and so time for the commits that may follow.
+        After the last question of a vote this process only waits for models. It uses that time to prepare possible commits.
         """
         for asked in batch:
             question = asked.question

@@ -1,7 +1,7 @@
-"""`### edit OPERATION PATH TARGET` with its blocks -> `CodeChange`; what the author saw is filled in from the project.
+"""`### edit OPERATION PATH TARGET` with its blocks -> `CodeChange`; the old text is filled in from the project.
 
-Code with gaps is refused: `...` and `# rest unchanged` where code should stand, diff markers, line numbers. Written to a file, a
-gap would delete what it stands for. Weak models leave code out often, and what is left compiles.
+Incomplete code is refused: `...` or `# rest unchanged` in place of code, diff markers, line numbers. Written to a file, such a
+gap would delete the code that it stands for. Weak models often leave code out, and the rest still compiles.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _QUOTED = re.compile(r"`+([^`]+)`+|(\S+)")
 
 
 class UnusableEditError(ValueError):
-    """An edit means nothing; the sentence says why."""
+    """An edit cannot be used; the sentence says why, for the model."""
 
 
 def read_edits(parts: Sequence[AnswerPart], project: Project) -> tuple[CodeChange, ...]:
-    """Give the changes of one proposal, each written for the text that the ones before it leave behind.
+    """Return the changes of one proposal, each written for the text that the ones before it leave behind.
 
-    Whether a path may be changed, and whether a symbol is there, is for the gate to say.
+    Whether a path may be changed and a symbol exists is checked by the gate.
 
     Raises:
         UnusableEditError: The operation is not known, or code is missing.
@@ -50,7 +50,7 @@ def read_edits(parts: Sequence[AnswerPart], project: Project) -> tuple[CodeChang
 
 
 def _whole(change: CodeChange) -> CodeChange:
-    """Refuse code with gaps: written to a file, a gap would delete what it stands for."""
+    """Return the change if its code is complete; a gap would delete the code that it stands for."""
     where = f"The edit {change.operation} {clean_text(f'{change.file_path} {change.target}', 200)}".rstrip()
     gap = find_gap(change.new_code, change.old_code)
     if gap:
@@ -65,20 +65,20 @@ def _whole(change: CodeChange) -> CodeChange:
 
 
 class _ShownFiles:
-    """The files as the author saw them, with its own earlier edits."""
+    """The files as the author was shown them, with its own earlier edits applied."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
         self._data: dict[str, bytes] = {}
 
     def data(self, path: str) -> bytes | None:
-        """Give the bytes of a file with an agent in it; no other file is looked at."""
+        """Return the bytes of a file with an agent in it; None for any other file."""
         if path not in self._data and path in self._project.agent_files:
             self._data[path] = self._project.source(path).data
         return self._data.get(path)
 
     def note(self, change: CodeChange) -> CodeChange:
-        """Fill in what the author saw, and let the next edit see the result."""
+        """Return the change with the old text, and apply it so that the next edit is read against the result."""
         data = self.data(change.file_path)
         if data is None:
             return change
@@ -87,7 +87,7 @@ class _ShownFiles:
                 change = _with_base(change, symbol_text(data, change.target))
             self._data[change.file_path] = apply_change(data, change)
         except EditError:
-            pass  # the gate says it with its code, and the author may mend it
+            pass  # the gate will refuse it with its code, and the author may repair it
         return change
 
 
@@ -151,7 +151,7 @@ def _code(operation: str, blocks: Sequence[AnswerBlock], where: str) -> tuple[st
 
 
 def _old_and_new(blocks: Sequence[AnswerBlock], where: str) -> tuple[str, str]:
-    """The blocks with these labels, or two without: the old text first."""
+    """Return old and new text: the blocks with these labels, or two blocks without labels in this order."""
     labelled = {name: [block for block in blocks if name in block.label] for name in ("old", "new")}
     found = [*labelled["old"], *labelled["new"]] or list(blocks)
     is_clear = len(blocks) == 2 and len(found) == 2 and len(labelled["old"]) == len(labelled["new"])
@@ -163,7 +163,7 @@ def _old_and_new(blocks: Sequence[AnswerBlock], where: str) -> tuple[str, str]:
 
 
 def _sound(code: str, where: str) -> str:
-    """Refuse what cannot be written to any file: half of a surrogate pair."""
+    """Return the code if it can be encoded; half of a surrogate pair cannot."""
     try:
         code.encode()
     except UnicodeEncodeError:
@@ -186,7 +186,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _DOTTED = re.compile(rf"#+[ ]?(?:\.{{3}}|…)(?:.*\b{_WHAT}\b.*|\s*)", re.IGNORECASE)
-"""`# ...` with nothing behind it, or with a word that says what is left out."""
+"""`# ...` alone, or followed by a word for the code that is left out."""
 _PLACEHOLDERS = (_PLACEHOLDER, _DOTTED, re.compile("…"))
 _LONGEST = 100
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -195,11 +195,11 @@ _NUMBERED = re.compile(r"\s*\d+\s?[|:]")
 
 
 def find_gap(code: str, old: str) -> str:
-    """Give the first line of code that stands for code that is not there; empty when there is none.
+    """Return the first line that stands for code left out; empty if the code is complete.
 
     Args:
-        code: What a model has written.
-        old: What it takes the place of: a line that was there before is no sign of haste.
+        code: The code of the model.
+        old: The code that it replaces; lines that it already had are allowed.
     """
     before = {line.strip() for line in old.splitlines()}
     for line in code.splitlines():
@@ -210,7 +210,7 @@ def find_gap(code: str, old: str) -> str:
 
 
 def find_diff_marks(code: str) -> str:
-    """Say of code that cannot be parsed what else its lines look like: a diff, or a listing; empty when neither."""
+    """Return what code that cannot be parsed looks like: a diff, or a listing with line numbers; empty if neither."""
     lines = [line for line in code.splitlines() if line.strip()]
     is_numbered = bool(lines) and all(_NUMBERED.match(line) for line in lines)
     is_diff = any(line.startswith(("+", "@@")) for line in lines) and all(line[0] in "+-@ \\" for line in lines)
@@ -238,7 +238,7 @@ def _bare_dots(code: str, old: str) -> str:
 
 
 def _bodies(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, list[ast.stmt]]]:
-    """Give every block of statements; that of a definition with its qualified name, others without one."""
+    """Yield every block of statements; that of a definition with its qualified name, others without one."""
     for node in ast.iter_child_nodes(tree):
         name = f"{prefix}.{node.name}" if isinstance(node, _DEFINITIONS) else prefix
         for field, value in ast.iter_fields(node):

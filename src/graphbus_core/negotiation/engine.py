@@ -4,15 +4,22 @@
         ^                                                                 |
         +-----------------------------------------------------------------+
 
-Theory of operation. A phase asks its questions on entering (`_ENTER`) and ends when all of them are answered. `step` collects the
-replies; the last one of a phase sets the machine in motion: every reply is processed (`_TAKE`) in the order of the questions,
-whatever the order of arrival, so that the outcome cannot depend on who was faster. A phase that asks nothing is left at once.
-COMMITTING is the exception in that its replies raise further questions: proposals enter the workspace one after another, and each
-commit may make the next one stale.
+Theory of operation
+-------------------
+The engine never asks an agent, a gate or a person itself. `begin` and `step` return *commands*: questions, which the driver has
+to answer with one reply each, and announcements, which it publishes. The driver (`driver.NegotiationSession`) owns all I/O,
+clocks and threads; this module, `transitions`, `votes` and `protocol` have none, and no randomness.
 
-`EngineTurn` is the step in the making. It alone changes cases, and `MOVES` says what may become of a proposal; an illegal move
-or an unexpected reply raises `ProtocolError`. Every state is a new immutable value: it may be kept, compared and continued twice.
-No I/O, clock, randomness or thread is in this module, `transitions`, `votes` or `protocol`; `driver.NegotiationSession` has them.
+A phase asks all its questions when it is entered (`_ENTER`) and ends when all of them are answered. `step` only stores a reply
+until the last one of the phase arrives. Then it processes all replies (`_TAKE`) in the order of the questions, not in the order
+of arrival, so that the outcome cannot depend on which model answers first. A phase without questions is left at once.
+
+COMMITTING differs: its replies lead to further questions. Proposals enter the workspace one after another, and each commit may
+change a file on which the next proposal rests, so the next one passes the gate again before its own commit.
+
+`EngineTurn` builds the next state during one step. Only its methods change cases, and the table `MOVES` says which status may
+follow which. A forbidden move raises `ProtocolError("engine")`, an unexpected reply `ProtocolError("driver")`. States are
+immutable values: a caller may keep one, compare it, and continue from it twice.
 """
 
 from __future__ import annotations
@@ -88,13 +95,13 @@ NEXT: dict[Phase, Phase] = {
     "COMMITTING": "CONVERGING",
     "CONVERGING": "PROPOSING",
 }
-"""The phase after each phase; CONVERGING may go to FINISHED instead, and so may any phase after a `NegotiationStopped`."""
+"""The phase after each phase. CONVERGING may go to FINISHED instead; so does any phase after a `NegotiationStopped`."""
 
-# --- the two entrances -----------------------------------------------------------------------
+# --- the two entry points -----------------------------------------------------------------------
 
 
 def begin(participants: Participants, safety: SafetyConfig, digest: str, *, is_reviewed: bool = False) -> EngineStep:
-    """Start a negotiation on a workspace with this digest; with `is_reviewed` a person is asked before each commit."""
+    """Start a negotiation on a workspace with this digest. With `is_reviewed` a person is asked before each commit."""
     seen = frozenset({digest})
     turn = EngineTurn(
         NegotiationState(participants=participants, safety=safety, digest=digest, seen=seen, is_reviewed=is_reviewed)
@@ -104,10 +111,10 @@ def begin(participants: Participants, safety: SafetyConfig, digest: str, *, is_r
 
 
 def step(state: NegotiationState, reply: Reply) -> EngineStep:
-    """Take one reply. Commands come when all questions of a phase are answered.
+    """Process one reply. The commands are empty until all questions of the phase are answered.
 
     Raises:
-        ProtocolError: The reply is not awaited: the driver broke the protocol.
+        ProtocolError: No question is open for this reply: the driver broke the protocol.
     """
     if state.phase == "FINISHED":
         raise ProtocolError("driver", f"{type(reply).__name__} came after the end")
@@ -126,7 +133,7 @@ def step(state: NegotiationState, reply: Reply) -> EngineStep:
     turn = EngineTurn(replace(state, awaited=(), received={}))
     for awaited in state.awaited:
         _TAKE[state.phase, awaited.task](turn, received[awaited])
-    if state.phase == "COMMITTING":  # one after another: what is committed decides on what comes next
+    if state.phase == "COMMITTING":  # a commit may make the next proposal stale, so each is asked about on its own
         _commit_next(turn)
     return _go_on(turn)
 
@@ -138,7 +145,7 @@ def _stop(state: NegotiationState, reply: NegotiationStopped) -> EngineStep:
 
 
 def _go_on(turn: EngineTurn) -> EngineStep:
-    """Enter phase after phase until one has something to ask."""
+    """Enter phase after phase until one asks a question or the negotiation ends."""
     while not turn.state.awaited and turn.state.phase != "FINISHED":
         turn.update_state(phase=NEXT[turn.state.phase])
         _ENTER[turn.state.phase](turn)
@@ -173,7 +180,7 @@ def _finish_if_due(turn: EngineTurn) -> None:
 def _finish(turn: EngineTurn, reason: TerminationReason, detail: str) -> None:
     for case in list(turn.cases.values()):
         if case.rejection and not case.agreed and not is_decided(case):
-            turn.close_case(case, "rejected", case.rejection)  # the person was not shown it, or did not want it
+            turn.close_case(case, "rejected", case.rejection)  # no person has overridden the votes
     state = turn.state
     ending = Ending(
         terminated=True,
@@ -192,9 +199,9 @@ def _finish(turn: EngineTurn, reason: TerminationReason, detail: str) -> None:
 
 
 def _commit_next(turn: EngineTurn) -> None:
-    """Take the accepted proposals one after another, the highest priority first, until there is something to ask.
+    """Advance the accepted proposals, the highest priority first, until one of them needs an answer.
 
-    In a review those that the votes rejected come after them.
+    In a review, the proposals that the votes rejected follow: a person may accept them all the same.
     """
     agreed = [case for case in turn.cases.values() if case.agreed and case.status == "pending"]
     rejected = [case for case in turn.cases.values() if case.rejection and not case.agreed and case.status == "pending"]
@@ -205,7 +212,7 @@ def _commit_next(turn: EngineTurn) -> None:
 
 
 def _advance(turn: EngineTurn, case: ProposalCase) -> None:
-    """Ask what stands between a proposal and its commit, or refuse it."""
+    """Ask the next question on the way from a decision to a commit, or refuse the proposal."""
     state = turn.state
     refusal = refusal_of_files(case.proposal.files, state.safety, state.files)
     is_fresh = case.gated_on == state.digest
@@ -214,7 +221,7 @@ def _advance(turn: EngineTurn, case: ProposalCase) -> None:
     elif case.agreed and not is_fresh and _contradicts(turn, case):
         return
     elif not is_fresh:
-        # An earlier commit of this round may have made it stale, so it passes the gate again.
+        # An earlier commit of this round has changed the workspace, so the report of the gate no longer holds.
         turn.ask(CheckProposal(case.proposal))
     elif not case.agreed or (state.is_reviewed and not case.is_approved):
         ask_person(turn, case)
@@ -223,7 +230,7 @@ def _advance(turn: EngineTurn, case: ProposalCase) -> None:
 
 
 def _contradicts(turn: EngineTurn, case: ProposalCase) -> bool:
-    """Let the arbiters settle it when an earlier commit of this round makes something else of the same contract element."""
+    """Ask the arbiters if an earlier commit of this round changes the same contract element in another way; True if so."""
     found = None if case.is_cleared else _find_rival(turn, case)
     if not found:
         return False
@@ -246,7 +253,7 @@ def _find_rival(turn: EngineTurn, case: ProposalCase) -> tuple[CommitRecord, str
 
 
 def _take_clash_arbitration(turn: EngineTurn, reply: Arbitrated) -> None:
-    """Go on with a proposal that contradicts an earlier commit, or reject it, as the arbiters say."""
+    """Keep or reject a proposal that contradicts an earlier commit, as the arbiters decide."""
     verdict = take_arbiter_vote(turn, reply)
     case = turn.cases[reply.proposal_id]
     if verdict and verdict.outcome == "accept":
@@ -256,7 +263,7 @@ def _take_clash_arbitration(turn: EngineTurn, reply: Arbitrated) -> None:
 
 
 def _take_second_report(turn: EngineTurn, reply: Gated) -> None:
-    """Send back what an earlier commit of the round has made stale, and a person's own text to the person."""
+    """If the gate refuses a proposal after an earlier commit, send it back to its author, or a person's text to the person."""
     case = keep_report(turn, reply)
     if reply.report.passed:
         return
@@ -269,7 +276,7 @@ def _take_second_report(turn: EngineTurn, reply: Gated) -> None:
 
 
 def _take_applied(turn: EngineTurn, reply: ChangeApplied) -> None:
-    """Record the commit."""
+    """Record the commit, or refuse the proposal if the workspace could not apply it."""
     case = turn.cases[reply.proposal_id]
     if reply.refusal:
         turn.close_case(case, "refused", f"stale: {reply.refusal}")
@@ -318,7 +325,7 @@ def _who_voted(case: ProposalCase) -> tuple[str, ...]:
 
 
 def _log_of(case: ProposalCase) -> Iterator[LogEntry]:
-    """Give the conversation about a proposal, for its commit."""
+    """Yield the conversation about a proposal, for its commit."""
     yield LogEntry(actor=case.proposal.src, action="propose", text=case.proposal.reason)
     yield LogEntry(actor="gate", action="check", text="passed")  # nothing is committed that did not pass
     for vote in case.evaluations:
@@ -326,7 +333,7 @@ def _log_of(case: ProposalCase) -> Iterator[LogEntry]:
 
 
 def _supersede(turn: EngineTurn, winner: ProposalCase) -> None:
-    """Close the other proposals of the same matter: a proposal and all counters to it are alternatives."""
+    """Close the alternatives of an accepted proposal: the one that it counters, and all others that counter that one."""
     matter = _root(winner, turn.cases)
     for case in list(turn.cases.values()):
         if not is_decided(case) and _root(case, turn.cases) == matter:
@@ -341,22 +348,22 @@ def _root(case: ProposalCase, cases: dict[str, ProposalCase]) -> str:
     return case.proposal_id
 
 
-# --- a person's word, before each commit and on what the votes rejected ------------------------
+# --- the person who reviews each commit, and what the votes rejected ------------------------
 
 
 MAX_EDITS = 3
-"""How often a person may put another text in the place of one proposal."""
+"""How often a person may replace the text of one proposal."""
 
 
 def ask_person(turn: EngineTurn, case: ProposalCase) -> None:
-    """Show a person what would be committed, what the votes rejected, or why the gate refuses the person's own text."""
+    """Ask a person about a commit, a rejected proposal, or the person's own text that the gate refuses."""
     has_failed = case.gate is not None and not case.gate.passed
     reason = failure_of(case.gate) if has_failed else case.rejection
     turn.ask(AskPerson(turn.state.round, review_of(case), case.evaluations, case.agreed, reason))
 
 
 def _take_answer(turn: EngineTurn, reply: PersonReply) -> None:
-    """Carry out the person's verdict; there is no further vote."""
+    """Carry out the decision of the person; nobody votes after it."""
     case = turn.cases[reply.proposal_id]
     turn.announce(PersonAnswered(case.proposal_id, reply.verdict, reply.reason))
     if reply.verdict == "edit":
@@ -371,7 +378,7 @@ def _take_answer(turn: EngineTurn, reply: PersonReply) -> None:
 
 
 def _take_edit(turn: EngineTurn, case: ProposalCase, reply: PersonReply) -> None:
-    """Put the person's text in the place of the proposal's; it climbs the gate like any other."""
+    """Replace the text of the proposal by the person's; it must pass the gate like any other."""
     own = reply.proposal or case.proposal.with_changes(())
     edited = with_identity(own, case.proposal)
     case = turn.update_case(
@@ -390,14 +397,14 @@ def _take_edit(turn: EngineTurn, case: ProposalCase, reply: PersonReply) -> None
 
 
 def _take_edited_report(turn: EngineTurn, case: ProposalCase) -> None:
-    """Tell a person why the gate refuses the text; after some attempts, refuse it."""
+    """Ask the person again about a text that the gate refuses; refuse it after `MAX_EDITS` attempts."""
     if case.edits >= MAX_EDITS:
         turn.close_case(case, "refused", failure_of(case.gate))
     else:
         turn.update_case(case, is_approved=False)
 
 
-# --- what each phase asks, and what each reply does ---------------------------------------------
+# --- the tables of the phases ---------------------------------------------
 
 
 _ENTER: dict[Phase, Callable[[EngineTurn], None]] = {
@@ -408,7 +415,7 @@ _ENTER: dict[Phase, Callable[[EngineTurn], None]] = {
     "COMMITTING": _commit_next,
     "CONVERGING": _converge,
 }
-"""What each phase asks and says on entering."""
+"""Phase -> what asks its questions when it is entered."""
 
 _TAKE: dict[tuple[Phase, Task], Callable[[EngineTurn, Any], object]] = {
     ("PROPOSING", "propose"): take_proposals,
@@ -422,14 +429,14 @@ _TAKE: dict[tuple[Phase, Task], Callable[[EngineTurn, Any], object]] = {
     ("COMMITTING", "review"): _take_answer,
     ("COMMITTING", "apply"): _take_applied,
 }
-"""What a reply does in a phase; no other replies exist there."""
+"""Phase and task -> what processes the reply. No other replies are possible in a phase."""
 
 
 # --- the outcome ---------------------------------------------------------------------------------
 
 
 def summarize(state: NegotiationState) -> NegotiationSummary:
-    """Count the proposals by what became of them: NEGOTIATION_COMPLETE of seed 002, 2.2."""
+    """Count the proposals by their status. Source: seed 002, 2.2, NEGOTIATION_COMPLETE."""
     decided = [case for case in state.cases.values() if is_decided(case)]
     accepted = sum(case.status == "accepted" for case in decided)
     return NegotiationSummary(
@@ -449,7 +456,7 @@ def collect_records(state: NegotiationState, session: str) -> Negotiations:
         ProtocolError: It is not finished.
     """
     if state.ending is None:
-        raise ProtocolError("driver", "it asks for the outcome before the end")
+        raise ProtocolError("driver", "it asked for the outcome before the end")
     records = tuple(record_of(case) for case in state.cases.values())
     return Negotiations(session=session, completed=state.commits, records=records, ending=state.ending)
 
@@ -467,11 +474,12 @@ def record_of(case: ProposalCase) -> ProposalRecord:
 
 
 def max_questions(safety: SafetyConfig, agents: int, arbiters: int) -> int:
-    """Give how many questions a negotiation of so many agents can put to them at most, their analyses included.
+    """Return the largest number of questions that a negotiation can ask its agents, analyses included.
 
-    Every agent is asked at most twice in a round, to propose and to evaluate its inbox; every proposal is repaired at most
-    `max_repairs` times, and comes before the arbiters at most twice for each of its texts that is voted on: after the vote, and
-    because it contradicts another commit of the round. The second such text is the one that was fitted to what was accepted.
+    Every agent is asked at most twice in a round: to propose, and to evaluate its inbox. Every proposal is repaired at most
+    `max_repairs` times. It reaches the arbiters at most twice for each of its texts that is voted on: after the vote, and
+    because it contradicts another commit of the round. There are at most two such texts: the original, and the one that its
+    author has adapted to the changes accepted before it.
 
     Args:
         agents: All agents, the arbiters among them.

@@ -1,6 +1,6 @@
-"""Which inputs an agent's answer rests on, and so whether there is a reason to ask it again.
+"""The inputs of an agent's answers as digests: while they are unchanged, there is no reason to ask it again.
 
-Of a neighbour only its contract counts, not its body.
+Of a neighbour only the contract is an input, not the bodies of its methods.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _ROLES = "proposer evaluator arbiter"
 
 
 class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Digests of what an agent's answer rests on.
+    """Digests of everything that an agent's answer depends on.
 
     Attributes:
-        source: Its class.
-        neighbours: The agents at the other ends of its edges -> their contracts.
-        findings: What the rules find at its end; empty when they find nothing.
-        intent: What the person wants, and the goals; empty without any.
-        policy: The limits that say what may be proposed, and the version of the prompts.
-        model: Who answers in which role.
+        source: The text of its class.
+        neighbours: Name of each agent at the other end of an edge -> digest of its contract.
+        findings: The findings of the rules about it; empty without any.
+        intent: The intent and the goals of the person; empty without any.
+        policy: The limits on proposals, and the version of the prompts.
+        model: The models by role, as text.
     """
 
     source: str
@@ -44,7 +44,7 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: str) -> AgentInputs:
-    """Give what the answers of an agent rest on in a project as it is now."""
+    """Return the inputs of an agent's answers in this project."""
     definition = project.agent(name)
     settings = project.config.settings
     is_wished = settings.intent or settings.refactoring_goals
@@ -60,7 +60,7 @@ def inputs_of(name: str, project: Project, findings: Iterable[Finding], model: s
 
 
 def describe_models(models: Mapping[str, str]) -> str:
-    """Give the models of the roles, each once: `rules`, `a:one`, or `a:one (proposer, arbiter), b:other (evaluator)`."""
+    """Return the models of the roles as text: `rules`, `a:one`, or `a:one (proposer, arbiter), b:other (evaluator)`."""
     roles: dict[str, list[str]] = {}
     for role in sorted(models, key=_ROLES.find):
         roles.setdefault(models[role], []).append(role)
@@ -70,7 +70,7 @@ def describe_models(models: Mapping[str, str]) -> str:
 
 
 def _policy_of(safety: SafetyConfig) -> str:
-    """Give the digest of the limits, but for how long a session may be: that decides about no answer."""
+    """Return the digest of the limits, except those on the length of a session, on which no answer depends."""
     plain = SafetyConfig()
     timeless = {name: getattr(plain, name) for name in ("max_negotiation_rounds", "convergence_threshold")}
     return _digest([PROTOCOL_VERSION, replace(safety, **timeless)])
@@ -82,7 +82,7 @@ def _digest(value: list[Any]) -> str:
 
 _CHANGES = {
     "source": "its source has changed",
-    "findings": "what the rules find at its end has changed",
+    "findings": "the findings of the rules about it have changed",
     "intent": "the intent or the goals have changed",
     "policy": "the safety settings or the prompts have changed",
     "model": "the model has changed from {0} to {1}",
@@ -90,7 +90,7 @@ _CHANGES = {
 
 
 def describe_changes(was: AgentInputs, now: AgentInputs) -> Iterator[str]:
-    """Say what has changed, a sentence without its full stop for each."""
+    """Yield what has changed, a sentence without its full stop for each."""
     for name in sorted({*was.neighbours, *now.neighbours}):
         before, after = was.neighbours.get(name), now.neighbours.get(name)
         if before is None:
@@ -106,12 +106,12 @@ def describe_changes(was: AgentInputs, now: AgentInputs) -> Iterator[str]:
 
 
 class SettledAgents:
-    """The agents that had nothing to propose on their present inputs, in this session or, by the lock, in an earlier one.
+    """Keeps which agents had nothing to propose on which inputs, in this session or, by the lock, in an earlier one.
 
     Attributes:
-        model: Who answers for the agents.
-        failed: Agent -> why it gave no usable answer when it was last asked what it would change.
-        has_usable_reply: At least one agent has given a usable answer to that question.
+        model: The models by role, as text.
+        failed: Agent -> why its last answer to the question for proposals was not usable.
+        has_usable_reply: At least one agent has answered that question usably.
     """
 
     def __init__(self, settled: Mapping[str, AgentInputs], model: str) -> None:
@@ -121,15 +121,15 @@ class SettledAgents:
         self.has_usable_reply = False
 
     def has_settled(self, view: AgentView) -> bool:
-        """True if the agent already had nothing to propose on the inputs that it would be asked with."""
+        """Return whether the agent had nothing to propose on exactly these inputs of its view."""
         return self.has_settled_on(view.name, self._inputs(view))
 
     def has_settled_on(self, name: str, inputs: AgentInputs) -> bool:
-        """True if the agent had nothing to propose on these inputs."""
+        """Return whether the agent had nothing to propose on these inputs."""
         return self._quiet.get(name) == inputs
 
     def note_reply(self, view: AgentView, reply: Proposed) -> None:
-        """Note whether the agent had nothing to propose or could not answer."""
+        """Record whether the agent had nothing to propose, or could not answer."""
         self.failed.pop(view.name, None)
         if reply.failure:
             self.failed[view.name] = reply.failure

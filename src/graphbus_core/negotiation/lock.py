@@ -1,6 +1,6 @@
-"""`.graphbus/negotiation.lock`: who has settled on which inputs, and how the last session can be replayed. Meant to be committed.
+"""`.graphbus/negotiation.lock`: which agents have settled on which inputs, and the last session for replay. To be committed.
 
-One block for each agent, sorted, so that two branches that settled different agents merge by themselves.
+It has one block for each agent, sorted by name, so that git merges two branches that settled different agents.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from graphbus_core.store.writing import encode_artifact, write_atomic
 LOCK_VERSION = 1
 LOCK = "negotiation.lock"
 MOST_BYTES = 64 * 1024 * 1024
-"""More than any part of a session has; what unpacks to more was made to fill the memory."""
+"""The largest size of an unpacked part; more is refused, because a small text could unpack to fill the memory."""
 
 
 def pack_bytes(data: bytes) -> str:
-    """Give bytes as text for JSON."""
+    """Return bytes compressed, as text for JSON."""
     return b64encode(zlib.compress(data, 9)).decode()
 
 
 def unpack_bytes(text: str) -> bytes:
-    """Give the bytes of `pack`.
+    """Return the bytes that `pack_bytes` was given.
 
     Raises:
-        BuildError: GBE222, it is none, or more than `MOST_BYTES`.
+        BuildError: GBE222, the text is damaged, or unpacks to more than `MOST_BYTES`.
     """
     opened = zlib.decompressobj()
     try:
@@ -61,11 +61,11 @@ def unpack_bytes(text: str) -> bytes:
 
 
 class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent: the inputs of its last question, and whether it has nothing more to propose on them.
+    """The block of one agent: the inputs of its last question, and whether it has nothing more to propose on them.
 
     Attributes:
-        whole: Digest of the rest. Two sessions differ in it, so that a merge cannot make one block of both without a conflict: on
-            the source of one and a neighbour of the other, no session has settled.
+        whole: Digest of the other fields. It differs between two sessions, so that git cannot merge their blocks of one agent
+            without a conflict: no session has settled on the inputs of such a mixture.
     """
 
     inputs: AgentInputs
@@ -73,24 +73,24 @@ class AgentLock(msgspec.Struct, frozen=True, kw_only=True):
     whole: str = ""
 
     def with_digest(self) -> AgentLock:
-        """Give the same block with its digest."""
+        """Return the block with its digest in `whole`."""
         rest = msgspec.structs.replace(self, whole="")
         return msgspec.structs.replace(rest, whole=sha256_hex(msgspec.json.encode(rest, order="sorted"))[:16])
 
     @property
     def has_settled(self) -> bool:
-        """It has nothing more to say, and this is what one session has written."""
+        """True if the agent has nothing more to propose, and the block is as one session has written it."""
         return self.is_settled and self == self.with_digest()
 
 
 class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it can be replayed.
+    """Everything that a replay of a session needs.
 
     Attributes:
         record: Its record, packed.
         answers: Every answer of a model, packed; empty when the rules negotiated.
         before: Changed file -> its bytes when the session began, packed.
-        after: Changed file -> its sha256 when the session had ended.
+        after: Changed file -> its sha256 when the session ended.
         artifacts: Artifact -> its sha256; empty for a negotiation without a build.
     """
 
@@ -103,7 +103,7 @@ class RecordedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NegotiationLock(msgspec.Struct, frozen=True, kw_only=True):
-    """negotiation.lock."""
+    """The content of negotiation.lock."""
 
     schema_version: int
     agents: dict[str, AgentLock]
@@ -111,7 +111,7 @@ class NegotiationLock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lock_path(config: ResolvedBuild) -> Path:
-    """Give the place of the lock."""
+    """Return the path of the lock."""
     return Path(config.artifacts_dir, LOCK)
 
 
@@ -144,7 +144,7 @@ def _refuse_conflicts(data: bytes, config: ResolvedBuild) -> None:
 
 
 def settled_agents(config: ResolvedBuild) -> Mapping[str, AgentInputs]:
-    """Give the agents that have settled, and on what; none when the lock cannot be read: then everybody is asked."""
+    """Return agent -> inputs of those that have settled; none if the lock cannot be read, so that all are asked."""
     try:
         lock = load_lock(config)
     except BuildError:
@@ -156,10 +156,10 @@ def settled_agents(config: ResolvedBuild) -> Mapping[str, AgentInputs]:
 
 
 def _agents_after(negotiations: Negotiations, settled: SettledAgents, project: Project) -> dict[str, AgentLock]:
-    """Give every agent as a session leaves it.
+    """Return the block of every agent at the end of a session.
 
-    Who had nothing to say to its present inputs has settled, and everybody has when the session converged; but not one that gave
-    no usable answer, nor one whose change could not be verified: it may pass another time.
+    An agent has settled if it had nothing to propose on its present inputs, and all have if the session converged. Not
+    settled are agents without a usable answer, and those whose change could not be verified: it may pass another time.
     """
     findings = find_for_agents(project)
     arbiters = choose_arbiters(project.definitions, project.config)
@@ -189,9 +189,9 @@ def write_lock(
     """Write which agents have settled, and the session for replay; a session without proposals changes nothing.
 
     Args:
-        workspace: It holds every accepted change.
-        settled: Who had nothing to say.
-        project: The sources as the session leaves them.
+        workspace: The workspace with every accepted change.
+        settled: The agents that had nothing to propose.
+        project: The sources after the session.
         artifacts: Artifact -> its sha256.
 
     Raises:
@@ -204,8 +204,8 @@ def write_lock(
     try:
         last = load_lock(config)
     except BuildError:
-        last = None  # it is replaced by one that can be read
-    if last and not _covers(config, last):  # the others may be in a part that was not read
+        last = None  # a damaged lock is replaced
+    if last and not _covers(config, last):  # agents outside of the files that were built now keep their blocks
         agents = dict(sorted({**last.agents, **agents}.items()))
     if last and last.agents == agents and not negotiations.records:
         return
@@ -221,7 +221,7 @@ def write_lock(
 
 
 def _covers(config: ResolvedBuild, lock: NegotiationLock) -> bool:
-    """Tell whether all that the session of a lock was about is within what is built now."""
+    """Return whether the paths that are built now include all paths of the session in the lock."""
     built = [Path(os.path.abspath(path)) for path in config.paths]
     paths = lock.session.start.paths if lock.session else ()
     places = [Path(os.path.abspath(Path(config.root, path))) for path in paths]
@@ -231,9 +231,10 @@ def _covers(config: ResolvedBuild, lock: NegotiationLock) -> bool:
 def _record_session(
     config: ResolvedBuild, session: str, workspace: Workspace, artifacts: Mapping[str, str]
 ) -> RecordedSession:
-    """Give a session that has just ended as it can be replayed."""
+    """Return what a replay of the session that has just ended needs."""
     changed = workspace.changed_files()
-    answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))  # they came in any order
+    # Concurrent answers arrive in any order, and the lock must not depend on it.
+    answers = sorted(load_answers(config.artifacts_dir, session), key=attrgetter("key"))
     return RecordedSession(
         start=load_start(config.artifacts_dir, session),
         record=pack_bytes(encode_artifact(load_session(config.artifacts_dir, session))),
@@ -248,14 +249,13 @@ def _record_session(
 
 
 def check_frozen(config: ResolvedBuild) -> int:
-    """Prove, without any model, that every agent has settled on its inputs as they are now.
+    """Check, without any model, that every agent has settled on its present inputs. Called by `build --frozen`.
 
-    Where there are artifacts, they must describe what would be imported now.
-
-    Of a part of what was negotiated, the neighbours outside of that part are not looked at.
+    If there are artifacts, they must also describe the files that would be imported now. If only a part of the negotiated
+    paths is built, neighbours outside of that part are not compared.
 
     Returns:
-        How many agents the lock covers.
+        The number of agents that the lock covers.
 
     Raises:
         BuildError: GBE220, there is no lock; GBE221, an agent and what has changed; GBE222, the lock cannot be read.
@@ -273,7 +273,7 @@ def check_frozen(config: ResolvedBuild) -> int:
 
 
 def _drift(config: ResolvedBuild) -> tuple[GraphBusError, ...]:
-    """What has changed since the last build; artifacts that cannot be read are made again, and prove nothing."""
+    """Return the files that changed since the last build; none if its artifacts cannot be read, as the build replaces them."""
     try:
         manifest = store.load_manifest(config.artifacts_dir)
     except ArtifactError:
@@ -303,12 +303,12 @@ def _not_settled(lock: NegotiationLock, project: Project) -> Iterable[GraphBusEr
 def _why_open(locked: AgentLock) -> list[str]:
     if locked.has_settled:
         return []
-    merged = "its block in the lock is not what one session wrote: it was merged or edited"
+    merged = "its block in the lock was merged or edited, so no session has written it like this"
     return [merged if locked.is_settled else "it has not settled yet"]
 
 
 def _comparable(now: AgentInputs, was: AgentInputs, settings: Settings) -> AgentInputs:
-    """Leave out of a comparison what only a negotiation knows: findings, an intent and a model of its command line."""
+    """Take from `was` the inputs that only a negotiation knows: findings, and intent and model of its command line."""
     has_wishes = settings.intent or settings.refactoring_goals
     return msgspec.structs.replace(
         now,
@@ -319,7 +319,7 @@ def _comparable(now: AgentInputs, was: AgentInputs, settings: Settings) -> Agent
 
 
 def _model_of(settings: Settings) -> str:
-    """Give who would answer by the settings, without looking for keys; empty when they do not say."""
+    """Return the models that the settings name, as text, without looking for keys; empty if they name none."""
     from graphbus_core.llm.providers import parse_model, providers_of
 
     llm = settings.llm

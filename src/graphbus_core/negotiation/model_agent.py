@@ -1,7 +1,7 @@
-"""An agent that asks a model: a prompt of `prompts.py` goes out, `answers.py` reads the answer.
+"""An agent that asks a model: `prompts.py` makes the prompt, `answers.py` reads the answer.
 
-A malformed answer is sent back once with what is wrong with it. What is then still not usable is a failure: no proposal, or an
-abstention. The agent holds nothing between two questions but the prompts of the last one; what it remembers comes with the view.
+A malformed answer is sent back once with a list of its faults. If the next one is not usable either, the question has failed: no
+proposal, or an abstention. The agent keeps no state except the prompts of the last question; its memory is part of the view.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from graphbus_core.negotiation.rule_agent import RuleAgent
 T = TypeVar("T")
 
 _FAULTS_BYTES = 8_192
-"""More than the message that sends an answer back can be long."""
+"""An upper bound on the message that sends an answer back."""
 _MESSAGE_TOKENS = 16
-"""What a message costs beyond its text."""
+"""Tokens of a message besides its text."""
 _MESSAGES = 6
 _SENT_BACK_TOKENS = _FAULTS_BYTES + 2 * _MESSAGES * _MESSAGE_TOKENS
-"""What a worst case has for sending an answer back, beyond the prompt once more and the answer itself."""
+"""Tokens that a worst case adds for sending an answer back, besides the prompt and the answer."""
 
 
 class _Made(NamedTuple):
-    """The prompts of the last question: how each is made, what it is about besides the view, and its text."""
+    """The prompts of the last question, each with the function and the arguments that made it."""
 
     view: AgentView | None = None
     prompts: tuple[tuple[Callable[..., ModelPrompt], tuple[object, ...], ModelPrompt], ...] = ()
@@ -64,7 +64,7 @@ class ModelAgent:
         self._made = _Made()
 
     def analyze(self, view: AgentView) -> Analysis:
-        """Add to the facts of the rules what the model makes of the class."""
+        """Return the facts of the rules, complemented by the analysis of the model."""
         facts = RuleAgent(self.name).analyze(view)
         said = self._ask(self._clients.proposer, self._prompt(prompts.ask_analysis, view), answers.read_analysis)
         known = {definition.name for definition in view.project.definitions} - {self.name}
@@ -81,12 +81,12 @@ class ModelAgent:
         return self._ask(self._clients.proposer, prompt, lambda text: answers.read_drafts(text, view))
 
     def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> Proposal | None:
-        """Ask for another way, or give up."""
+        """Ask for a repaired proposal; None if the model gives up."""
         prompt = self._prompt(prompts.ask_repair, view, proposal, report)
         return self._ask(self._clients.proposer, prompt, lambda text: answers.read_repair(text, view, proposal))
 
     def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
-        """Ask for judgements, a few proposals at a time; of a half usable answer the usable half counts."""
+        """Ask for evaluations, a few proposals at a time; usable ones count even if others in the answer are malformed."""
         return tuple(vote for batch in _batches(trials) for vote in self._judge(view, batch))
 
     def _judge(self, view: AgentView, batch: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
@@ -107,7 +107,7 @@ class ModelAgent:
         return replace(word, is_arbiter=True)
 
     def worst_case(self, question: object, view: AgentView, trials: Sequence[TriedProposal]) -> WorstCase:
-        """Give what an answer can need at most: a text has no more tokens than bytes, and every answer is sent back once.
+        """Return the worst case of an answer: one token for each byte of the prompt, and every answer sent back once.
 
         Args:
             question: A question of the protocol; anything else stands for the analysis.
@@ -130,7 +130,7 @@ class ModelAgent:
             yield self._prompt(prompts.ask_analysis, view)
 
     def _prompt(self, make: Callable[..., ModelPrompt], view: AgentView, *about: object) -> ModelPrompt:
-        """Make each prompt of a question once: its worst case is reckoned with the very text that is sent."""
+        """Return the prompt; the same question reuses it, so that its worst case is computed for the text that is sent."""
         made = self._made
         known = made.prompts if made.view is view else ()
         for maker, subject, prompt in known:
@@ -156,7 +156,7 @@ class ModelAgent:
         read: Callable[[str], T],
         rest: Callable[[MalformedAnswer], T | None] = lambda _malformed: None,
     ) -> T:
-        """Ask, and ask once more after a malformed answer; `rest` gives what can be used of a second one.
+        """Ask, and ask once more after a malformed answer; `rest` returns the usable part of a second malformed one.
 
         Raises:
             ModelError: GBE460, the second answer is not usable either; GBE461, the model refuses; GBE462, the prompt is too long.
@@ -176,7 +176,7 @@ class ModelAgent:
         raise ModelError("GBE460", model=client.model, reason=" ".join(said.faults))
 
     def _excess(self, prompt: ModelPrompt) -> int:
-        """The tokens of a prompt that is too long; 0 when it is not."""
+        """Return the tokens of a prompt that is too long; 0 for one that is not."""
         tokens = estimate_tokens(prompt.shared, prompt.own, prompt.task)
         return tokens if 0 < self.max_prompt_tokens < tokens else 0
 

@@ -1,4 +1,4 @@
-"""What a negotiation can cost at most, before anybody is asked: the engine's bound, with the prompts as they are now."""
+"""The most that a negotiation can cost, before any model is asked: the engine's limits, and the prompts of today."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from graphbus_core.negotiation.rule_agent import find_for_agents
 
 _LINE_BYTES = 60
 _PROMPTS = 2
-"""A worst case counts every prompt twice: a malformed answer is sent back once."""
+"""A worst case counts every prompt twice, because a malformed answer is sent back once."""
 _OTHER_ROLES = {"evaluate": "evaluator", "arbitrate": "arbiter"}
 
 
 class TaskCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kind of question can cost at most; `cost_usd` is None where the price is not known."""
+    """The most that one kind of question can cost; `cost_usd` is None if the price is not known."""
 
     task: str
     model: str
@@ -37,7 +37,7 @@ class TaskCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a negotiation can cost.
+    """The worst case of a negotiation.
 
     Attributes:
         asked: How many agents have not settled, and so are asked.
@@ -78,7 +78,7 @@ class CostPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_costs(config: ResolvedBuild, project: Project, backend: Backend) -> CostPlan:
-    """Say what a negotiation can cost. No model is asked, and nothing is written."""
+    """Return the worst case of a negotiation. No model is asked, and nothing is written."""
     agents = backend.activate(msgspec.structs.replace(config, dry_run=True), project.definitions, project.order.order)
     safety, budget = config.settings.safety, config.settings.budget
     findings, settings = find_for_agents(project), config.settings
@@ -98,7 +98,7 @@ def plan_costs(config: ResolvedBuild, project: Project, backend: Backend) -> Cos
     known = {} if config.force or not agents.models else settled_agents(config)
     settled = SettledAgents(known, describe_models(agents.models))
     asked = sum(not settled.has_settled(view) for view in views)
-    calls = _calls(config, agents) if asked else {}  # without a proposal there is nothing to ask the others about
+    calls = _calls(config, agents) if asked else {}  # if all have settled, no proposal is made and no question follows
     return CostPlan(
         agents=len(agents),
         arbiters=len(agents.arbiters),
@@ -115,7 +115,7 @@ def plan_costs(config: ResolvedBuild, project: Project, backend: Backend) -> Cos
 
 
 def _calls(config: ResolvedBuild, agents: ActiveAgents) -> dict[str, int]:
-    """Give how many questions of each kind the engine puts at most."""
+    """Return task -> the largest number of its questions."""
     safety, arbiters = config.settings.safety, len(agents.arbiters)
     rounds, voters = max(safety.max_negotiation_rounds, 0), len(agents) - arbiters
     proposals = voters * max(min(safety.max_proposals_per_agent, rounds * safety.max_proposals_per_round), 0)
@@ -131,7 +131,7 @@ def _calls(config: ResolvedBuild, agents: ActiveAgents) -> dict[str, int]:
 def _task_cost(
     task: str, calls: int, config: ResolvedBuild, agents: ActiveAgents, views: Iterable[AgentView]
 ) -> TaskCost:
-    """Give the worst case of one kind of question: the longest prompt, with the largest change where it shows one."""
+    """Return the worst case of one kind of question: its longest prompt, with the largest change if it shows one."""
     role = _OTHER_ROLES.get(task, "proposer")
     price = agents.prices.get(role)
     bounds = (_bound(task, agents, view) for view in views)
@@ -150,7 +150,7 @@ def _task_cost(
 
 
 def _bound(task: str, agents: ActiveAgents, view: AgentView) -> WorstCase:
-    """Give the worst case of one question, with the prompts as they are."""
+    """Return the worst case of one question to an agent, by the prompt that it would get."""
     agent = agents[view.name]
     if not isinstance(agent, PaidAgent):
         return WorstCase()

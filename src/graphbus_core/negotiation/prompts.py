@@ -5,7 +5,7 @@
     task     what is asked now, with its analysis, intent, goals, memory and limits
 
 No source of another agent, no environment, no time, no round number. Whatever comes from the project or from other models
-stands between marks that it cannot contain (`fenced`).
+stands between marks that it cannot contain (`fence_data`).
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def _once_for_each(make: Callable[[Project], T]) -> Callable[[Project], T]:
 
 @_once_for_each
 def _shared_text(project: Project) -> str:
-    """Give what all prompts of a session begin with, as long as no contract changes."""
+    """Return what all prompts of a session begin with, as long as no contract changes."""
     return f"{answer_format()}\n# The project\n\nThe contracts of all agents:\n\n{fence_data(map_of(project), 'contracts')}"
 
 
 def own_text(view: AgentView) -> str:
-    """Give what all prompts to one agent go on with, as long as nothing changes at its ends; made once for each project."""
+    """Return what all prompts to one agent go on with, as long as nothing changes at its ends; made once for each project."""
     kept = _own_texts(view.project)
     found, text = kept.get(view.name, (None, ""))
     if found is not view.findings:
@@ -357,7 +357,7 @@ _DECIDED = frozenset({"refused", "accepted", "rejected", "superseded"})
 
 
 def _memory_of(view: AgentView, *, is_judging: bool = False) -> str:
-    """Give a line or two for each proposal that the agent has made or voted on; empty when there is none.
+    """Return a line or two for each proposal that the agent has made or voted on; empty when there is none.
 
     Who proposed what it voted on, and why, is told only after the verdict.
 
@@ -424,7 +424,7 @@ _LINE_CHARS = 400
 
 
 def contract_of(agent: AgentDefinition) -> str:
-    """Give one contract, a line for each of its elements."""
+    """Return one contract, a line for each of its elements."""
     lines = [f"{agent.name} in {clean_text(agent.path)}" + (" (an arbiter)" if agent.is_arbiter else "")]
     needs = ", ".join(dict.fromkeys(dependency.name for dependency in agent.dependencies))
     lines += [f"  needs {needs}"] if needs else []
@@ -438,7 +438,7 @@ def contract_of(agent: AgentDefinition) -> str:
 
 
 def map_of(project: Project) -> str:
-    """Give the contracts of all agents, by name; of a large graph a line for each, the most connected ones, cut with a note."""
+    """Return the contracts of all agents, by name; of a large graph a line for each, the most connected ones, cut with a note."""
     agents = sorted(project.definitions, key=lambda agent: agent.name)
     if _is_map_whole(project):
         return "".join(contract_of(agent) for agent in agents)
@@ -449,13 +449,13 @@ def map_of(project: Project) -> str:
 
 @_once_for_each
 def _is_map_whole(project: Project) -> bool:
-    """Tell whether the map shows every contract whole."""
+    """Return whether the map shows every contract whole."""
     agents = project.definitions
     return len(agents) <= WHOLE_MAP_AGENTS and sum(len(contract_of(one)) for one in agents) <= _WHOLE_MAP_CHARS
 
 
 def _schema_changes_of(changes: Iterable[SchemaChange]) -> str:
-    """Give a contract delta, a line for each side of each element."""
+    """Return a contract delta, a line for each side of each element."""
     lines: list[str] = []
     for change in changes:
         sides = (
@@ -548,7 +548,7 @@ def fence_data(text: str, what: str) -> str:
 
 
 def fence_mark(text: str) -> str:
-    """Give a mark that a text does not contain."""
+    """Return a mark that a text does not contain."""
     digits = sha256_hex((_SALT + text).encode(errors="surrogatepass"))
     length = _SHORTEST
     while digits[:length] in text:

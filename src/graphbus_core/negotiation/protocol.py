@@ -1,10 +1,10 @@
-"""What the engine and the world say to each other, and all that the engine knows: data only.
+"""The messages between the engine and its driver, and the state of the engine: data only.
 
     engine -- questions ------> driver --> agents, gate, workspace, a person
     engine <-- replies -------- driver <--
     engine -- announcements --> driver --> the bus, for any listener
 
-Every question has a key, and the engine awaits exactly one reply with the same key.
+Every question has a key, and the engine expects exactly one reply with the same key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from graphbus_core.model.proposals import (
 
 
 class AskProposals(msgspec.Struct, frozen=True, tag=True):
-    """Ask an agent what it would change; at most `limit` proposals are taken."""
+    """Ask an agent for proposals; at most `limit` are accepted."""
 
     round: int
     agent: str
@@ -47,14 +47,14 @@ class AskRepair(msgspec.Struct, frozen=True, tag=True):
 
 
 class GatedProposal(msgspec.Struct, frozen=True):
-    """A proposal with what the gate says of it."""
+    """A proposal and the report of the gate on it."""
 
     proposal: Proposal
     report: GateReport
 
 
 class AskEvaluations(msgspec.Struct, frozen=True, tag=True):
-    """Ask an agent what proposals break on its side: all that it votes on in a round, at once."""
+    """Ask an agent to evaluate proposals: all that it votes on in a round, in one question."""
 
     round: int
     agent: str
@@ -62,7 +62,7 @@ class AskEvaluations(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskArbitration(msgspec.Struct, frozen=True, tag=True):
-    """The vote is split or too thin, or two accepted proposals contradict each other: decide; `reason` says which."""
+    """Ask an arbiter for a decision; `reason` says why: a split or too small vote, or two commits that contradict each other."""
 
     round: int
     arbiter: str
@@ -72,10 +72,10 @@ class AskArbitration(msgspec.Struct, frozen=True, tag=True):
 
 
 class AskPerson(msgspec.Struct, frozen=True, tag=True):
-    """Ask a person whether a proposal shall be committed.
+    """Ask a person whether to commit a proposal.
 
     Attributes:
-        agreed: How the agents accepted it; None for one that they rejected, and that a person may accept all the same.
+        agreed: How the agents accepted it; None if they rejected it, which the person may override.
         reason: Why they rejected it, or why the gate refused the person's own text; else empty.
     """
 
@@ -93,7 +93,7 @@ class CheckProposal(msgspec.Struct, frozen=True, tag=True):
 
 
 class ApplyProposal(msgspec.Struct, frozen=True, tag=True):
-    """Ask the workspace to make a change."""
+    """Ask the workspace to apply an accepted proposal."""
 
     proposal: Proposal
 
@@ -109,9 +109,9 @@ PersonVerdict = Literal["yes", "no", "edit", "quit"]
 
 
 class Proposed(msgspec.Struct, frozen=True, tag=True):
-    """What an agent would change; `failure` says why there is nothing, if it failed.
+    """The drafts of an agent; `failure` says why there are none, if the agent failed.
 
-    A draft may name another draft of the same reply in its dependencies, by the `proposal_id` that its author gave to it.
+    A draft may depend on another draft of the same reply, by the `proposal_id` that the author has given to that one.
     """
 
     agent: str
@@ -120,7 +120,7 @@ class Proposed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Repaired(msgspec.Struct, frozen=True, tag=True):
-    """The repaired proposal, or None when its author gives up."""
+    """The repaired proposal; None if its author gives up."""
 
     proposal_id: str
     proposal: Proposal | None = None
@@ -128,7 +128,7 @@ class Repaired(msgspec.Struct, frozen=True, tag=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True, tag=True):
-    """One agent's judgements; a proposal that is missing here, or is there twice, counts as an abstention."""
+    """The evaluations of one agent. A proposal that is missing, or occurs twice, counts as an abstention."""
 
     agent: str
     evaluations: tuple[ProposalEvaluation, ...] = ()
@@ -145,11 +145,11 @@ class Arbitrated(msgspec.Struct, frozen=True, tag=True):
 
 
 class Gated(msgspec.Struct, frozen=True, tag=True):
-    """What the gate says.
+    """The report of the gate on a proposal.
 
     Attributes:
-        edges: The graph as it would be after the change.
-        merged: The files in which the change was written for an earlier text, and was merged into the present one.
+        edges: The edges of the graph with the change.
+        merged: Files for whose earlier text the change was written; it was merged into the present text.
     """
 
     proposal_id: str
@@ -162,9 +162,9 @@ class ChangeApplied(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The workspace after a change.
 
     Attributes:
-        resolution: Path -> unified diff of every file that is really different now; empty: nothing happened.
-        digest: The state of the whole workspace.
-        edges: The graph as it is now.
+        resolution: Path -> unified diff of each file that has changed; empty if the change had no effect.
+        digest: The digest of the whole workspace now.
+        edges: The edges of the graph now.
         refusal: Why the change could not be made; empty when it was.
     """
 
@@ -176,7 +176,7 @@ class ChangeApplied(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class PersonReply(msgspec.Struct, frozen=True, tag=True):
-    """The verdict of a person on a change; with `edit`, `proposal` is the person's own text in its place."""
+    """The decision of a person on a change; for `edit`, `proposal` holds the text of the person instead."""
 
     proposal_id: str
     verdict: PersonVerdict
@@ -185,7 +185,7 @@ class PersonReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class NegotiationStopped(msgspec.Struct, frozen=True, tag=True):
-    """The driver ends the negotiation in whatever phase it is: no budget left, a person stops it, the gate fails."""
+    """The driver ends the negotiation, in any phase: the budget is used up, a person stops it, or the gate itself fails."""
 
     reason: Literal["manual", "budget", "error"]
     detail: str = ""
@@ -204,7 +204,7 @@ class RoundStarted(msgspec.Struct, frozen=True):
 
 
 class ProposalMade(msgspec.Struct, frozen=True):
-    """A proposal has its number, a repaired one its new text."""
+    """A proposal has got its number, or a repaired one its new text."""
 
     proposal: Proposal
 
@@ -218,7 +218,7 @@ class DraftsDropped(msgspec.Struct, frozen=True):
 
 
 class AgentFailed(msgspec.Struct, frozen=True):
-    """An agent gave no usable answer: no proposal, or an abstention."""
+    """An agent gave no usable answer; it counts as no proposal, or as an abstention."""
 
     agent: str
     task: Task
@@ -233,14 +233,14 @@ class ProposalGated(msgspec.Struct, frozen=True):
 
 
 class ProposalMerged(msgspec.Struct, frozen=True):
-    """A proposal was written for an earlier text of these files, and was merged into the present one."""
+    """A proposal for an earlier text of these files was merged into their present text."""
 
     proposal_id: str
     files: tuple[str, ...]
 
 
 class ProposalSentBack(msgspec.Struct, frozen=True):
-    """What was accepted meanwhile contradicts a proposal: its author may fit it, once, and it is voted on again."""
+    """A commit made since conflicts with a proposal: its author may adapt it, once; then it is voted on again."""
 
     proposal_id: str
     reason: str
@@ -253,7 +253,7 @@ class EvaluationMade(msgspec.Struct, frozen=True):
 
 
 class ProposalPostponed(msgspec.Struct, frozen=True):
-    """Countered or deferred: decided in a later round."""
+    """A proposal was countered or deferred; a later round decides it."""
 
     proposal_id: str
     status: Status
@@ -271,7 +271,7 @@ class ProposalArbitrated(msgspec.Struct, frozen=True):
 
 
 class PersonAnswered(msgspec.Struct, frozen=True):
-    """A person has looked at a change."""
+    """A person has decided on a change."""
 
     proposal_id: str
     verdict: PersonVerdict
@@ -279,7 +279,7 @@ class PersonAnswered(msgspec.Struct, frozen=True):
 
 
 class ProposalCommitted(msgspec.Struct, frozen=True):
-    """An accepted change is in the workspace; `votes` are those that were for or against."""
+    """An accepted change is in the workspace; `votes` is the number of accepts and rejects together."""
 
     commit: CommitRecord
     accepts: int
@@ -287,7 +287,7 @@ class ProposalCommitted(msgspec.Struct, frozen=True):
 
 
 class ProposalRejected(msgspec.Struct, frozen=True):
-    """A proposal is closed without a change: rejected by vote, refused by a limit or the gate, or superseded."""
+    """A proposal is closed without a commit: rejected by vote, refused by a limit or the gate, or superseded."""
 
     proposal_id: str
     status: Status
@@ -298,7 +298,7 @@ class ProposalRejected(msgspec.Struct, frozen=True):
 
 
 class NegotiationSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """NEGOTIATION_COMPLETE of seed 002, 2.2; the three counts add up to the total."""
+    """The numbers of a finished negotiation; the three counts add up to the total. Source: seed 002, 2.2."""
 
     total_proposals: int
     accepted: int
@@ -309,7 +309,7 @@ class NegotiationSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NegotiationFinished(msgspec.Struct, frozen=True):
-    """The end, once."""
+    """The negotiation has ended; announced once."""
 
     ending: Ending
     summary: NegotiationSummary
@@ -359,14 +359,14 @@ Task = Literal["analyze", "propose", "repair", "gate", "evaluate", "arbitrate", 
 
 
 class QuestionKey(NamedTuple):
-    """Joins a reply to its question: the task, and the agent or the proposal that it is about, or both."""
+    """What a question and its reply have in common: the task, and the agent or proposal (or both) that it is about."""
 
     task: Task
     about: str
 
 
 class ProtocolError(Exception):
-    """The engine and its driver disagree on whose turn it is: a mistake in GraphBus, never in its input.
+    """The engine or its driver broke the protocol: a mistake in GraphBus or a program that embeds it, never in its input.
 
     Attributes:
         culprit: Which of the two broke the rules.
@@ -393,11 +393,11 @@ KEYS: dict[type, tuple[Task, tuple[str, ...]]] = {
     Gated: ("gate", ("proposal_id",)),
     ChangeApplied: ("apply", ("proposal_id",)),
 }
-"""Question or reply -> its task, and where the names of what it is about are found."""
+"""Question or reply -> its task, and the attributes that name the agent or proposal it is about."""
 
 
 def key_of(message: Question | Reply) -> QuestionKey:
-    """Give the key that joins a question and its reply; a `NegotiationStopped` has none, because it is welcome at any time."""
+    """Return the key of a question or reply. A `NegotiationStopped` has none: it may come at any time."""
     task, about = KEYS[type(message)]
     return QuestionKey(task, " by ".join(attrgetter(name)(message) for name in about))
 
@@ -416,7 +416,7 @@ class Participants(msgspec.Struct, frozen=True, kw_only=True):
         agents: All names in the order of activation, the arbiters among them.
         arbiters: Those who settle disputes, the first one first; they neither propose nor vote.
         owners: Relative path -> the agents whose classes are in that file.
-        edges: The graph as it is now; a commit may change it.
+        edges: The edges of the graph now; a commit may change them.
     """
 
     agents: tuple[str, ...]
@@ -434,21 +434,21 @@ class ProposalCase(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal and what has happened to it so far.
 
     Attributes:
-        depth: How many counter-proposals deep it is.
-        repairs: How often its author has mended it.
-        edges: The graph as it would be after it.
-        gated_on: The state of the workspace on which the gate spoke.
+        depth: Its distance from the original in a chain of counter-proposals; 0 for an original.
+        repairs: How often its author has repaired it.
+        edges: The edges of the graph with the change.
+        gated_on: The digest of the workspace for which `gate` holds.
         electorate: Who votes on it.
-        evaluations: All votes as counted, in order; the last one of an agent holds.
-        asked: Who is to vote now, or once more when it is reopened.
+        evaluations: All votes and decisions as counted, in order; of each agent the last vote holds.
+        asked: Who votes next: the electorate, and after a postponement those who countered or deferred.
         counters: The proposals that counter it.
-        was_sent_back: Its author has fitted it to what was accepted meanwhile.
-        asked_arbiters: The arbiters who were asked last, in the order of their words.
-        is_cleared: That it contradicts another commit of the round has been settled in its favour.
-        agreed: How it was accepted, while it waits for its commit.
-        rejection: Why the votes rejected it, while a person has not seen it.
+        was_sent_back: Its author has been asked to adapt it to commits made since; that happens once.
+        asked_arbiters: The arbiters who were asked last, in the order in which their decisions are counted.
+        is_cleared: The arbiters have allowed it although it contradicts another commit of the round.
+        agreed: How it was accepted, until it is committed.
+        rejection: Why the votes rejected it, until a person has decided on it.
         is_approved: A person wants it as it is.
-        edits: How often a person has put another text in its place.
+        edits: How often a person has replaced its text.
     """
 
     proposal: Proposal
@@ -479,18 +479,18 @@ class ProposalCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NegotiationState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that the engine knows. A new one is made by every step; none is ever changed.
+    """The whole state of a negotiation. Every step makes a new one; none is changed.
 
     Attributes:
         is_reviewed: A person is asked before each commit.
         awaited: The keys of the open questions, in the order in which their replies will be processed.
         received: The replies so far.
         cases: Proposal id -> case, in the order of the numbers.
-        drafts: Counter-proposals that enter in the next round, their parents set.
+        drafts: Counter-proposals for the next round, with their `parent`.
         quiet_rounds: Rounds in a row without a new proposal.
-        digest: The state of the workspace; `seen` are all states so far.
-        is_oscillating: The workspace has come back to an earlier state.
-        files: The files that were changed so far.
+        digest: The digest of the workspace; `seen` holds all digests so far.
+        is_oscillating: The workspace has returned to an earlier state.
+        files: The files changed so far.
     """
 
     participants: Participants
@@ -512,7 +512,7 @@ class NegotiationState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineStep(NamedTuple):
-    """The new state, and what is to be done and said, in order."""
+    """The result of a step: the new state, and the commands for the driver in their order."""
 
     state: NegotiationState
     commands: tuple[Command, ...]

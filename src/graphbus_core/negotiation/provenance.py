@@ -1,8 +1,8 @@
-"""Which decision wrote a line: followed through all that was promoted, and where sessions are gone, through git.
+"""Finds the decision that wrote a line of a file: by the journal of promotions and, for sessions that are gone, by git.
 
     before S001 -P001-> -P002-> after S001   (by hand)   before S002 -P001-> after S002   (by hand)   now
 
-A line that is the same in two neighbouring texts keeps its origin; a new one belongs to the step between them.
+A line that is equal in two neighbouring versions keeps its origin; a new one belongs to the step between them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
 
 
 class KnownDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, as far as it is known.
+    """A decision, as far as record and git tell.
 
     Attributes:
-        consensus: How it came about, `"unanimous (Stock)"`.
-        gate: What the gate said, in one line.
-        model: Who negotiated.
+        consensus: How it was accepted, and by whom: `"unanimous (Stock)"`.
+        gate: The report of the gate in one line.
+        model: The models by role, as text.
         commit: The id of its git commit; empty without one.
     """
 
@@ -64,10 +64,10 @@ class LineOrigin(NamedTuple):
     """Where a line comes from.
 
     Attributes:
-        kind: It was there `before` all sessions, was written by hand `since` one, or by a `decision`; `unknown` where git
-            could tell and its history is not here.
-        session: Of the decision, or the one since which.
-        decisions: One; several if it cannot be told which of them.
+        kind: `before` all sessions; by hand `since` a session; by a `decision`; `unknown` if the git history that would tell
+            is not in this clone.
+        session: The session of the decision, or the one since which it was written by hand.
+        decisions: Usually one; several if the record does not tell which of them it was.
     """
 
     kind: OriginKind
@@ -85,7 +85,7 @@ class _FileVersion(NamedTuple):
     origins: Sequence[LineOrigin]
 
     def followed_by(self, lines: Sequence[str], fresh: LineOrigin) -> _FileVersion:
-        """Give the next version; lines that are not in this one are `fresh`."""
+        """Return the next version: its lines that are not in this one have the origin `fresh`."""
         from difflib import SequenceMatcher
 
         origins = [fresh] * len(lines)
@@ -95,7 +95,7 @@ class _FileVersion(NamedTuple):
 
 
 def lines_of(data: bytes) -> list[str]:
-    """Give the lines of a text file, without their ends.
+    """Return the lines of a text file, without line ends.
 
     Raises:
         EditError: It is no text.
@@ -105,7 +105,7 @@ def lines_of(data: bytes) -> list[str]:
 
 
 def trace_lines(config: ResolvedBuild, path: str) -> tuple[LineOrigin, ...]:
-    """Give the origin of every line that a file has now.
+    """Return the origin of every line of a file as it is now.
 
     Raises:
         OSError: The file cannot be read.
@@ -133,7 +133,7 @@ def _by_journal(config: ResolvedBuild, path: str, lines: Sequence[str]) -> Seque
 
 
 def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[JournalEntry, list[str], list[str]]]:
-    """Give what was promoted to a file and not undone since, in order: entry, lines before, lines after."""
+    """Yield each promotion that changed a file and was not undone, in order: entry, lines before, lines after."""
     journal = Journal(config)
     entries = journal.done()
     undone = {entry.undoes for entry in entries}
@@ -148,7 +148,7 @@ def _promotions(config: ResolvedBuild, path: str) -> Iterator[tuple[JournalEntry
 def _steps(
     config: ResolvedBuild, entry: JournalEntry, path: str, old: list[str], new: list[str]
 ) -> Iterator[tuple[LineOrigin, Sequence[str]]]:
-    """Give the versions of a file within a session, each with the decision that led to it; one if they cannot be told apart."""
+    """Yield the versions of a file within a session, each with its decision; only the last one if the record does not tell."""
     session = entry.session
     record = _record(config, session)
     names = next(file.proposals for file in entry.files if file.path == path)
@@ -210,7 +210,7 @@ def _describe(known: KnownDecision, record: SessionRecord, one: ProposalRecord) 
         intent=proposal.intent,
         finding=proposal.finding,
         reason=proposal.reason,
-        votes=tuple({vote.evaluator: vote for vote in one.evaluations}.values()),  # what each has said last
+        votes=tuple({vote.evaluator: vote for vote in one.evaluations}.values()),  # the last vote of each
         consensus=consensus_of(one.commit) if one.commit else "",
         gate=gate_summary(one.gate) if one.gate else "",
         model=models_of(record),
@@ -221,7 +221,7 @@ def _describe(known: KnownDecision, record: SessionRecord, one: ProposalRecord) 
 
 
 def _by_git(config: ResolvedBuild, path: str, origins: Sequence[LineOrigin]) -> Iterator[tuple[int, LineOrigin]]:
-    """Give the lines that no kept session explains and git can: by a commit with our trailers, or not at all; index, origin."""
+    """Yield (index, origin) of the lines that no kept session explains, as far as git knows their commits."""
     unexplained = [number for number, origin in enumerate(origins) if origin.kind != "decision"]
     if not unexplained:
         return
@@ -233,7 +233,7 @@ def _by_git(config: ResolvedBuild, path: str, origins: Sequence[LineOrigin]) -> 
             known = _decisions_by_git(config, repository, {blamed[number] for number in committed})
             yield from ((number, known[blamed[number]]) for number in committed if blamed[number] in known)
     except NegotiationError as refused:
-        if refused.code != "GBE430":  # there is no git: then the sessions are all that is known
+        if refused.code != "GBE430":  # without git only the sessions are known
             yield from ((number, UNKNOWN) for number in unexplained)
 
 
@@ -249,10 +249,11 @@ def _decisions_by_git(config: ResolvedBuild, repository: Repository, commits: se
 def _of_message(config: ResolvedBuild, commit: str, told: MessageDecision) -> KnownDecision:
     trailers = told.trailers
     session, proposal = trailers["GraphBus-Session"], trailers["GraphBus-Proposal"]
-    is_here = session in list_sessions(config.artifacts_dir)  # and no path: messages are written by anybody
+    # Anybody can write a message, so the session that it names must not be used as a path unchecked.
+    is_here = session in list_sessions(config.artifacts_dir)
     kept = _decided(config, _record(config, session), session, proposal) if is_here else None
     if kept and kept.commit == commit and kept.title:
-        return kept  # the session of this name is the one that made the commit
+        return kept  # the session here has made this commit, and knows more than the message
     squashed = f"\n{told.text.strip()}".rpartition("\n* ")[2]
     subject, _, body = squashed.partition("\n\n")
     agent, consensus, gate, model = (
@@ -272,7 +273,7 @@ def _of_message(config: ResolvedBuild, commit: str, told: MessageDecision) -> Kn
 
 
 def decided_files(config: ResolvedBuild) -> tuple[str, ...]:
-    """Give the files that the journal knows, sorted."""
+    """Return the paths of all files in the journal, sorted."""
     with suppress(EditError):
         return tuple(sorted({file.path for entry in Journal(config).done() for file in entry.files}))
     return ()

@@ -1,6 +1,6 @@
-"""A session once more, on its recorded answers: engine, gate and promotion run for real in a copy of the project.
+"""Replays a session on its recorded answers: engine, gate and promotion run for real, in a copy of the project.
 
-No model, no network, and nothing is written but that copy, which is gone at the end.
+No model is asked, no network is used, and only the copy is written, which is deleted at the end.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class ReplayResult(NamedTuple):
     """The result of a replay.
 
     Attributes:
-        source: Where the record was: its session folder or the lock.
-        requests: Answers of models that were given again.
+        source: Where the record was found: its session folder, or `"the lock"`.
+        requests: The number of recorded answers of models.
         files: The files that the session changed.
-        differences: What is not as it was, the first one first; empty: every byte is.
+        differences: Everything that differs from the record, in order; empty if every byte is equal.
     """
 
     session: str
@@ -54,13 +54,13 @@ class ReplayResult(NamedTuple):
 
 
 def replay_session(config: ResolvedBuild, session: str = "") -> ReplayResult:
-    """Run a session again and compare: its record, every file that it changed, and the artifacts.
+    """Replay a session and compare its record, every file that it changed, and the artifacts.
 
     Args:
-        session: Its name; empty: the one in the lock, or the last one where there is no lock.
+        session: Its name; empty for the one in the lock, or without a lock for the last one.
 
     Raises:
-        NegotiationError: GBE403 or GBE404, there is no such session; GBE423, it cannot be replayed; GBE405.
+        NegotiationError: GBE403 or GBE404, there is no such session; GBE405, it cannot be read; GBE423, it cannot be replayed.
         BuildError: GBE222, the lock cannot be read.
     """
     kept, source = _find_tape(config, session)
@@ -83,7 +83,7 @@ def replay_session(config: ResolvedBuild, session: str = "") -> ReplayResult:
 
 
 def _find_tape(config: ResolvedBuild, session: str) -> tuple[RecordedSession, str]:
-    """Give the record of a session, and where it was.
+    """Return everything recorded of a session, and where it was found.
 
     Raises:
         NegotiationError: GBE403, GBE404 or GBE405.
@@ -140,7 +140,7 @@ def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> 
     ending = record.negotiations.ending
     reason = ""
     if start.is_reviewed:
-        reason = "a person reviewed its changes"
+        reason = "a person decided on its changes"
     elif ending.reason in {"manual", "error"}:
         reason = f"it did not finish ({ending.detail})"
     elif ending.detail.startswith("max_seconds"):
@@ -150,17 +150,17 @@ def _refuse_what_nobody_recorded(start: SessionStart, record: SessionRecord) -> 
 
 
 def _refuse_places_outside(paths: Iterable[str]) -> None:
-    """Refuse a record that names a place outside of the copy: it may come from a foreign branch."""
+    """Refuse a record with a path outside of the project: a lock may come from a foreign branch."""
     outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
     if outside:
-        raise BuildError("GBE222", reason=f"{outside[0]!r} is not a path inside the project")
+        raise BuildError("GBE222", reason=f"{outside[0]!r} is not a path in the project")
 
 
 def _config_of(kept: RecordedSession, root: Path, present: ResolvedBuild) -> ResolvedBuild:
-    """Give the configuration of the session, in a copy of the project; one answer at a time, and no cache.
+    """Return the configuration of the session for the copy in `root`; one answer at a time, without a cache.
 
-    The lock may come from a foreign branch. So which programs run, and where, is what the project says now, and no model
-    is opened by a name that the lock gives.
+    The lock may come from a foreign branch. Therefore the settings that say which programs run, and where, are those of the
+    project now, and no model is opened by a name from the lock.
     """
     start = kept.start
     llm = replace(start.settings.llm, model=RULES, use_cache=False, concurrency=1)
@@ -178,11 +178,11 @@ def _config_of(kept: RecordedSession, root: Path, present: ResolvedBuild) -> Res
     )
 
 
-# --- once more -------------------------------------------------------------------------------
+# --- the replay -------------------------------------------------------------------------------
 
 
 def _differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], config: ResolvedBuild) -> Iterator[str]:
-    """Run the session in the copy and say what is not as it was."""
+    """Run the session in the copy, and yield every difference from the record as part of a sentence."""
     start = kept.start
     project = Project.read(config, cache=False)
     moved = sorted(
@@ -225,7 +225,7 @@ def _differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], confi
 
 
 def _backend_of(kept: RecordedSession, answers: Iterable[RecordedAnswer]) -> Backend:
-    """Let the record answer in each role."""
+    """Return a backend in which the record answers for the models."""
     start = kept.start
     clients = None
     if start.models:

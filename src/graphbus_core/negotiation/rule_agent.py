@@ -1,6 +1,6 @@
-"""An agent without a model: the findings of the rules become its proposals, and its judgements are computed.
+"""An agent without a model: it proposes the fixes of the rules, and computes its votes from their findings.
 
-Deterministic, without a key, in milliseconds; the same protocol as any other agent.
+It is deterministic and needs no key, and it takes part in the same protocol as agents with models.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONFLICT = 5
 """Schema conflicts come before other findings of their severity (seed 002, SEED_INITIAL_PROPOSALS)."""
 
 _WANTED = 100
-"""Each word of the intent that a proposal answers counts more than any severity."""
+"""Priority for each word of the intent that a proposal matches; more than that of any severity."""
 
 _ANNOTATIONS = frozenset({"GB201", "GB202"})
 
@@ -52,7 +52,7 @@ class RuleAgent:
         self.is_arbiter = is_arbiter
 
     def analyze(self, view: AgentView) -> Analysis:
-        """Read the facts off the definition."""
+        """Return the facts that the definition of the class states."""
         definition = view.definition
         if definition is None:
             return Analysis()
@@ -64,7 +64,7 @@ class RuleAgent:
         )
 
     def propose(self, view: AgentView) -> tuple[Proposal, ...]:
-        """Turn the most pressing findings at its own end into proposals, leaving out what was turned down before."""
+        """Propose fixes of its most important findings, except those that were rejected before."""
         mine = [finding for finding in view.findings if finding.agent == self.name and finding.is_fixable]
         proposals: dict[tuple[CodeChange, ...], Proposal] = {}
         for finding in sorted(mine, key=lambda finding: _rank(finding, view)):
@@ -100,11 +100,11 @@ class RuleAgent:
         ).with_changes(fix.changes)
 
     def repair(self, view: AgentView, proposal: Proposal, report: GateReport) -> None:
-        """Give up: a rule knows one fix."""
+        """Give up: each rule has only one fix."""
         return
 
     def evaluate(self, view: AgentView, trials: Sequence[TriedProposal]) -> tuple[ProposalEvaluation, ...]:
-        """Accept unless an edge of its own breaks; then reject with the counterexample."""
+        """Accept, unless the change causes a finding that involves this agent; then reject with it as evidence."""
         return tuple(self._judge(trial, view.round) for trial in trials)
 
     def _judge(self, trial: TriedProposal, round_: int) -> ProposalEvaluation:
@@ -136,7 +136,7 @@ class RuleAgent:
     def arbitrate(
         self, view: AgentView, trial: TriedProposal, evaluations: Sequence[ProposalEvaluation]
     ) -> ProposalEvaluation:
-        """Be conservative: accept what passed the gate, breaks nothing and leaves fewer findings; else reject."""
+        """Accept what passed the gate, causes no finding and removes at least one; reject everything else."""
         votes = [vote.decision for vote in evaluations if not vote.is_arbiter]
         counted = f"({votes.count('accept')} for, {votes.count('reject')} against)"
         if not trial.report.passed:
@@ -176,7 +176,7 @@ class RuleAgent:
 
 
 def matching_words(intent: str, text: str) -> tuple[str, ...]:
-    """Give the words of an intent that a text speaks of, in the intent's order; `validate` and `validation` are one word."""
+    """Return the words of an intent that occur in a text, in the order of the intent; `validate` matches `validation`."""
     wanted = dict.fromkeys(_words(intent))
     stems = {word[:_STEM] for word in _words(text)}
     return tuple(word for word in wanted if word[:_STEM] in stems)
@@ -208,7 +208,7 @@ def _priority(finding: Finding, view: AgentView) -> int:
 
 
 def _missing_annotations_of(finding: Finding, others: Iterable[Finding]) -> list[Finding]:
-    """Give the other annotations that are missing in the same method: one change gives them all."""
+    """Return the findings about other missing annotations of the same method: one change adds all of them."""
     if finding.code not in _ANNOTATIONS:
         return []
     method = finding.data["method"]
@@ -217,7 +217,7 @@ def _missing_annotations_of(finding: Finding, others: Iterable[Finding]) -> list
 
 
 def _fix_within_limits(finding: Finding, project: Project, along: Iterable[Finding] = ()) -> Fix | None:
-    """Give the change of all files that are concerned, or of one where a proposal may not change so many."""
+    """Return the fix in all its files, or in one file if a proposal may not change so many."""
     fix = fix_for(finding, project, *along)
     limit = project.config.settings.safety.max_file_changes_per_commit
     if fix and len({change.file_path for change in fix.changes}) > limit:
@@ -226,7 +226,7 @@ def _fix_within_limits(finding: Finding, project: Project, along: Iterable[Findi
 
 
 def _is_proposed_by_another(finding: Finding, fix: Fix, view: AgentView) -> bool:
-    """Tell whether an agent before this one proposes the same change: what several ends have in common is one proposal."""
+    """Return whether an earlier agent proposes the same change: a finding at several ends leads to one proposal."""
     names = {agent.name for agent in view.project.definitions if agent.name < finding.agent and not agent.is_arbiter}
     alike = (
         each for each in view.findings if each.agent in names and each.is_fixable and _pair(each) == _pair(finding)
@@ -239,9 +239,9 @@ def _pair(finding: Finding) -> tuple[str, str]:
 
 
 def _was_turned_down(finding: Finding, fix: Fix, history: Iterable[ProposalRecord]) -> bool:
-    """Tell whether others rejected a fix of this finding, or a limit or the gate refused this very change.
+    """Return whether a fix of this finding was rejected, or exactly this change was refused by a limit or the gate.
 
-    A change that was refused as stale may be proposed again: it is written for other text now.
+    A change that was refused as stale may be proposed again: it is written for another text now.
     """
     for record in history:
         is_same = finding.message in record.proposal.reason
@@ -273,21 +273,21 @@ def _expectations(definition: AgentDefinition) -> dict[str, str]:
     return {**heard, **called}
 
 
-# --- what the rules find, for people and for agents --------------------------------------------
+# --- findings --------------------------------------------
 
 
 def find_selected(project: Project) -> tuple[Finding, ...]:
-    """Give what the rules find, as far as the settings select it."""
+    """Return the findings of the rules that the settings select."""
     return check(project, wiring=project.wiring)
 
 
 def find_for_agents(project: Project) -> tuple[Finding, ...]:
-    """Give what the rules find, and of the rules that are off by default what the intent or the goals ask for."""
+    """Return these findings, and those of rules off by default that match the intent or the goals."""
     return _for_agents(project, _check(project))
 
 
 class _RuleFindings(msgspec.Struct, frozen=True):
-    """What the rules find: those that are reported, and all that can be mended where something is wished for."""
+    """Findings of the rules: those that are reported, and with an intent or goals all that are fixable."""
 
     reported: tuple[Finding, ...]
     fixable: tuple[Finding, ...] = ()
@@ -316,18 +316,18 @@ def _for_agents(project: Project, found: _RuleFindings) -> tuple[Finding, ...]:
 
 
 class FindingsCache:
-    """What the rules find for agents, once for each project, which never changes."""
+    """Caches the findings for agents by project; projects never change."""
 
     def __init__(self) -> None:
         self._found: WeakKeyDictionary[Project, _RuleFindings] = WeakKeyDictionary()
         self._known: WeakKeyDictionary[Project, tuple[Finding, ...]] = WeakKeyDictionary()
 
     def findings_in(self, project: Project, before: Project | None = None) -> tuple[Finding, ...]:
-        """Give the findings.
+        """Return the findings for agents in a project.
 
         Args:
-            project: Where.
-            before: The project before a change; then only what the change concerns is checked again.
+            project: The project to check.
+            before: The project before a change; then only agents that the change can affect are checked again.
         """
         known = self._known.get(project)
         if known is None:

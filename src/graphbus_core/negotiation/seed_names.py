@@ -53,7 +53,7 @@ class AgentMemory:
         self._values[key] = value
 
     def get(self, key: str) -> Json:
-        """Give the value that was stored under this name, or None."""
+        """Return the value that was stored under this name, or None."""
         return self._values.get(key)
 
 
@@ -130,7 +130,7 @@ class NegotiationEngine:
         self._arbiters += (name,) * is_arbiter
 
     def can_agent_propose(self, agent_name: str) -> tuple[bool, str]:
-        """Tell whether an agent may make another proposal in this round, and if not, why, naming the setting."""
+        """Return whether an agent may make another proposal in this round, and if not, why, naming the setting."""
         if self.ending:
             return False, f"the negotiation has ended: {self.ending.reason}"
         round_ = self._state.round if self._state else 1
@@ -261,7 +261,7 @@ class LLMAgent(ModelAgent):
         self.negotiation_engine.add_agent(name, source_code, is_arbiter=is_arbiter)
 
     def view(self, intent: str = "", round_num: int = 0) -> AgentView:
-        """Give what the agent sees of the project now."""
+        """Return what the agent sees of the project now."""
         workspace = self.negotiation_engine.workspace
         return _PromptedView(
             name=self.name,

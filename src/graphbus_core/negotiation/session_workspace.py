@@ -1,15 +1,15 @@
-"""The workspace of one session: the gate, what is known of each proposal's consequences, and the person who is asked.
+"""The workspace of one session: answers the engine's questions that no agent answers, and verifies objections.
 
-`SessionWorkspace` answers the questions of the engine that no agent answers. It writes no source file.
+It asks the gate, computes the consequences of each proposal, applies accepted ones in memory, and asks the person of a review. It
+writes no source file.
 
-A counterexample is something that a change takes from one agent, computed from the projects before and after it; an objection
-about a contract holds if it states one. The gate refuses what the rules call a defect. What is left,
-and still breaks a contract, is
+An objection about a contract holds if it names a promise that the change breaks for one agent, computed from the project before
+and after it. The gate already refuses what the rules call a defect; what it lets pass and still breaks a promise is
 
-- a field that its handler reads and that a publisher no longer sends, sends only sometimes, or sends as something else;
-- a topic that it hears and that an agent no longer publishes;
-- a call of its own that does not fit the provider's schema any more, also where the finding is ignored;
-- a field of a result that it uses and that the provider no longer gives, or gives as something else.
+- a field that its handler reads and that a publisher no longer sends, sends only sometimes, or sends with another type;
+- a topic that it subscribes to and that an agent no longer publishes;
+- a call of its own that no longer fits the provider's schema, also if the finding is ignored;
+- a field of a result that it uses and that the provider no longer returns, or returns with another type.
 """
 
 from __future__ import annotations
@@ -64,25 +64,25 @@ from graphbus_core.schema.types import UNKNOWN, Field, Schema
 
 
 class SessionOutcome(NamedTuple):
-    """The records of a session, and the workspace that holds every accepted change."""
+    """The result of a session: its records, and the workspace with every accepted change."""
 
     negotiations: Negotiations
     workspace: Workspace
 
 
 class ProposalGate(Protocol):
-    """What must be passed before a vote; `editing.gate.Gate` is one, and its `trials` run the tests of objections."""
+    """Checks a proposal before the vote. `editing.gate.Gate` is one; its `trials` also run the tests of objections."""
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
-        """Let a proposal climb, on the workspace as it is now."""
+        """Return the report on a proposal in the present workspace."""
 
 
 MAX_TESTS = 3
-"""The tests of how many evaluators are run for one proposal: of those who were asked first."""
+"""For each proposal, only the tests of so many evaluators are run: of those who are asked first."""
 
 
 class _GatedChange:
-    """A proposal that passed the gate, and the projects without and with it; what the rules find is asked when it is needed."""
+    """A proposal that passed the gate, with the projects without and with it. Findings are computed on first use."""
 
     def __init__(
         self, cache: FindingsCache, proposal: Proposal, report: GateReport, before: Project, after: Project
@@ -95,7 +95,7 @@ class _GatedChange:
 
     @cached_property
     def trial(self) -> TriedProposal:
-        """All of it for those who judge."""
+        """The proposal with its consequences, for evaluators and arbiters."""
         old, new = self._cache.findings_in(self.before), self._cache.findings_in(self.after, self.before)
         were, are = {finding.key for finding in old}, {finding.key for finding in new}
         return TriedProposal(
@@ -109,10 +109,10 @@ class _GatedChange:
 
 
 class SessionWorkspace:
-    """The workspace of one session, and the trials of its proposals.
+    """The workspace of one session, with the consequences of its proposals.
 
     Attributes:
-        broken: Why the gate or a test failed to judge a change; then the session has no result, and nothing of it is applied.
+        broken: The error with which the gate itself failed; then the session has no result, and none of it is applied.
     """
 
     def __init__(self, project: Project, gate: ProposalGate, cache: FindingsCache | None = None) -> None:
@@ -125,15 +125,15 @@ class SessionWorkspace:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the rules find in the workspace as it is now, for agents."""
+        """The findings of the rules in the present workspace."""
         return self._cache.findings_in(self.files.project)
 
     def trial(self, proposal_id: str) -> TriedProposal:
-        """Give the consequences of a proposal, on the workspace on which it last passed the gate."""
+        """Return the consequences of a proposal in the workspace in which it last passed the gate."""
         return self._tried[proposal_id].trial
 
     def check(self, question: CheckProposal) -> Reply:
-        """Check a proposal at the gate; if the gate itself fails, the session ends."""
+        """Answer with the gate's report on a proposal; if the gate itself fails, end the session."""
         proposal = question.proposal
         try:
             report = self.gate.check(proposal, self.files)
@@ -145,16 +145,16 @@ class SessionWorkspace:
 
     def _stop(self, proposal_id: str, error: GraphBusError) -> NegotiationStopped:
         self.broken = error
-        return NegotiationStopped("error", f"the gate broke down on {proposal_id}: {error.sentence}")
+        return NegotiationStopped("error", f"the gate itself failed on {proposal_id}: {error.sentence}")
 
     def _try(self, proposal: Proposal, report: GateReport) -> Project:
-        """Keep what the change would lead to, for those who will judge it."""
+        """Keep the projects before and after the change, for its evaluators; return the one after it."""
         before, after = self.files.project, self.files.preview_project(proposal.code_changes)
         self._tried[proposal.proposal_id] = _GatedChange(self._cache, proposal, report, before, after)
         return after
 
     def apply(self, question: ApplyProposal) -> Reply:
-        """Make an accepted change in the workspace."""
+        """Apply an accepted proposal in the workspace."""
         proposal = question.proposal
         before = self.files.project
         refusal = ""
@@ -172,14 +172,14 @@ class SessionWorkspace:
         )
 
     def look_ahead(self, proposals: Iterable[Proposal]) -> None:
-        """Prepare the commits of proposals that may all be accepted, in this order, while agents are judging them.
+        """Compute the projects after the commits of these proposals in this order, while models evaluate them.
 
-        Nothing is decided: what is rejected, or refused by the gate, leaves unused work behind and no other trace.
+        This decides nothing: for a proposal that is rejected the work was in vain, and that is all.
         """
         self.files.look_ahead(one for one in proposals if one.proposal_id in self._tried)
 
     def before_and_after(self, proposal: Proposal) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """Give the files of a change by path: as they are, and as they would be; nothing for the latter when it does not fit."""
+        """Return path -> bytes of the files before a change, and after it; the latter is empty if the change does not apply."""
         before = {path: self.files.file_data(path) for path in proposal.files if self.files.can_change(path)}
         try:
             return before, self.files.preview_files(proposal.code_changes)
@@ -187,19 +187,19 @@ class SessionWorkspace:
             return before, {}
 
     def diff(self, proposal: Proposal) -> str:
-        """Give the unified diffs of a change against the workspace as it is now."""
+        """Return the unified diffs of a change against the workspace as it is now."""
         before, after = self.before_and_after(proposal)
         return "".join(unified_diff(path, before[path], data) for path, data in sorted(after.items()))
 
     def note_evaluators(self, question: AskEvaluations) -> None:
-        """Note who is asked about a proposal: the tests of those who are asked first may be run."""
+        """Record which agents evaluate a proposal: tests in their objections run for the first `MAX_TESTS` of them."""
         for review in question.reviews:
             asked = self._may_test.setdefault(review.proposal.proposal_id, [])
             if question.agent not in asked and len(asked) < MAX_TESTS:
                 asked.append(question.agent)
 
     def verify_evidence(self, reply: Evaluated) -> Evaluated | NegotiationStopped:
-        """Verify the evidence of votes: only what is computed or run here verifies an objection, never an agent's own claim."""
+        """Return the reply with its evidence verified by computing or running it; an agent's own claim never counts."""
         votes: list[ProposalEvaluation] = []
         for vote in reply.evaluations:
             try:
@@ -225,7 +225,7 @@ class SessionWorkspace:
         return msgspec.structs.replace(vote, evidence=tuple(evidence), concerns=(*vote.concerns, *doubts))
 
     def _check_contract(self, agent: str, proposal_id: str, text: str) -> Objection:
-        """An objection about a contract holds if it states what the change takes from its author, or what the rules find."""
+        """Check an objection about a contract: it holds if it names a broken promise, or a finding that the change causes."""
         tried = self._tried.get(proposal_id)
         if tried is None:
             return Objection(False, "nothing is known of the change")
@@ -251,7 +251,7 @@ class SessionWorkspace:
 
 
 def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, str]:
-    """Give the unified diff of every file that is different."""
+    """Return the unified diff of every file that is different."""
     texts = ((path, before.source(path).data, after.source(path).data) for path in paths) if after is not before else ()
     return {path: unified_diff(path, old, new) for path, old, new in texts if old != new}
 
@@ -260,12 +260,12 @@ def _diffs(before: Project, after: Project, paths: Iterable[str]) -> dict[str, s
 
 
 class ReviewSheet(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person needs to decide on one change.
+    """Everything that a person sees to decide on one change.
 
     Attributes:
-        diff: The unified diffs of all files, against the workspace as it is now.
-        texts: Path -> the text of each changed file as it would be, with LF line ends; empty when the change no longer fits.
-        agreed: How the agents accepted it; None for one that they rejected.
+        diff: The unified diffs of all files, against the present workspace.
+        texts: Path -> the text of each changed file after the change, with LF line ends; empty if it no longer applies.
+        agreed: How the agents accepted it; None if they rejected it.
         reason: Why they rejected it, or why the gate refuses the person's own text; else empty.
     """
 
@@ -278,7 +278,7 @@ class ReviewSheet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PersonDecision(msgspec.Struct, frozen=True):
-    """The verdict of a person; `texts` are the files as the person wants them, for the verdict `edit`."""
+    """The decision of a person; for `edit`, `texts` are the files as the person wants them."""
 
     verdict: PersonVerdict
     reason: str = ""
@@ -289,11 +289,11 @@ class Reviewer(Protocol):
     """Asks a person. Only an explicit yes accepts a change."""
 
     def decide(self, sheet: ReviewSheet) -> PersonDecision:
-        """Show a change and return the person's verdict on it."""
+        """Show a change to a person and return the decision."""
 
 
 def ask_person(reviewer: Reviewer, question: AskPerson, workspace: SessionWorkspace) -> PersonReply:
-    """Let a person decide on a change, on the workspace as it is now."""
+    """Ask a person to decide on a change to the present workspace."""
     proposal = question.review.proposal
     before, after = workspace.before_and_after(proposal)
     sheet = ReviewSheet(
@@ -310,7 +310,7 @@ def ask_person(reviewer: Reviewer, question: AskPerson, workspace: SessionWorksp
 
 
 def _with_persons_text(proposal: Proposal, before: Mapping[str, bytes], texts: Mapping[str, str]) -> Proposal:
-    """Give the proposal with the person's texts: one replacement for each file that is different then."""
+    """Return the proposal with the person's texts: one replacement for each file that the person has changed."""
     pairs = ((path, _text(data), with_lf(texts.get(path, _text(data)))) for path, data in before.items())
     edits = tuple(
         CodeChange(
@@ -331,25 +331,25 @@ def _text(data: bytes) -> str:
     return with_lf(SourceText(data).text)
 
 
-# --- what a change takes from one agent --------------------------------------------------------
+# --- the promises that a change breaks for one agent --------------------------------------------------------
 
 
 class BrokenPromise(NamedTuple):
-    """One thing that breaks: the topic or `Agent.method`, the field if it is one, and the whole in a sentence."""
+    """A promise that a change breaks: the topic or `Agent.method`, the field if it is about one, and a sentence."""
 
     element: str
     field: str
     sentence: str
 
     def is_stated_in(self, text: str) -> bool:
-        """True when a text names the element and the field as whole words."""
+        """Return whether a text names the element and the field as whole words."""
         element = rf"(?<![\w/.]){re.escape(self.element)}(?![\w/])"
         rest = re.sub(element, " ", text)
         return rest != text and (not self.field or bool(re.search(rf"(?<!\w){re.escape(self.field)}(?!\w)", rest)))
 
 
 def find_broken_promises(name: str, before: Project, after: Project) -> tuple[BrokenPromise, ...]:
-    """Give what a change breaks for one agent."""
+    """Return the promises that a change breaks for one agent."""
     agent = after.agent(name)
     if agent is None:
         return ()
@@ -378,7 +378,7 @@ def _lost_fields(
     handler: str, subscription: Subscription, topic: str, old: AgentDefinition, new: AgentDefinition
 ) -> Iterator[BrokenPromise]:
     if any(not item.topic for item in new.publications):
-        return  # it may be published at a place that cannot be read
+        return  # a computed topic may be this one
     sent = [item.payload for item in new.publications if item.topic == topic]
     if not sent:
         yield BrokenPromise(topic, "", f"{old.name} no longer publishes {topic!r}, which {handler} hears")
@@ -392,7 +392,7 @@ def _lost_fields(
 
 
 def _needs(subscription: Subscription) -> list[Field]:
-    """What a handler takes of a payload, however it says so; a read that expects the key to be absent is none."""
+    """Return the fields that a handler needs: its parameters, required fields of its type, and keys read without a default."""
     taken = [Field(item.name, item.type) for item in subscription.fields if not item.has_default]
     declared = [field for field in subscription.payload.fields if field.required]
     reads = [Field(item.key, UNKNOWN) for item in subscription.reads if not item.is_optional]
@@ -400,14 +400,14 @@ def _needs(subscription: Subscription) -> list[Field]:
 
 
 def _sent_field(payloads: list[Schema | None], name: str) -> Field | None:
-    """The field as all publications of an agent surely send it."""
+    """Return the field if every publication of the agent certainly sends it."""
     fields = [payload.get(name) if payload else None for payload in payloads]
     return fields[0] if fields and all(field and field.required for field in fields) else None
 
 
 def _change_of(was: Field, payloads: list[Schema | None], name: str) -> str:
     if any(payload is None or (payload.is_open and payload.get(name) is None) for payload in payloads):
-        return ""  # nobody knows
+        return ""  # the payload may have the field
     fields = [payload.get(name) for payload in payloads if payload]
     if not any(fields):
         return "no longer sends"
@@ -480,7 +480,7 @@ def _result(project: Project, agent: str, method: str) -> Schema | None:
 
 
 def _words_of(agent: AgentDefinition, project: Project) -> frozenset[str]:
-    """The names of attributes and the texts in a class: what it can use of a result."""
+    """Return the attribute names and text constants in a class: only such fields of a result can it use."""
     try:
         tree = parse(textwrap.dedent(project.span_text(agent.span)))
     except SyntaxError:

@@ -1,9 +1,9 @@
-"""The folder of a session from its first question on, and what `--resume` needs after Ctrl-C or a kill.
+"""The folder of a session while it runs, and how `--resume` continues a session after Ctrl-C or a kill.
 
-session.json    written before the first question: what the session rests on
-seal            of session.json: a session that this user's GraphBus has not begun here is not resumed
-answers.jsonl   every answer of a model, as it arrived; each is sealed
-record.json     written at the end; a session without one was killed
+session.json    written before the first question: the inputs of the session
+seal            of session.json: only a session that this user's GraphBus began here is resumed
+answers.jsonl   every answer of a model in the order of arrival, each sealed
+record.json     written at the end; a session without it was killed
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ START_VERSION = 1
 _START, _ANSWERS, _SEAL = "session.json", "answers.jsonl", "seal"
 _RUNNING = "negotiating"
 _OPERATIONAL = ("providers", "timeout_s", "max_attempts", "concurrency", "requests_per_minute", "use_cache", "pass_env")
-"""Of the settings of models, those that say how they are asked and not what: they may change while a session is interrupted."""
+"""Settings of models on which no answer depends: they may differ when a session is resumed."""
 
 
 class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     """session.json.
 
     Attributes:
-        paths: What was built, relative to the project root.
-        settings: Those of the session, the command line included; without the limits of money and time.
-        project_settings: Digest of what pyproject.toml said.
+        paths: The paths of the build, relative to the project root.
+        settings: The settings of the session, with those of the command line, without limits of money and time.
+        project_settings: Digest of the settings in pyproject.toml.
         models: Role -> `"provider:name"`; empty when rules negotiate.
-        prices: Role -> dollars for a million tokens; null where they are not known.
-        budget: The limits of money and time with which it began.
+        prices: Role -> dollars for a million tokens; null if not known.
+        budget: The limits of money and time at its start.
         base: Source file -> its sha256.
-        settled: Agents that were not asked as long as their inputs were these.
-        has_artifacts: It was a build, not a negotiation alone.
-        is_reviewed: A person had a say.
+        settled: Agent -> the inputs on which it had settled, so that it was not asked.
+        has_artifacts: It was a build, not `graphbus negotiate`.
+        is_reviewed: A person decided on each change.
         makes_commits: Its accepted proposals become git commits.
     """
 
@@ -86,21 +86,21 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replayable_settings(found: Settings) -> Settings:
-    """Give the settings that decide about what is said: without limits of money and time, and without ways to reach a model."""
+    """Return the settings on which answers depend: without limits of money and time, and without access to models."""
     plain = LLMConfig()
     llm = replace(found.llm, **{name: getattr(plain, name) for name in _OPERATIONAL})
     return replace(found, budget=Budget(), llm=llm)
 
 
 def digest_of_settings(found: Settings) -> str:
-    """Give the sha256 of the settings that decide about what is said."""
+    """Return the sha256 of the settings on which answers depend."""
     return sha256_hex(msgspec.json.encode(replayable_settings(found), order="sorted"))
 
 
 def start_of(
     config: ResolvedBuild, session: str, agents: ActiveAgents, project: Project, settled: Mapping[str, AgentInputs]
 ) -> SessionStart:
-    """Describe what a session rests on."""
+    """Return the description of a session at its start."""
     return SessionStart(
         schema_version=START_VERSION,
         session=session,
@@ -119,10 +119,10 @@ def start_of(
 
 
 class SessionFolder:
-    """Keeps one session in its folder; in a dry run it only gives it a name.
+    """The folder of one session; a dry run only gives the session a name.
 
     Attributes:
-        session: The name; empty before it has begun.
+        session: The name; empty before `begin`.
     """
 
     def __init__(self, config: ResolvedBuild) -> None:
@@ -198,7 +198,7 @@ def _remove(folder: Path, *names: str) -> None:
 
 
 def _what_moved(start: SessionStart, now: SessionStart) -> str:
-    """Say what differs from when a session began; empty when nothing does."""
+    """Return what differs from when a session began; empty when nothing does."""
     moved = sorted(path for path in {*start.base, *now.base} if start.base.get(path) != now.base.get(path))
     if moved:
         return f"{', '.join(moved)} {'has' if len(moved) == 1 else 'have'} changed"
@@ -237,7 +237,7 @@ def _sealed_answers(artifacts_dir: str | Path, session: str) -> tuple[RecordedAn
 
 
 def _find_interrupted(config: ResolvedBuild) -> SessionStart:
-    """Give the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
+    """Return the last session that was killed, interrupted or ended by an error, if nothing of it was written or refused.
 
     Raises:
         NegotiationError: GBE421, the last session came to its end, or there is none; GBE405, it cannot be read; GBE427, this
@@ -259,7 +259,7 @@ def _find_interrupted(config: ResolvedBuild) -> SessionStart:
 
 
 def _own_answers(config: ResolvedBuild, session: str) -> tuple[RecordedAnswer, ...]:
-    """Give the answers of an interrupted session, if each was written down by this user's GraphBus."""
+    """Return the answers of an interrupted session, if each was written down by this user's GraphBus."""
     answers, place = _sealed_answers(config.artifacts_dir, session), _place_of(config, session)
     if any(answer != answer.with_seal(place) for answer in answers):
         raise NegotiationError(
@@ -287,10 +287,10 @@ def _is_interrupted(config: ResolvedBuild, session: str) -> bool:
 
 
 def complete_request(request: BuildConfig) -> BuildConfig:
-    """Refuse what cannot go with a negotiation, and fill in what an interrupted session was asked for.
+    """Check a request for a negotiation, and complete one that resumes an interrupted session.
 
     Raises:
-        UsageError: GBE132, a frozen build asks no agents.
+        UsageError: GBE132, a frozen build does not negotiate.
         NegotiationError: GBE421, there is nothing to resume; GBE422, another thing is asked for now; GBE405; GBE427.
     """
     if request.is_frozen:
@@ -299,7 +299,7 @@ def complete_request(request: BuildConfig) -> BuildConfig:
 
 
 def resume_request(request: BuildConfig) -> BuildConfig:
-    """Fill in what the interrupted session was asked for, so that `--resume` needs no further word."""
+    """Return the request with the settings of the interrupted session, so that `--resume` needs no other option."""
     config = settings.resolve_build(request)
     start = _find_interrupted(config)
     was, of_project = start.settings, settings.load(Path(config.root))
@@ -334,13 +334,13 @@ def resume_request(request: BuildConfig) -> BuildConfig:
 
 
 def claim_project(config: ResolvedBuild) -> int:
-    """Keep every other process from negotiating in this project.
+    """Lock this project for one negotiation at a time.
 
     Returns:
-        A file descriptor; closing it lets the next one in. So does the end of this process, however it comes.
+        A file descriptor. Closing it, or any end of this process, releases the lock.
 
     Raises:
-        NegotiationError: GBE420, another one is at it; GBE407, the folder cannot be written.
+        NegotiationError: GBE420, another process negotiates; GBE407, the folder cannot be written.
     """
     path = Path(config.artifacts_dir, _RUNNING)
     with refuse_file_errors(config.session or "to come", path), Folder.at(config.artifacts_dir, make=True) as home:

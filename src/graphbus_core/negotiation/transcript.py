@@ -33,7 +33,7 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class TranscriptEvent(msgspec.Struct, frozen=True):
-    """One event of a negotiation as it went over the bus."""
+    """One event of a negotiation with its whole payload."""
 
     topic: str
     payload: Json
@@ -43,14 +43,14 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """record.json.
 
     Attributes:
-        backend: Who negotiated: `"rules"`, or the model.
+        backend: `"rules"`, or the names of the models.
         models: Role -> `"provider:name"`; empty when rules negotiated.
-        agents: All who took part, in the order of activation.
-        spent: What asking the models has cost.
-        costs: Proposal id -> dollars of the questions about it, where prices are known.
+        agents: All agents of the session, in the order of activation.
+        spent: The cost of the session.
+        costs: Proposal id -> dollars of the questions about it, if prices are known.
         base: Source file -> its sha256 when the session began.
-        is_applied: Its accepted changes were written to the source files; `graphbus undo` may have taken them back since.
-        refusal: Why they were not, if something refused it.
+        is_applied: Its accepted changes were written to the source files; `graphbus undo` may have reverted them since.
+        refusal: Why they were not written, if an error prevented it.
     """
 
     schema_version: int
@@ -69,7 +69,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fit_for_bus(payload: Json) -> Json:
-    """Give a payload that the bus takes: of one that is too large, the beginnings of its longest texts and lists."""
+    """Return a payload that fits the bus: in one that is too large, long texts and lists are cut."""
     return _cut(payload) if len(msgspec.json.encode(payload)) > MAX_PAYLOAD_BYTES // 2 else payload
 
 
@@ -82,12 +82,12 @@ def _cut(value: Json) -> Json:
 
 
 def sessions_dir(artifacts_dir: str | Path) -> Path:
-    """Give the folder of all sessions."""
+    """Return the folder of all sessions."""
     return Path(artifacts_dir) / "sessions"
 
 
 def list_sessions(artifacts_dir: str | Path) -> tuple[str, ...]:
-    """Give the names of the complete sessions, the oldest first."""
+    """Return the names of the complete sessions, the oldest first."""
     folder = sessions_dir(artifacts_dir)
     return tuple(name for name in _names_in(folder) if _NAME.fullmatch(name) and (folder / name / RECORD).is_file())
 
@@ -123,14 +123,14 @@ def claim_session(artifacts_dir: str | Path, wanted: str = "", *, is_kept: bool 
 
 
 def release_session(artifacts_dir: str | Path, session: str) -> None:
-    """Give a claimed name back, unless something is kept under it."""
+    """Remove the folder of a claimed name if it is empty."""
     with suppress(OSError), Folder.at(sessions_dir(artifacts_dir)) as sessions:
         sessions.remove_empty(session)
 
 
 @contextmanager
 def refuse_file_errors(session: str, path: Path, code: str = "GBE407") -> Iterator[None]:
-    """Turn a failure of the file system into a refusal."""
+    """Raise an OSError of the block as a NegotiationError with this code."""
     try:
         yield
     except OSError as error:
@@ -158,7 +158,7 @@ def save_session(artifacts_dir: str | Path, record: SessionRecord, said: Iterabl
 
 
 def record_application(artifacts_dir: str | Path, session: str, *, is_applied: bool = False, refusal: str = "") -> None:
-    """Write into the record of a session what became of its accepted changes.
+    """Write into the record of a session whether its accepted changes were applied, or why not.
 
     Raises:
         NegotiationError: As `load_session`; GBE410, the record cannot be written.

@@ -1,4 +1,7 @@
-"""What may become of a proposal, from its draft to the decision: the moves, and the phases that decide. Pure."""
+"""The transitions of a proposal from its draft to the decision. Pure functions, called by the engine phase by phase.
+
+`MOVES` is the table of statuses. `EngineTurn` collects what one step changes and commands.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ MOVES: dict[Status, frozenset[Status]] = {
     "refused": frozenset(),
     "superseded": frozenset(),
 }
-"""What may become of a proposal. A status without successors is decided, once and for all."""
+"""Status -> the statuses that may follow. A proposal whose status has no successor is decided."""
 
 
 def is_decided(case: ProposalCase) -> bool:
@@ -63,7 +66,7 @@ def is_decided(case: ProposalCase) -> bool:
 
 
 class EngineTurn:
-    """One step in the making: the state that becomes the next one, and the commands so far."""
+    """One step of the engine while it is computed: the next state and the commands so far."""
 
     def __init__(self, state: NegotiationState) -> None:
         self.state = replace(state, cases=dict(state.cases))
@@ -71,7 +74,7 @@ class EngineTurn:
 
     @property
     def cases(self) -> dict[str, ProposalCase]:
-        """The cases of the state in the making, in the order of their numbers."""
+        """The cases of the next state, in the order of their numbers."""
         return self.state.cases
 
     def update_state(self, **changes: Any) -> None:
@@ -85,7 +88,7 @@ class EngineTurn:
         return changed
 
     def set_status(self, case: ProposalCase, status: Status, **changes: Any) -> ProposalCase:
-        """Give a case its next status.
+        """Change the status of a case.
 
         Raises:
             ProtocolError: `MOVES` does not allow it: the engine broke the protocol.
@@ -95,22 +98,22 @@ class EngineTurn:
         return self.update_case(case, status=status, **changes)
 
     def close_case(self, case: ProposalCase, status: Status, reason: str) -> None:
-        """Decide a proposal against a change."""
+        """Close a proposal without a commit, and announce why."""
         self.set_status(case, status, refusal=reason)
         count = votes.count_votes(case.evaluations)
         self.announce(ProposalRejected(case.proposal_id, status, count.accepts, count.rejects, count.abstains, reason))
 
     def ask(self, question: Question) -> None:
-        """Put a question whose reply will be awaited."""
+        """Ask a question; the engine waits for its reply."""
         self.commands.append(question)
         self.update_state(awaited=(*self.state.awaited, key_of(question)))
 
     def announce(self, announcement: Announcement) -> None:
-        """Announce a fact."""
+        """Add an announcement, which expects no reply."""
         self.commands.append(announcement)
 
     def ready_cases(self) -> list[ProposalCase]:
-        """Give the pending proposals whose dependencies are in the workspace, in the order of their numbers."""
+        """Return the pending proposals whose dependencies are in the workspace, in the order of their numbers."""
         cases = self.cases
         return [
             case
@@ -123,18 +126,18 @@ class EngineTurn:
         return EngineStep(self.state, tuple(self.commands))
 
 
-# --- what the limits let in; source: seed 002, 6.2 to 6.4 --------------------------------------
+# --- limits; source: seed 002, 6.2 to 6.4 --------------------------------------
 
 
 class Allowance(NamedTuple):
-    """How many more proposals an agent may make in a round, and which setting says so."""
+    """How many more proposals an agent may make in a round, and the setting that limits it."""
 
     limit: int
     reason: str
 
 
 def remaining_proposals(agent: str, proposals: Iterable[Proposal], round_: int, safety: SafetyConfig) -> Allowance:
-    """Give what is left of an agent's budget for a round; counter-proposals count like any other."""
+    """Return how many more proposals an agent may make in a round; counter-proposals count like any other."""
     spent = Counter(proposal.round == round_ for proposal in proposals if proposal.src == agent)
     in_round = safety.max_proposals_per_round - spent[True]
     in_all = safety.max_proposals_per_agent - spent.total()
@@ -144,7 +147,7 @@ def remaining_proposals(agent: str, proposals: Iterable[Proposal], round_: int, 
 
 
 def refusal_of(proposal: Proposal, safety: SafetyConfig, changed: Collection[str], known: Collection[str]) -> str:
-    """Say why a proposal may not go to the gate, naming the setting, or give the empty string.
+    """Return why a limit keeps a proposal from the gate, naming the setting; the empty string if none does.
 
     Args:
         changed: The files that the session has changed so far.
@@ -162,7 +165,7 @@ def refusal_of(proposal: Proposal, safety: SafetyConfig, changed: Collection[str
 
 
 def refusal_of_files(files: Collection[str], safety: SafetyConfig, changed: Collection[str]) -> str:
-    """Say why a change of these files would go beyond a limit, or give the empty string."""
+    """Return why a change of these files exceeds a limit, naming the setting; the empty string if it does not."""
     if len(files) > safety.max_file_changes_per_commit:
         limit = f"max_file_changes_per_commit is {safety.max_file_changes_per_commit}"
         return f"it changes {len(files)} files, and {limit}"
@@ -176,7 +179,7 @@ def refusal_of_files(files: Collection[str], safety: SafetyConfig, changed: Coll
 
 
 def open_round(turn: EngineTurn) -> None:
-    """Begin a round: reopen, number the counter-proposals of the last round, and ask every agent that may still propose."""
+    """Begin a round: reopen postponed proposals, number the counters of the last round, ask all who may still propose."""
     turn.update_state(round=turn.state.round + 1)
     turn.announce(RoundStarted(turn.state.round))
     _reopen(turn)
@@ -191,7 +194,7 @@ def open_round(turn: EngineTurn) -> None:
 
 
 def _reopen(turn: EngineTurn) -> None:
-    """Reopen what was deferred, and what was countered without success; reject what has lost a dependency."""
+    """Reopen deferred proposals and those whose counters all failed; reject those with a dependency that was not accepted."""
     cases = turn.cases
     for case in list(cases.values()):
         if case.status == "deferred" or (case.status == "countered" and _is_countered_in_vain(case, cases)):
@@ -208,13 +211,13 @@ def _is_countered_in_vain(case: ProposalCase, cases: dict[str, ProposalCase]) ->
 
 
 def _allowance_of(turn: EngineTurn, agent: str, round_: int) -> Allowance:
-    """Give what is left of an agent's budget for a round, its counter-proposals that wait for it included."""
+    """Return how many more proposals an agent may make in a round; its counters that wait for that round count."""
     made = [case.proposal for case in turn.cases.values()]
     return remaining_proposals(agent, [*made, *turn.state.drafts], round_, turn.state.safety)
 
 
 def _number(turn: EngineTurn, draft: Proposal, depth: int = 0) -> ProposalCase:
-    """Give a draft its number, and refuse it at once when a limit says so."""
+    """Number a draft, and refuse it at once if a limit forbids it."""
     state = turn.state
     refusal = refusal_of(draft, state.safety, state.files, turn.cases) or _refuse_circle(draft, turn.cases)
     case = ProposalCase(proposal=replace(draft, proposal_id=f"P{len(turn.cases) + 1:03}"), depth=depth)
@@ -226,10 +229,10 @@ def _number(turn: EngineTurn, draft: Proposal, depth: int = 0) -> ProposalCase:
 
 
 def _refuse_circle(draft: Proposal, cases: dict[str, ProposalCase]) -> str:
-    """Say which dependency of a counter-proposal waits for the proposal that it counters, and so for itself."""
+    """Refuse a counter-proposal that depends on a proposal which itself waits for the countered one: neither could ever go on."""
     return next(
         (
-            f"it depends on {name}, which waits for what becomes of it"
+            f"it depends on {name}, which waits for the decision on it"
             for name in draft.dependencies
             if draft.parent in _waits_for(name, cases)
         ),
@@ -238,7 +241,7 @@ def _refuse_circle(draft: Proposal, cases: dict[str, ProposalCase]) -> str:
 
 
 def _waits_for(name: str, cases: dict[str, ProposalCase]) -> set[str]:
-    """Give the proposals on whose decision one rests, itself included, as far as they are open."""
+    """Return the open proposals that must be decided before this one can be, itself included."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -274,7 +277,7 @@ def take_proposals(turn: EngineTurn, reply: Proposed) -> None:
 
 
 CONFLICT = "G1.conflict"
-"""The gate's code for a change that contradicts what was accepted meanwhile."""
+"""The code with which the gate refuses a change that conflicts with a commit of this session."""
 
 
 def open_gate(turn: EngineTurn) -> None:
@@ -285,7 +288,7 @@ def open_gate(turn: EngineTurn) -> None:
 
 
 def keep_report(turn: EngineTurn, reply: Gated) -> ProposalCase:
-    """Keep what the gate says of a proposal on the workspace as it is now."""
+    """Store and announce the report of the gate; it holds for the present workspace."""
     turn.announce(ProposalGated(reply.proposal_id, reply.report))
     if reply.merged:
         turn.announce(ProposalMerged(reply.proposal_id, reply.merged))
@@ -294,7 +297,7 @@ def keep_report(turn: EngineTurn, reply: Gated) -> ProposalCase:
 
 
 def take_report(turn: EngineTurn, reply: Gated) -> None:
-    """Accept the report of the gate: the proposal passes, goes back to its author, or is refused."""
+    """Process a report of the gate: the proposal passes, goes back to its author for a repair, or is refused."""
     case = keep_report(turn, reply)
     if reply.report.passed:
         return
@@ -309,7 +312,7 @@ def take_report(turn: EngineTurn, reply: Gated) -> None:
 
 
 def send_back(turn: EngineTurn, case: ProposalCase) -> None:
-    """Let the author fit a proposal to what was accepted meanwhile: once, as a repair. The votes on the old text are void."""
+    """Ask the author to adapt a proposal to later commits. Allowed once; the votes on the old text are void."""
     reason = f"after other commits it no longer passes the gate ({failure_of(case.gate)})"
     if case.gate is None or case.was_sent_back or case.repairs >= turn.state.safety.max_repairs:
         turn.close_case(case, "refused", f"stale: {reason}")
@@ -330,7 +333,7 @@ def send_back(turn: EngineTurn, case: ProposalCase) -> None:
 
 
 def failure_of(report: GateReport | None) -> str:
-    """Give the code and the sentence of the rung that refused."""
+    """Return `code: message` of the rung that refused."""
     failed = report and report.failure
     return f"{failed.code}: {failed.message}" if failed else "the gate refused it"
 
@@ -343,9 +346,9 @@ def take_repair(turn: EngineTurn, reply: Repaired) -> None:
 
 
 def replace_refused_text(turn: EngineTurn, reply: Repaired) -> ProposalCase | None:
-    """Put the mended text in the place of the old one; None when there is none, or a limit forbids it.
+    """Replace the text of a proposal by the repaired one; None if there is none, or a limit forbids it.
 
-    While commits are being made it waits for the next round: then it climbs the gate and is voted on again.
+    During COMMITTING the repaired proposal waits for the next round, in which it passes the gate and is voted on again.
     """
     case = turn.cases[reply.proposal_id]
     if reply.failure:
@@ -364,7 +367,7 @@ def replace_refused_text(turn: EngineTurn, reply: Repaired) -> ProposalCase | No
 
 
 def with_identity(mended: Proposal, old: Proposal) -> Proposal:
-    """Give another text as the same proposal: what the engine has said of it stays."""
+    """Return `mended` under the number, round, author and relations of `old`, which only the engine assigns."""
     return replace(
         mended,
         proposal_id=old.proposal_id,
@@ -381,7 +384,7 @@ def with_identity(mended: Proposal, old: Proposal) -> Proposal:
 
 
 def open_votes(turn: EngineTurn) -> None:
-    """Put into each evaluator's inbox what it is to vote on."""
+    """Ask each evaluator, in one question, about all proposals that it votes on in this round."""
     state = turn.state
     inboxes: dict[str, list[GatedProposal]] = {name: [] for name in state.participants.agents}
     for case in turn.ready_cases():
@@ -398,7 +401,7 @@ def open_votes(turn: EngineTurn) -> None:
 
 
 def review_of(case: ProposalCase) -> GatedProposal:
-    """Give what judges are shown.
+    """Return a proposal with its report, as evaluators and arbiters get it.
 
     Raises:
         ProtocolError: The gate has not checked it yet: the engine broke the protocol.
@@ -409,7 +412,7 @@ def review_of(case: ProposalCase) -> GatedProposal:
 
 
 def take_evaluations(turn: EngineTurn, reply: Evaluated) -> None:
-    """Count the votes of one agent."""
+    """Record the votes of one agent."""
     if reply.failure:
         turn.announce(AgentFailed(reply.agent, "evaluate", reply.failure))
     for case in turn.ready_cases():
@@ -420,7 +423,7 @@ def take_evaluations(turn: EngineTurn, reply: Evaluated) -> None:
 
 
 def _count_vote(turn: EngineTurn, case: ProposalCase, reply: Evaluated) -> ProposalEvaluation:
-    """Give the vote as it counts: what cannot be carried out is no accept, and says why."""
+    """Return the vote as it is counted. An answer that cannot be used becomes an abstention or a reject, and says why."""
     given = [evaluation for evaluation in reply.evaluations if evaluation.proposal_id == case.proposal_id]
     blank = ProposalEvaluation(
         proposal_id=case.proposal_id, evaluator=reply.agent, round=turn.state.round, decision="abstain", confidence=0.0
@@ -440,7 +443,7 @@ def _count_vote(turn: EngineTurn, case: ProposalCase, reply: Evaluated) -> Propo
 def _take_counter(
     turn: EngineTurn, case: ProposalCase, vote: ProposalEvaluation, has_voted: bool
 ) -> ProposalEvaluation:
-    """Queue a counter-proposal for the next round; one that may not be made leaves a plain reject."""
+    """Queue a counter-proposal for the next round; if it is not allowed, the vote is a plain reject."""
     draft = vote.counter_proposal
     refusal = _refuse_counter(turn, case, vote, has_voted)
     if draft is None or refusal:
@@ -465,14 +468,14 @@ def _refuse_counter(turn: EngineTurn, case: ProposalCase, vote: ProposalEvaluati
 
 
 def open_arbitration(turn: EngineTurn) -> None:
-    """Draw the conclusion from the votes on each proposal; ask the arbiters where they leave it open."""
+    """Decide each proposal by its votes, and ask the arbiters where the votes leave it open."""
     for case in turn.ready_cases():
         if not _postpone(turn, case):
             _conclude(turn, case)
 
 
 def _postpone(turn: EngineTurn, case: ProposalCase) -> bool:
-    """Put off what was countered or deferred, unless a veto settles it now."""
+    """Postpone a proposal that was countered or deferred, unless a veto rejects it now; True if it is postponed."""
     decisions = {name: vote.decision for name, vote in votes.latest_votes(case.evaluations).items()}
     undecided = tuple(name for name, decision in decisions.items() if decision in {"counter", "defer"})
     if not undecided or votes.find_veto(case, turn.state.participants):
@@ -492,7 +495,7 @@ def _conclude(turn: EngineTurn, case: ProposalCase) -> None:
 
 
 def _settle(turn: EngineTurn, case: ProposalCase, verdict: votes.VotingResult) -> None:
-    """Let an accepted proposal wait for its commit, and close a rejected one; in a review a person may still want it."""
+    """Mark an accepted proposal for its commit, and close a rejected one; in a review a person may still accept that."""
     if verdict.outcome == "accept":
         turn.update_case(case, agreed=verdict.consensus)
     elif turn.state.is_reviewed:
@@ -509,7 +512,7 @@ def take_arbitration(turn: EngineTurn, reply: Arbitrated) -> None:
 
 
 def ask_arbiters(turn: EngineTurn, case: ProposalCase, reason: str) -> None:
-    """Put a dispute before the arbiters whose it is."""
+    """Ask the arbiters who are responsible for this proposal."""
     arbiters = votes.arbiters_for(case, turn.state.participants, turn.state.safety)
     turn.update_case(case, asked_arbiters=arbiters)
     for arbiter in arbiters:
@@ -517,7 +520,7 @@ def ask_arbiters(turn: EngineTurn, case: ProposalCase, reason: str) -> None:
 
 
 def take_arbiter_vote(turn: EngineTurn, reply: Arbitrated) -> votes.VotingResult | None:
-    """Keep the decision of an arbiter; after the last one, return the verdict of all."""
+    """Record the decision of an arbiter; after the last one, return the result of all of them, before that None."""
     case = turn.cases[reply.proposal_id]
     if reply.failure:
         turn.announce(AgentFailed(reply.arbiter, "arbitrate", reply.failure))
@@ -531,7 +534,7 @@ def take_arbiter_vote(turn: EngineTurn, reply: Arbitrated) -> votes.VotingResult
 
 
 def _binding_vote(turn: EngineTurn, reply: Arbitrated, *, is_alone: bool) -> ProposalEvaluation:
-    """Give an arbiter's evaluation; what is no accept is a reject, or nothing where several are asked."""
+    """Return the decision as it counts: without a clear one, a single arbiter rejects and one of several abstains."""
     no_word: VoteDecision = "reject" if is_alone else "abstain"
     doubt = "when in doubt, reject" if is_alone else "it does not count"
     said = reply.evaluation or ProposalEvaluation(

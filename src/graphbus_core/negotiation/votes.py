@@ -1,4 +1,4 @@
-"""Who votes, how votes count, when the arbiters are called and which of them. Pure. Source: seed 002, 6.6, and docs/adr.
+"""Rules of voting: who votes, how votes are counted, when which arbiters decide. Pure. Source: seed 002, 6.6, and docs/adr.
 
 veto           -> reject        a verified objection, or an owner of a touched file
 too few votes  -> arbiter       fewer than half the electorate; without an arbiter: reject
@@ -25,7 +25,7 @@ Outcome = Literal["accept", "reject", "arbitrate"]
 
 
 class VoteCount(NamedTuple):
-    """The votes of one proposal; only accepts and rejects are valid votes."""
+    """The counted votes on one proposal; accepts and rejects are valid votes, everything else is an abstention."""
 
     accepts: int
     rejects: int
@@ -33,7 +33,7 @@ class VoteCount(NamedTuple):
 
     @property
     def votes(self) -> int:
-        """How many are for or against."""
+        """The number of valid votes."""
         return self.accepts + self.rejects
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class VoteCount(NamedTuple):
 
 
 class VotingResult(NamedTuple):
-    """What the votes come to, and why."""
+    """The outcome of the votes on a proposal, and why."""
 
     outcome: Outcome
     reason: str
@@ -50,19 +50,19 @@ class VotingResult(NamedTuple):
 
 
 def latest_votes(evaluations: Iterable[ProposalEvaluation]) -> dict[str, ProposalEvaluation]:
-    """Give the vote of every evaluator that holds: the last one; an arbiter's word is no vote."""
+    """Return the last vote of each evaluator, by name; decisions of arbiters are no votes."""
     return {evaluation.evaluator: evaluation for evaluation in evaluations if not evaluation.is_arbiter}
 
 
 def count_votes(evaluations: Iterable[ProposalEvaluation]) -> VoteCount:
-    """Count the votes that hold. What is neither accept nor reject abstains, never accepts."""
+    """Count the last vote of each evaluator. Anything but accept and reject is an abstention, never an accept."""
     decisions = [evaluation.decision for evaluation in latest_votes(evaluations).values()]
     accepts, rejects = decisions.count("accept"), decisions.count("reject")
     return VoteCount(accepts, rejects, len(decisions) - accepts - rejects)
 
 
 def decide_by_votes(case: ProposalCase, participants: Participants, safety: SafetyConfig) -> VotingResult:
-    """Say what the votes on a proposal come to."""
+    """Return the outcome of the votes on a proposal, by the table at the head of this module."""
     veto = find_veto(case, participants)
     if veto:
         return VotingResult("reject", veto)
@@ -97,14 +97,14 @@ def _settle_conflict(count: VoteCount, participants: Participants, safety: Safet
 
 
 def find_veto(case: ProposalCase, participants: Participants) -> str:
-    """Say which vote alone rejects the proposal, or give the empty string."""
+    """Return the reason of the vote that rejects the proposal alone; the empty string without such a vote."""
     owners = _owners_of(case.proposal, participants)
     for name, evaluation in latest_votes(case.evaluations).items():
         if evaluation.decision != "reject":
             continue
         for evidence in evaluation.evidence:
             if evidence.is_verified:
-                return f"{name} showed that it breaks something: {_shown(evidence)}"
+                return f"{name} proved that it breaks something: {_shown(evidence)}"
         if name in owners:
             return f"{name} owns a file that it would change, and rejects it"
     return ""
@@ -115,17 +115,17 @@ def _shown(evidence: Counterexample) -> str:
 
 
 def arbiters_for(case: ProposalCase, participants: Participants, safety: SafetyConfig) -> tuple[str, ...]:
-    """Give the arbiters who are asked in a dispute: all of them for a vote, else one. Source: seed 002, 6.7."""
+    """Return the arbiters who decide a dispute: all of them with `arbitration = "vote"`, else one. Source: seed 002, 6.7."""
     if safety.arbitration == "vote":
         return participants.arbiters
     if safety.arbitration == "domain":
-        at_home = (name for name in participants.arbiters if _is_domain(case, safety.arbiter_domains.get(name, ())))
-        return tuple(at_home)[:1] or participants.arbiters[:1]
+        responsible = (name for name in participants.arbiters if _is_domain(case, safety.arbiter_domains.get(name, ())))
+        return tuple(responsible)[:1] or participants.arbiters[:1]
     return participants.arbiters[:1]
 
 
 def _is_domain(case: ProposalCase, patterns: Collection[str]) -> bool:
-    """Tell whether a glob matches the intent, the rule code, a file or a contract element of a proposal."""
+    """Return whether a glob matches the intent, the rule code, a file or a contract element of a proposal."""
     proposal = case.proposal
     words = [
         proposal.intent,
@@ -137,14 +137,14 @@ def _is_domain(case: ProposalCase, patterns: Collection[str]) -> bool:
 
 
 def path_matches(path: str, patterns: Collection[str]) -> bool:
-    """Tell whether a glob matches the path, its file name or one of the folders above it."""
+    """Return whether a glob matches the path, its file name or one of the folders above it."""
     parts = normpath(path).split("/")
     names = {parts[-1], *("/".join(parts[: count + 1]) for count in range(len(parts)))}
     return any(fnmatchcase(name, normpath(pattern)) for pattern in patterns for name in names)
 
 
 def decide_by_arbiters(words: Sequence[ProposalEvaluation]) -> VotingResult:
-    """Say what the arbiters' words come to: the majority of those that count; a tie, or nothing that counts, is a reject."""
+    """Return the decision of the arbiters: the majority of their accepts and rejects; a tie or no decision is a reject."""
     accepts = sum(word.decision == "accept" for word in words)
     rejects = sum(word.decision == "reject" for word in words)
     if accepts > rejects:
@@ -158,10 +158,10 @@ def decide_by_arbiters(words: Sequence[ProposalEvaluation]) -> VotingResult:
 
 
 def changes_contradict(one: SchemaChange, other: SchemaChange) -> bool:
-    """Tell whether two changes make different things of one contract element.
+    """Return whether two changes alter one contract element in different ways.
 
-    What a handler reads of a topic is its own matter, and what several agents send there may differ as before: only different
-    changes of the same fields contradict each other. Whether both ends still fit is for the gate to say.
+    For a topic only the fields that both changes alter are compared: handlers may read different fields, and publishers may
+    send different ones. Whether publishers and handlers still fit together is checked by the gate.
     """
     if one.method != other.method:
         return False
@@ -175,7 +175,7 @@ def changes_contradict(one: SchemaChange, other: SchemaChange) -> bool:
 
 
 def _difference(before: Schema | None, after: Schema | None) -> dict[str, Field | None]:
-    """Give the fields that a change adds, alters or (None) takes away."""
+    """Return the fields that a change adds or alters, by name; None for one that it removes."""
     was, now = before or Schema(), after or Schema()
     return {name: now.get(name) for name in sorted(was.names | now.names) if was.get(name) != now.get(name)}
 
@@ -183,25 +183,25 @@ def _difference(before: Schema | None, after: Schema | None) -> dict[str, Field 
 def electorate_of(
     case: ProposalCase, participants: Participants, safety: SafetyConfig, countered: str = ""
 ) -> tuple[str, ...]:
-    """Give those who vote on a proposal, in the order in which the limit takes them.
+    """Return who votes on a proposal, the most affected first: `max_votes_per_proposal` cuts off the end.
 
     Args:
         countered: The author of the proposal that this one counters.
     """
-    barred = {case.proposal.src, *participants.arbiters}
+    excluded = {case.proposal.src, *participants.arbiters}
     if safety.electorate == "all":
-        return tuple(name for name in participants.agents if name not in barred)
+        return tuple(name for name in participants.agents if name not in excluded)
     groups = _affected(case, participants, countered)
-    ranked = [name for group in groups for name in participants.agents if name in group and name not in barred]
+    ranked = [name for group in groups for name in participants.agents if name in group and name not in excluded]
     if not ranked:
         near = neighbours_of(case.proposal.src, participants.edges)
-        everybody = [name for name in participants.agents if name not in barred]
+        everybody = [name for name in participants.agents if name not in excluded]
         ranked = [name for name in everybody if name in near] or everybody
     return tuple(dict.fromkeys(ranked))[: safety.max_votes_per_proposal]
 
 
 def _affected(case: ProposalCase, participants: Participants, countered: str) -> tuple[set[str], ...]:
-    """Return the affected agents in groups: first those that the change computably concerns, last those that its author names."""
+    """Return the affected agents in groups: first those that follow from the change itself, last those that its author names."""
     proposal = case.proposal
     owners = _owners_of(proposal, participants)
     return (
@@ -213,13 +213,13 @@ def _affected(case: ProposalCase, participants: Participants, countered: str) ->
 
 
 def neighbours_of(name: str, edges: Iterable[Edge]) -> frozenset[str]:
-    """Give the agents at the other ends of an agent's edges."""
+    """Return the agents at the other ends of an agent's edges."""
     pairs = [(edge.source, edge.target) for edge in edges]
     return frozenset(other for one, other in [*pairs, *((b, a) for a, b in pairs)] if one == name)
 
 
 def ends_of_changed_edges(case: ProposalCase, before: tuple[Edge, ...]) -> set[str]:
-    """Give the agents at both ends of every edge that appears, disappears or carries a contract that changes."""
+    """Return the agents at both ends of each edge that appears, disappears or has a contract that changes."""
     changed = {change.method for change in case.gate.schema_changes} if case.gate else set()
     moved = set(before) ^ set(case.edges)
     touched = moved | {edge for edge in before if _carries(edge, changed)}
@@ -227,7 +227,7 @@ def ends_of_changed_edges(case: ProposalCase, before: tuple[Edge, ...]) -> set[s
 
 
 def _carries(edge: Edge, changed: set[str]) -> bool:
-    """Tell whether one of the changed topics, `Agent.method`s and agents is what this edge is about."""
+    """Return whether an edge belongs to one of the changed topics, `Agent.method`s or agents."""
     if edge.source in changed or edge.target in changed:
         return True
     if edge.kind == "depends_on":
@@ -236,5 +236,5 @@ def _carries(edge: Edge, changed: set[str]) -> bool:
 
 
 def _owners_of(proposal: Proposal, participants: Participants) -> set[str]:
-    """Give the agents whose classes are in the files that a proposal changes."""
+    """Return the agents whose classes are in the files that a proposal changes."""
     return {name for path in proposal.files for name in participants.owners.get(path, ())}

@@ -71,7 +71,7 @@ def test_a_thread_that_ends_ends_the_session_instead_of_hanging_it() -> None:
     for thread in threading.enumerate():
         if thread.name == "graphbus-agent":
             thread.join()
-    assert reply == NegotiationStopped("error", "an agent ended the thread that it ran in")
+    assert reply == NegotiationStopped("error", "the thread that asked an agent has ended without an answer")
 
 
 def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -> None:

@@ -86,7 +86,7 @@ WAS = AgentInputs(source="1", neighbours={"A": "1", "B": "1"}, findings="1", int
         ({"neighbours": {"A": "2", "B": "1"}}, "the contract of A has changed"),
         ({"neighbours": {"A": "1"}}, "B is no longer its neighbour"),
         ({"neighbours": {"A": "1", "B": "1", "C": "1"}}, "C has become its neighbour"),
-        ({"findings": ""}, "what the rules find at its end has changed"),
+        ({"findings": ""}, "the findings of the rules about it have changed"),
         ({"intent": ""}, "the intent or the goals have changed"),
         ({"policy": "2"}, "the safety settings or the prompts have changed"),
         ({"model": "y"}, "the model has changed from x to y"),

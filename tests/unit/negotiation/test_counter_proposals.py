@@ -192,7 +192,7 @@ def test_a_counter_that_needs_what_it_counters_is_refused_at_once() -> None:
     world = proposing("A", "B", votes={"B": [counter("other", dependencies=("P001",)), "accept"]})
     outcome = world.run()
     assert [record.status for record in outcome.records] == ["accepted", "refused"]
-    assert outcome.records[1].refusal == "it depends on P001, which waits for what becomes of it"
+    assert outcome.records[1].refusal == "it depends on P001, which waits for the decision on it"
     assert (outcome.ending.reason, outcome.ending.rounds_executed) == ("convergence", 4)
 
 
@@ -202,7 +202,7 @@ def test_a_counter_that_needs_what_needs_what_it_counters_is_refused_at_once() -
     world.votes("one", B=[counter("other", dependencies=("P002",)), "accept"])
     outcome = world.run()
     assert [record.status for record in outcome.records] == ["accepted", "accepted", "refused"]
-    assert outcome.records[2].refusal == "it depends on P002, which waits for what becomes of it"
+    assert outcome.records[2].refusal == "it depends on P002, which waits for the decision on it"
 
 
 def test_a_counter_that_needs_what_waits_for_another_counter_is_refused_at_once() -> None:
@@ -214,7 +214,7 @@ def test_a_counter_that_needs_what_waits_for_another_counter_is_refused_at_once(
     outcome = world.run()
     assert outcome.ending.reason == "convergence"
     assert [record.status for record in outcome.records[:2]] == ["accepted", "accepted"]
-    assert outcome.records[3].refusal == "it depends on P002, which waits for what becomes of it"
+    assert outcome.records[3].refusal == "it depends on P002, which waits for the decision on it"
 
 
 def test_a_negotiation_does_not_converge_while_a_counter_proposal_waits_for_its_number() -> None:

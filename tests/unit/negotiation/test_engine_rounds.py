@@ -264,7 +264,11 @@ def test_the_arbiter_settles_a_tie_and_signs_the_commit() -> None:
     assert outcome.completed[0].evaluators == ("B", "C", "Z (ARBITER)")
     (told,) = world.announced(ProposalArbitrated)
     assert (told.arbiter, told.accepts, told.rejects) == ("Z", 1, 1)
-    assert (told.evaluation.is_arbiter, told.evaluation.evaluator, told.evaluation.confidence) == (True, "Z", 1.0)
+    assert (told.evaluation.is_arbiter, told.evaluation.evaluator, told.evaluation.confidence) == (
+        True,
+        "Z (ARBITER)",
+        1.0,
+    )
     (asked,) = world.questions(AskArbitration)
     assert [vote.decision for vote in asked.evaluations] == ["accept", "reject"]
 

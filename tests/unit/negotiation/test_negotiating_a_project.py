@@ -375,7 +375,7 @@ def test_a_gate_that_breaks_down_ends_it_and_lets_nothing_through(scene: Callabl
         here.run()
     negotiations = load_session(here.config.artifacts_dir).negotiations
     assert (negotiations.ending.reason, negotiations.completed) == ("error", ())
-    assert "the gate broke down on P001" in negotiations.ending.detail
+    assert "the gate itself failed on P001" in negotiations.ending.detail
     assert [record.status for record in negotiations.records] == ["pending"]
 
 

@@ -79,8 +79,8 @@ def test_an_arbiter_that_breaks_down_does_not_count_among_several() -> None:
     assert record.status == "accepted"
     assert world.announced(AgentFailed) == [AgentFailed("Y", "arbitrate", "it broke down")]
     assert [(vote.evaluator, vote.decision) for vote in record.evaluations if vote.is_arbiter] == [
-        ("Y", "abstain"),
-        ("Z", "accept"),
+        ("Y (ARBITER)", "abstain"),
+        ("Z (ARBITER)", "accept"),
     ]
 
 
