@@ -95,6 +95,20 @@ def _deepest(item: dict[str, Any]) -> int:
     return next((level for page, level in LOOKED_UP.items() if item["location"].startswith(page)), 1)
 
 
+def unsearchable(site: Path, nav: list[dict[str, object]]) -> list[str]:
+    """Pages outside the reference section of which the search finds no text."""
+    items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    found = {item["location"].partition("#")[0] for item in items if item["text"]}
+    pages = pages_of([entry for entry in nav if REFERENCE not in entry])
+    return [f"the search finds no text of {page}" for page in pages if page.removesuffix("md") + "html" not in found]
+
+
+def theme_faults(site: Path) -> list[str]:
+    """What the built theme must do and does not: its copy button reads the attribute that `scripts.fences` writes."""
+    scripts = [path.read_text(encoding="utf-8") for path in (site / "assets" / "javascripts").glob("bundle*.js")]
+    return [] if any("[data-copy]" in script for script in scripts) else ["the theme's copy button ignores data-copy"]
+
+
 def undrawn(docs: Path) -> list[str]:
     """Pages with a diagram that a reader's browser would have to draw."""
     pages = sorted(docs.rglob("*.md"))
@@ -141,7 +155,7 @@ def main() -> int:
     problems = undrawn(DOCS) + build() + forgotten_pages(CONFIG, DOCS)
     if not problems:
         reduce_search(SITE, navigation(CONFIG))
-        problems = dead_links(SITE)
+        problems = dead_links(SITE) + unsearchable(SITE, navigation(CONFIG)) + theme_faults(SITE)
     for problem in problems:
         print(problem)
     if not problems:

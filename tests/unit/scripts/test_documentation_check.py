@@ -9,7 +9,7 @@ import markdown
 
 import graphbus_core
 from scripts import api, fences
-from scripts.docs import dead_links, forgotten_pages, reduce_search, undrawn
+from scripts.docs import dead_links, forgotten_pages, reduce_search, theme_faults, undrawn, unsearchable
 from tests.project_files import write_project
 
 
@@ -87,6 +87,18 @@ def test_search_finds_explanations_and_of_the_reference_only_titles_and_names(tm
         ("a.html", True), ("a.html#how", True), ("rules/checking.html#how", True),
         ("adr/0001.html", False), ("errors.html#gbe1", False),
     ]  # fmt: skip
+
+
+def test_a_page_without_searchable_text_is_named(tmp_path: Path) -> None:
+    items = [{"location": "a.html#b", "text": "long"}, {"location": "c.html", "text": ""}]
+    site = write_project(tmp_path, {"search.json": json.dumps({"items": items})})
+    assert unsearchable(site, [{"A": ["a.md", "c.md"]}, {"Reference": "d.md"}]) == ["the search finds no text of c.md"]
+
+
+def test_a_theme_whose_copy_button_ignores_our_attribute_is_named(tmp_path: Path) -> None:
+    site = write_project(tmp_path, {"assets/javascripts/bundle.1.min.js": 'e.closest("[data-copy]")'})
+    assert theme_faults(site) == []
+    assert theme_faults(site / "assets") == ["the theme's copy button ignores data-copy"]
 
 
 def test_every_public_name_has_an_entry_with_a_docstring_and_its_line(tmp_path: Path) -> None:
