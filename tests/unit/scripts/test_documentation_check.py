@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import markdown
@@ -110,6 +111,9 @@ def test_every_public_name_has_an_entry_with_a_docstring_and_its_line(tmp_path: 
         assert signature.startswith("``` { .python .no-copy }\n"), name
         assert link.startswith("[source](source-"), name
         assert text.strip(), name
+    text = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.md"))
+    linked = {*re.findall(r"\]\((source-[^#)]+)#", text)}
+    assert linked == {path.name for path in tmp_path.glob("source-*.md")}
 
 
 def test_every_documented_name_says_what_it_is() -> None:
