@@ -218,7 +218,7 @@ class RungResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class GateReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The climb of one proposal. Passed means: every rung passed or was allowed not to run."""
+    """The result of the gate for one proposal. Passed means: every rung passed or was allowed not to run."""
 
     proposal_id: str
     passed: bool

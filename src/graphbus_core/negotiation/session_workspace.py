@@ -74,7 +74,7 @@ class ProposalGate(Protocol):
     """What must be passed before a vote; `editing.gate.Gate` is one, and its `trials` run the tests of objections."""
 
     def check(self, proposal: Proposal, workspace: Workspace) -> GateReport:
-        """Let a proposal climb, on the workspace as it is now."""
+        """Run the gate for a proposal, on the workspace as it is now."""
 
 
 MAX_TESTS = 3
