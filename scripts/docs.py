@@ -27,8 +27,10 @@ SITE = ROOT / "site"
 CONFIG = ROOT / "zensical.toml"
 REFERENCE = "Reference"
 """The section of the navigation whose text is not searched."""
-LOOKED_UP = {"api/": 2, "cli.": 2, "configuration.": 2, "errors.": 3}
-"""Its pages whose headings are names (commands, settings, codes, classes), and down to which level they are."""
+KEPT_LEVELS: dict[str, set[int]] = {
+    "adr/index.": {1}, "adr/": set(), "api/index.": {1}, "api/": {2}, "cli.": {1, 3}, "configuration.": {1, 2}, "errors.": {1, 3},
+}  # fmt: skip
+"""The levels of their headings that the search keeps: titles, and names that readers look up (classes, commands, settings, codes)."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -86,13 +88,13 @@ def reduce_search(site: Path, nav: list[dict[str, object]]) -> None:
     index["items"] = [
         item if is_explained else item | {"text": ""}
         for item in index["items"]
-        if (is_explained := item["location"].partition("html")[0] in explained) or item["level"] <= _deepest(item)
+        if (is_explained := item["location"].partition("html")[0] in explained) or item["level"] in _kept_levels(item)
     ]
     path.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
 
 
-def _deepest(item: dict[str, Any]) -> int:
-    return next((level for page, level in LOOKED_UP.items() if item["location"].startswith(page)), 1)
+def _kept_levels(item: dict[str, Any]) -> set[int]:
+    return next((levels for page, levels in KEPT_LEVELS.items() if item["location"].startswith(page)), {1})
 
 
 def unsearchable(site: Path, nav: list[dict[str, object]]) -> list[str]:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import markdown
+import pytest
 
 import graphbus_core
 from scripts import api, fences
@@ -70,24 +71,34 @@ def test_a_diagram_that_only_a_browser_can_draw_is_refused(tmp_path: Path) -> No
     assert undrawn(docs) == ["docs/a.md: write ```diagram, which is drawn here, instead of ```mermaid"]
 
 
-def test_search_finds_explanations_and_of_the_reference_only_titles_and_names(tmp_path: Path) -> None:
-    locations = [
-        "a.html",
-        "a.html#how",
-        "rules/checking.html#how",
-        "adr/0001.html",
-        "adr/0001.html#why",
-        "errors.html#gbe1",
-    ]
-    items = [{"location": each, "level": 2 if "#" in each else 1, "title": each, "text": "long"} for each in locations]
-    site = write_project(tmp_path, {"search.json": json.dumps({"items": items})})
-    reference = {"Reference": ["rules/index.md", "adr/index.md", "errors.md"]}
+@pytest.mark.parametrize(
+    ("location", "level", "kept"),
+    [
+        ("a.html", 1, "with text"),
+        ("a.html#how", 2, "with text"),
+        ("rules/checking.html#how", 2, "with text"),
+        ("rules/GB001.html", 1, "title"),
+        ("adr/index.html", 1, "title"),
+        ("adr/0001.html", 1, "nothing"),
+        ("errors.html#families", 2, "nothing"),
+        ("errors.html#gbe101", 3, "title"),
+        ("cli.html#build", 2, "nothing"),
+        ("cli.html#graphbus-build", 3, "title"),
+        ("api/index.html#build", 2, "nothing"),
+        ("api/build.html", 1, "nothing"),
+        ("api/build.html#build_graph", 2, "title"),
+        ("api/agents.html#Event.payload", 3, "nothing"),
+    ],
+)
+def test_search_finds_explanations_and_of_the_reference_only_titles_and_names(
+    tmp_path: Path, location: str, level: int, kept: str
+) -> None:
+    item = {"location": location, "level": level, "title": "a title", "text": "a text"}
+    site = write_project(tmp_path, {"search.json": json.dumps({"items": [item]})})
+    reference = {"Reference": ["rules/index.md", "adr/index.md", "errors.md", "cli.md", "api/index.md"]}
     reduce_search(site, [{"A": "a.md"}, {"Team": ["rules/checking.md"]}, reference])
-    kept = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
-    assert [(each["location"], bool(each["text"])) for each in kept] == [
-        ("a.html", True), ("a.html#how", True), ("rules/checking.html#how", True),
-        ("adr/0001.html", False), ("errors.html#gbe1", False),
-    ]  # fmt: skip
+    left = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    assert left == {"with text": [item], "title": [item | {"text": ""}], "nothing": []}[kept]
 
 
 def test_a_page_without_searchable_text_is_named(tmp_path: Path) -> None:
