@@ -30,7 +30,7 @@ REFERENCE = "Reference"
 KEPT_LEVELS: dict[str, set[int]] = {
     "adr/index.": {1}, "adr/": set(), "api/index.": {1}, "api/": {2}, "cli.": {1, 3}, "configuration.": {1, 2}, "errors.": {1, 3},
 }  # fmt: skip
-"""The levels of their headings that the search keeps: titles, and names that readers look up (classes, commands, settings, codes)."""
+"""The levels of their headings that the search keeps: titles, and names to look up (classes, commands, settings, codes)."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
