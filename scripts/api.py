@@ -44,7 +44,8 @@ ERRORS = (
     "DeadlockError RequestTimeoutError DeployError SeveralErrors"
 )
 PROPOSALS = (
-    "Proposal CodeChange SchemaChange ProposalEvaluation Evidence GateReport RungResult CommitRecord Negotiations"
+    "Proposal CodeChange SchemaChange ImpactAssessment ProposalEvaluation Counterexample GateReport RungResult CommitRecord "
+    "Negotiations"
 )
 PAGES = {
     "agents": Page("Agents and graphs", "What agent classes and the programs that start them import.", "graphbus_core"),
@@ -65,13 +66,22 @@ PAGES = {
         tuple(CONFIGS.split()),
     ),
     "artifacts": Page(
-        "Artifacts", "What a build writes.", "graphbus_core.model.artifacts", ("BuildArtifacts", "Manifest")
+        "Artifacts", "What a build writes and a run reads.", "graphbus_core.store", ("BuildArtifacts", "load")
     ),
     "proposals": Page(
         "Proposals and votes",
         "The record of a negotiation, as `negotiations.json` holds it.",
         "graphbus_core.model.proposals",
         tuple(PROPOSALS.split()),
+    ),
+    "negotiation": Page(
+        "Negotiation by hand",
+        "An engine that a program feeds, and agents that are bound to it.",
+        "graphbus_core.negotiation.seed_names",
+        ("NegotiationEngine", "LLMAgent", "AgentMemory"),
+    ),
+    "models": Page(
+        "Model clients", "See [Models](../models.md).", "graphbus_core.llm.client", ("LLMClient", "ScriptedClient")
     ),
     "errors": Page("Exceptions", "See [Error codes](../errors.md).", "graphbus_core.errors", tuple(ERRORS.split())),
 }
@@ -85,7 +95,10 @@ def write(folder: Path) -> None:
     index = ["# API reference", "", "The names that projects import. All others may change in any version."]
     for name, page in PAGES.items():
         documented = list(objects(page))
-        sources |= {each.filepath for each in documented if isinstance(each.filepath, Path)}
+        listed = [
+            one for each in documented for one in (each, *(members(each) if isinstance(each, griffe.Class) else ()))
+        ]
+        sources |= {each.filepath for each in listed if isinstance(each.filepath, Path)}
         (folder / f"{name}.md").write_text(page_text(page, documented), encoding="utf-8")
         index += ["", f"## [{page.title}]({name}.md)", "", f"`from {page.module} import ...`"]
         index += ["", "| name | what it is |", "|---|---|"]

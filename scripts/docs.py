@@ -27,8 +27,10 @@ SITE = ROOT / "site"
 CONFIG = ROOT / "zensical.toml"
 REFERENCE = "Reference"
 """The section of the navigation whose text is not searched."""
-LOOKED_UP = {"api/": 2, "cli.": 2, "configuration.": 2, "errors.": 3}
-"""Its pages whose headings are names (commands, settings, codes, classes), and down to which level they are."""
+KEPT_LEVELS: dict[str, set[int]] = {
+    "adr/index.": {1}, "adr/": set(), "api/index.": {1}, "api/": {2}, "cli.": {1, 3}, "configuration.": {1, 2}, "errors.": {1, 3},
+}  # fmt: skip
+"""The levels of their headings that the search keeps: titles, and names to look up (classes, commands, settings, codes)."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -86,13 +88,27 @@ def reduce_search(site: Path, nav: list[dict[str, object]]) -> None:
     index["items"] = [
         item if is_explained else item | {"text": ""}
         for item in index["items"]
-        if (is_explained := item["location"].partition("html")[0] in explained) or item["level"] <= _deepest(item)
+        if (is_explained := item["location"].partition("html")[0] in explained) or item["level"] in _kept_levels(item)
     ]
     path.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
 
 
-def _deepest(item: dict[str, Any]) -> int:
-    return next((level for page, level in LOOKED_UP.items() if item["location"].startswith(page)), 1)
+def _kept_levels(item: dict[str, Any]) -> set[int]:
+    return next((levels for page, levels in KEPT_LEVELS.items() if item["location"].startswith(page)), {1})
+
+
+def unsearchable(site: Path, nav: list[dict[str, object]]) -> list[str]:
+    """Pages outside the reference section of which the search finds no text."""
+    items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    found = {item["location"].partition("#")[0] for item in items if item["text"]}
+    pages = pages_of([entry for entry in nav if REFERENCE not in entry])
+    return [f"the search finds no text of {page}" for page in pages if page.removesuffix("md") + "html" not in found]
+
+
+def theme_faults(site: Path) -> list[str]:
+    """What the built theme must do and does not: its copy button reads the attribute that `scripts.fences` writes."""
+    scripts = [path.read_text(encoding="utf-8") for path in (site / "assets" / "javascripts").glob("bundle*.js")]
+    return [] if any("[data-copy]" in script for script in scripts) else ["the theme's copy button ignores data-copy"]
 
 
 def undrawn(docs: Path) -> list[str]:
@@ -141,7 +157,7 @@ def main() -> int:
     problems = undrawn(DOCS) + build() + forgotten_pages(CONFIG, DOCS)
     if not problems:
         reduce_search(SITE, navigation(CONFIG))
-        problems = dead_links(SITE)
+        problems = dead_links(SITE) + unsearchable(SITE, navigation(CONFIG)) + theme_faults(SITE)
     for problem in problems:
         print(problem)
     if not problems:

@@ -283,7 +283,7 @@ def _whole(config: ResolvedBuild, story: Story, case: ProposalStory, made: MadeC
             yield from console.labelled_lines(label, sanitize(value), 12)
     yield from _section("Change", _diff_lines(record))
     sections = {
-        "Earlier attempts": (f"{style('refused', 'bad')}  {sanitize(_failures(each))}" for each in case.climbs[:-1]),
+        "Earlier attempts": (f"{style('refused', 'bad')}  {sanitize(_failures(each))}" for each in case.reports[:-1]),
         "Gate": (_rung_line(rung) for rung in (record.gate.rungs if record.gate else ())),
         "Votes": _votes(record.evaluations),
         "Review": (sanitize(step.text) for step in case.steps if step.text.startswith("A person")),

@@ -99,7 +99,7 @@ def test_nothing_in_the_page_names_another_place() -> None:
         "Nobody had anything to propose.",
         "G3 Capability Refused G3.file agents/audit.py:14 open() writes a file",
         "G6 Tests Not run – the project has no tests",
-        "It did not come to the gate.",
+        "The gate did not check it.",
         "Evidence (test, verified: a veto) def test_total(): assert place([{'price': 0.99}]) == 0.99",
         "Evidence (contract, unsubstantiated) Somebody may compare cents. nobody does",
         "Concern Old events bear the old name.",

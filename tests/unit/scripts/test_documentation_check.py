@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import markdown
+import pytest
 
 import graphbus_core
 from scripts import api, fences
-from scripts.docs import dead_links, forgotten_pages, reduce_search, undrawn
+from scripts.docs import dead_links, forgotten_pages, reduce_search, theme_faults, undrawn, unsearchable
 from tests.project_files import write_project
 
 
@@ -69,24 +71,46 @@ def test_a_diagram_that_only_a_browser_can_draw_is_refused(tmp_path: Path) -> No
     assert undrawn(docs) == ["docs/a.md: write ```diagram, which is drawn here, instead of ```mermaid"]
 
 
-def test_search_finds_explanations_and_of_the_reference_only_titles_and_names(tmp_path: Path) -> None:
-    locations = [
-        "a.html",
-        "a.html#how",
-        "rules/checking.html#how",
-        "adr/0001.html",
-        "adr/0001.html#why",
-        "errors.html#gbe1",
-    ]
-    items = [{"location": each, "level": 2 if "#" in each else 1, "title": each, "text": "long"} for each in locations]
-    site = write_project(tmp_path, {"search.json": json.dumps({"items": items})})
-    reference = {"Reference": ["rules/index.md", "adr/index.md", "errors.md"]}
+@pytest.mark.parametrize(
+    ("location", "level", "kept"),
+    [
+        ("a.html", 1, "with text"),
+        ("a.html#how", 2, "with text"),
+        ("rules/checking.html#how", 2, "with text"),
+        ("rules/GB001.html", 1, "title"),
+        ("adr/index.html", 1, "title"),
+        ("adr/0001.html", 1, "nothing"),
+        ("errors.html#families", 2, "nothing"),
+        ("errors.html#gbe101", 3, "title"),
+        ("cli.html#build", 2, "nothing"),
+        ("cli.html#graphbus-build", 3, "title"),
+        ("api/index.html#build", 2, "nothing"),
+        ("api/build.html", 1, "nothing"),
+        ("api/build.html#build_graph", 2, "title"),
+        ("api/agents.html#Event.payload", 3, "nothing"),
+    ],
+)
+def test_search_finds_explanations_and_of_the_reference_only_titles_and_names(
+    tmp_path: Path, location: str, level: int, kept: str
+) -> None:
+    item = {"location": location, "level": level, "title": "a title", "text": "a text"}
+    site = write_project(tmp_path, {"search.json": json.dumps({"items": [item]})})
+    reference = {"Reference": ["rules/index.md", "adr/index.md", "errors.md", "cli.md", "api/index.md"]}
     reduce_search(site, [{"A": "a.md"}, {"Team": ["rules/checking.md"]}, reference])
-    kept = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
-    assert [(each["location"], bool(each["text"])) for each in kept] == [
-        ("a.html", True), ("a.html#how", True), ("rules/checking.html#how", True),
-        ("adr/0001.html", False), ("errors.html#gbe1", False),
-    ]  # fmt: skip
+    left = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    assert left == {"with text": [item], "title": [item | {"text": ""}], "nothing": []}[kept]
+
+
+def test_a_page_without_searchable_text_is_named(tmp_path: Path) -> None:
+    items = [{"location": "a.html#b", "text": "long"}, {"location": "c.html", "text": ""}]
+    site = write_project(tmp_path, {"search.json": json.dumps({"items": items})})
+    assert unsearchable(site, [{"A": ["a.md", "c.md"]}, {"Reference": "d.md"}]) == ["the search finds no text of c.md"]
+
+
+def test_a_theme_whose_copy_button_ignores_our_attribute_is_named(tmp_path: Path) -> None:
+    site = write_project(tmp_path, {"assets/javascripts/bundle.1.min.js": 'e.closest("[data-copy]")'})
+    assert theme_faults(site) == []
+    assert theme_faults(site / "assets") == ["the theme's copy button ignores data-copy"]
 
 
 def test_every_public_name_has_an_entry_with_a_docstring_and_its_line(tmp_path: Path) -> None:
@@ -98,6 +122,9 @@ def test_every_public_name_has_an_entry_with_a_docstring_and_its_line(tmp_path: 
         assert signature.startswith("``` { .python .no-copy }\n"), name
         assert link.startswith("[source](source-"), name
         assert text.strip(), name
+    text = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.md"))
+    linked = {*re.findall(r"\]\((source-[^#)]+)#", text)}
+    assert linked == {path.name for path in tmp_path.glob("source-*.md")}
 
 
 def test_every_documented_name_says_what_it_is() -> None:

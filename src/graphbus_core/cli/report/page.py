@@ -179,7 +179,9 @@ def _case(story: Story, case: ProposalStory) -> Values:
         "facts": list(_facts(story, case)),
         "diffs": [_diff_values(diff) for diff in diffs_of(record)],
         "contract": [{"method": change.method, "sides": list(_sides(change))} for change in changes],
-        "climbs": [_climb(report, number, len(case.climbs)) for number, report in enumerate(case.climbs, start=1)],
+        "climbs": [
+            _gate_report(report, number, len(case.reports)) for number, report in enumerate(case.reports, start=1)
+        ],
         "votes": [_vote(vote) for vote in record.evaluations],
         "outcome": _outcome_of(story, case),
     }
@@ -251,12 +253,12 @@ def _sides(change: SchemaChange) -> Iterator[Values]:
             yield {"side": side, **dict(zip(("before", "after"), told, strict=True))}
 
 
-def _climb(report: GateReport, number: int, count: int) -> Values:
-    climb = f"Climb {number} of {count}: {'passed' if report.passed else 'refused'}"
+def _gate_report(report: GateReport, number: int, count: int) -> Values:
+    caption = f"Attempt {number} of {count}: {'passed' if report.passed else 'refused'}"
     return {
         "number": number,
         "is_one_of_many": count > 1,
-        "caption": climb if count > 1 else "The rungs",
+        "caption": caption if count > 1 else "The rungs",
         "rungs": [_rung(rung) for rung in report.rungs],
     }
 

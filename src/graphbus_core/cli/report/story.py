@@ -77,7 +77,7 @@ class ProposalStory:
     Attributes:
         record: Its story.
         anchor: The id of its element in the page, unique there and safe whatever the proposal's id is.
-        climbs: Every report of the gate, the last one last.
+        reports: Every report of the gate, the last one last.
         steps: What happened between proposal and outcome, in order.
     """
 
@@ -88,8 +88,8 @@ class ProposalStory:
         self.proposal = record.proposal
         self.anchor = anchor
         told = known or [*([record.gate] if record.gate else ()), *([VOTES] if record.evaluations else ())]
-        self.climbs = tuple(each for each in told if isinstance(each, GateReport))
-        first = self.climbs[0] if self.climbs else None
+        self.reports = tuple(each for each in told if isinstance(each, GateReport))
+        first = self.reports[0] if self.reports else None
         self.steps = tuple(
             each if isinstance(each, ProposalStep) else _climbed(each, is_first=each is first) for each in told
         )
@@ -223,7 +223,7 @@ class Story:
                 for number in self.rounds
             ],
             "proposals": [
-                {"id": case.name, **msgspec.to_builtins(case.record), "climbs": msgspec.to_builtins(case.climbs)}
+                {"id": case.name, **msgspec.to_builtins(case.record), "climbs": msgspec.to_builtins(case.reports)}
                 for case in self.cases
             ],
         }
