@@ -139,6 +139,11 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     promised: Type = UNKNOWN
 
     @property
+    def named(self) -> frozenset[str]:
+        """The keys that the handler names itself: what it reads, and its parameters."""
+        return frozenset({*(read.key for read in self.reads), *(field.name for field in self.fields)})
+
+    @property
     def declared(self) -> Schema | None:
         """What the handler says that it takes of a payload: its parameters, or the fields of its class; None: nothing is said.
 
