@@ -108,7 +108,6 @@ DEFECTS: dict[str, Defect] = {
     "a value of another type": (("orders", '"quantity": quantity, "customer', '"quantity": str(quantity), "customer'),),
 }
 UNMENDED = {
-    "a key misspelled in a helper method",
     "a topic with a word left out",
     "an argument left out that is nowhere",
     "a method renamed",

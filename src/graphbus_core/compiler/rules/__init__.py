@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -257,4 +258,12 @@ def fix_for(finding: Finding, project: Evidence, *others: Finding, is_narrow: bo
         return None
     from graphbus_core.compiler.rules.fixes import make_fix
 
-    return make_fix((finding, *others), project, is_narrow=is_narrow)
+    known = _FIXES.setdefault(project, {})
+    asked = (tuple((each.key, each.span) for each in (finding, *others)), is_narrow)
+    if asked not in known:
+        known[asked] = make_fix((finding, *others), project, is_narrow=is_narrow)
+    return known[asked]
+
+
+_FIXES: WeakKeyDictionary[Evidence, dict[object, Fix | None]] = WeakKeyDictionary()
+"""The fixes that were made: each is tried on the whole project, and asked for several times."""

@@ -191,6 +191,7 @@ def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
         if demand.name not in known:
             meant = near_match(demand.name, known - accepted_fields(heard).keys())
             guess = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
+            used = {*heard.subscription.named, *accepted_fields(heard)} - {demand.name}
             yield report(
                 "GB110",
                 heard.agent.name,
@@ -200,7 +201,7 @@ def _unsent_fields(heard: Heard, wiring: Wiring) -> Iterator[Finding]:
                 related=map(described, sent or ()),
                 data={"old": demand.name, "new": meant}
                 if meant
-                else {"missing": demand.name, **choices_of(known, heard.subscription.named - {demand.name})},
+                else {"missing": demand.name, **choices_of(known, used)},
             )
 
 

@@ -13,6 +13,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
@@ -126,13 +127,23 @@ def _count_mended(made: _Made, finding: Finding, before: Evidence) -> int:
     """Count the findings that a change takes away: 0 if this one is not among them, or if another error or warning comes."""
     after = before.with_files(made.files)
     found = {each.key: each for each in check(after, has_text=False)}
-    known = {each.key for each in check(before, has_text=False)}
+    known = _keys_found(before)
     is_worse = any(each.severity != "info" for key, each in found.items() if key not in known)
     errors = {(error.code, str(error)) for error in before.errors}
     is_known = count_unknown(after.wiring) <= count_unknown(before.wiring)
     is_gone = finding.key not in found and not is_worse
     is_right = is_gone and is_known and {(one.code, str(one)) for one in after.errors} <= errors
     return max(1, len(known - found.keys())) if is_right else 0
+
+
+_KEYS_FOUND: WeakKeyDictionary[Evidence, frozenset[tuple[str, str, str]]] = WeakKeyDictionary()
+
+
+def _keys_found(evidence: Evidence) -> frozenset[tuple[str, str, str]]:
+    """Give the keys of all findings of a project, once for each project."""
+    if evidence not in _KEYS_FOUND:
+        _KEYS_FOUND[evidence] = frozenset(each.key for each in check(evidence, has_text=False))
+    return _KEYS_FOUND[evidence]
 
 
 def _owners(changes: Iterable[CodeChange], evidence: Evidence) -> set[str]:

@@ -1,7 +1,7 @@
-"""Which of several names is meant where none is nearly the same as the one that is written, or what is left out.
+"""Which of several names is meant where none is nearly the same as the one that is written.
 
-Each function gives variants of a finding whose data names both ends, so that a mender can rename one of them. They come in
-tiers: a tier is only tried when none of the tiers before it holds a change that works.
+`choose_names` gives variants of a finding whose data names both ends, so that a mender can rename one of them. They come in
+tiers; `fixes.make_fix` only tries a tier when no tier before it holds a change that works.
 """
 
 from __future__ import annotations
@@ -22,32 +22,36 @@ _COUNTING = frozenset({"all", "any", "bool", "len", "max", "min", "sum", "type"}
 
 
 def choose_names(finding: Finding, edits: TokenEdits) -> Iterator[list[Finding]]:
-    """Give variants for a key that is read, or a parameter that is taken, and that the other end does not have.
+    """Give variants of a finding about a name that the other end does not have, the strongest evidence first.
 
-    Evidence, the strongest first: the value gets the very name where it goes to; the names have the same words but for those
-    that say what kind of value it is; and no
-    other name is left, while nothing else in the project has the name that is written.
+    Evidence: the value gets the very name where it goes to; the names have the same words but for those that say what kind of
+    value it is; and a typed parameter, whose name nothing else in the project has, stands for the one key that is not taken.
     """
     old = next((finding.data[key] for key in ("old", "missing", "called") if key in finding.data), "")
     choices = finding.data["choices"].split()
     symbol = edits.at(finding.span)
+    if _is_read_into(old, symbol):
+        return
     node = next((each for each in symbol.nodes_at(finding.span) if isinstance(each, ast.expr)), None)
     goals = {_words(goal) for goal in destinations_of(symbol, node)} if node else set()
     tiers = [
         [choice for choice in choices if _words(choice) in goals],
         [choice for choice in choices if _core(choice) == _core(old)],
-        _left(finding, old, choices, edits.wiring) if "called" not in finding.data else [],
     ]
+    if finding.code == "GB110" and _is_annotated(old, symbol) and old not in _known_names(edits.wiring, finding):
+        tiers.append([choice for choice in choices if choice not in finding.data["used"].split()])
     yield from ([replace(finding, data=_renamed(finding, old, choice)) for choice in tier] for tier in tiers)
 
 
-def _left(finding: Finding, old: str, choices: list[str], wiring: Wiring) -> list[str]:
-    """Give the names that this end does not use: a key may be read twice, a parameter stands for one key alone."""
-    used = finding.data["used"].split()
-    is_only = len(choices) == 1 and not used
-    if not is_only and old in _known_names(wiring, finding):
-        return []
-    return [choice for choice in choices if choice not in used] if finding.code == "GB110" or is_only else []
+def _is_read_into(name: str, symbol: EditedSymbol) -> bool:
+    """Tell whether a parameter is taken for a whole payload: something is read of it."""
+    nodes = ast.walk(symbol.node)
+    return any(isinstance(node, ast.Attribute | ast.Subscript) and last_name(node.value) == name for node in nodes)
+
+
+def _is_annotated(name: str, symbol: EditedSymbol) -> bool:
+    arguments = [node for node in ast.walk(symbol.node) if isinstance(node, ast.arg)]
+    return any(each.arg == name and each.annotation is not None for each in arguments)
 
 
 def _renamed(finding: Finding, old: str, new: str) -> dict[str, str]:

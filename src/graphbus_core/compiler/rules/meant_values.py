@@ -5,17 +5,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TypeGuard
 
 from msgspec.structs import replace
 
-from graphbus_core.compiler.rules.entries import Entry, add_entry, arguments_of, entries_of, rename_entries
+from graphbus_core.compiler.rules.entries import (
+    Entry,
+    add_entry,
+    arguments_of,
+    entries_of,
+    rename_entries,
+    written_mapping,
+)
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many
 from graphbus_core.compiler.rules.renames import giving_place, is_read
 from graphbus_core.compiler.rules.token_edits import EditedSymbol, Refused, Remedy, TokenEdits, take_single
 from graphbus_core.compiler.rules.wiring import Wiring, last_name
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.findings import Finding
-from graphbus_core.schema.types import Schema
+from graphbus_core.schema.types import Schema, Type
 
 # --- what is left out ---------------------------------------------------------------------------
 
@@ -30,16 +38,25 @@ def choose_left_out(finding: Finding, edits: TokenEdits) -> Iterator[list[Findin
     span, wanted = giving_place(finding, edits.wiring)
     symbol = edits.at(span)
     given = _entries_at(symbol, span, finding)
-    unwanted = {entry.name: entry.value for entry in given if entry.name not in wanted}
-    spread = _names_given(span, edits.wiring) - {entry.name for entry in given} - wanted
-    named = [key for key, value in unwanted.items() if any(name in _names_of(node) for node in ast.walk(value))]
-    values = (_bound_above(symbol, span) & {name}) | {_beside(entry, name) for entry in given}
-    typed = [key for key in unwanted if _is_typed(span, key, edits.wiring)]
-    yield [_with(finding, instead=key) for key in named]
-    if not unwanted and not spread:
+    parts = {entry.name: [*map(_names_of, ast.walk(entry.value))] for entry in given}
+    unwanted = parts.keys() - wanted
+    yield [_with(finding, instead=key) for key in sorted(unwanted) if any(name in names for names in parts[key])]
+    fields = _fields_given(span, edits.wiring)
+    is_used = any(name in names for all_names in parts.values() for names in all_names)
+    if fields.keys() <= wanted and not is_used:
+        place = edits.at_node(span.path, _mapping_at(symbol, span, finding))
+        values = {name} & _bound_above(place, span)
+        values |= {_beside(entry, name) for entry in given} if span == finding.span else set()
         yield [_with(finding, value=value) for value in sorted(filter(None, values))]
-    elif len(unwanted) == 1 and finding.code in ("GB004", "GB103"):
-        yield [_with(finding, instead=key) for key in typed]
+    elif len(unwanted) == 1 and fields[min(unwanted)].kind not in ("unknown", "any") and _is_relied_on(finding, edits):
+        yield [_with(finding, instead=key) for key in unwanted]
+
+
+def _is_relied_on(finding: Finding, edits: TokenEdits) -> bool:
+    """Tell whether others go by the name that is missing: it is declared for a topic, or a caller reads it of the result."""
+    calls = [call for agent in edits.wiring.agents.values() for call in agent.calls if call.agent == finding.agent]
+    reads = [read.key for call in calls if call.method == finding.data.get("method") for read in call.reads]
+    return finding.code == "GB004" or (finding.code == "GB103" and finding.data["missing"] in reads)
 
 
 def _with(finding: Finding, **data: str) -> Finding:
@@ -48,9 +65,20 @@ def _with(finding: Finding, **data: str) -> Finding:
 
 def _entries_at(symbol: EditedSymbol, span: SourceSpan, finding: Finding) -> list[Entry]:
     expression = symbol.expression_at(span)
-    is_call = finding.code == "GB110" and span == finding.span and isinstance(expression, ast.Call)
-    found = arguments_of if is_call else entries_of
-    return list(found(expression, symbol.node))  # type: ignore[arg-type]
+    if _is_call(expression, span, finding):
+        return list(arguments_of(expression, symbol.node, symbol.tree))
+    return list(entries_of(expression, symbol.node, symbol.tree))
+
+
+def _is_call(expression: ast.expr, span: SourceSpan, finding: Finding) -> TypeGuard[ast.Call]:
+    return finding.code == "GB110" and span == finding.span and isinstance(expression, ast.Call)
+
+
+def _mapping_at(symbol: EditedSymbol, span: SourceSpan, finding: Finding) -> ast.expr:
+    """Give what makes a mapping, or the call that the finding is about."""
+    expression = symbol.expression_at(span)
+    is_call = _is_call(expression, span, finding)
+    return expression if is_call else written_mapping(expression, symbol.node, symbol.tree)
 
 
 def _names_of(node: ast.AST) -> tuple[object, ...]:
@@ -59,34 +87,42 @@ def _names_of(node: ast.AST) -> tuple[object, ...]:
 
 
 def _bound_above(symbol: EditedSymbol, span: SourceSpan) -> set[str]:
-    """Give the parameters of a method, and the names that are assigned above a place in it."""
+    """Give the parameters of a method, and the names that are surely assigned above a place in it."""
     arguments = symbol.function.args
     bound = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-    stored = [node for node in ast.walk(symbol.node) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    return bound | {node.id for node in stored if node.lineno < span.line}
+    return bound | set(_stored_above(symbol.function.body, span.line))
+
+
+def _stored_above(body: list[ast.stmt], line: int) -> Iterator[str]:
+    """Give what the statements of a block assign above a line; of blocks inside, only the one that the line is in counts."""
+    for statement in body:
+        is_around = statement.lineno < line <= (statement.end_lineno or 0)
+        if is_around or (statement.lineno < line and isinstance(statement, ast.Assign | ast.AnnAssign)):
+            heads = [getattr(statement, "target", None), *getattr(statement, "targets", ())]
+            nodes = [node for head in heads if head for node in ast.walk(head)]
+            yield from (node.id for node in nodes if isinstance(node, ast.Name))
+        for owner in (statement, *getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            for block in (getattr(owner, field, None) for field in ("body", "orelse", "finalbody")):
+                if is_around and block and block[0].lineno <= line <= (block[-1].end_lineno or 0):
+                    yield from _stored_above(block, line)
 
 
 def _beside(entry: Entry, name: str) -> str:
     """Give `line["qty"]` beside `sku=line["sku"]`, and `order.qty` beside `sku=order.sku`."""
     value = entry.value
-    if isinstance(value, ast.Attribute | ast.Subscript) and isinstance(value.value, ast.Name):
+    if isinstance(value, ast.Attribute | ast.Subscript) and last_name(value.value) not in ("", "self"):
+        source = ast.unparse(value.value)
         if isinstance(value, ast.Attribute) and value.attr == entry.name:
-            return f"{value.value.id}.{name}"
+            return f"{source}.{name}"
         if isinstance(value, ast.Subscript) and getattr(value.slice, "value", None) == entry.name:
-            return f'{value.value.id}["{name}"]'
+            return f'{source}["{name}"]'
     return ""
 
 
-def _names_given(span: SourceSpan, wiring: Wiring) -> set[str]:
+def _fields_given(span: SourceSpan, wiring: Wiring) -> dict[str, Type]:
+    """Give name -> type of all that is given at a place, what stands behind `**` included."""
     schemas = (schema for agent in wiring.agents.values() for where, schema in _given(agent) if where == span)
-    return {name for schema in schemas if schema for name in schema.names}
-
-
-def _is_typed(span: SourceSpan, key: str, wiring: Wiring) -> bool:
-    """Tell whether the type of what is given at a place under a key is known."""
-    schemas = (schema for agent in wiring.agents.values() for where, schema in _given(agent) if where == span)
-    fields = [schema.get(key) for schema in schemas if schema]
-    return any(field and field.type.kind not in ("unknown", "any") for field in fields)
+    return {field.name: field.type for schema in schemas if schema for field in schema.fields}
 
 
 def _given(agent: AgentDefinition) -> Iterator[tuple[SourceSpan | None, Schema | None]]:
@@ -108,12 +144,14 @@ def give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
     name, (span, _) = finding.data["missing"], giving_place(finding, edits.wiring)
     symbol = edits.at(span)
     if "value" in finding.data:
-        add_entry(symbol, symbol.expression_at(span), name, finding.data["value"])
+        mapping = _mapping_at(symbol, span, finding)
+        add_entry(edits.at_node(span.path, mapping), mapping, name, finding.data["value"])
         return Remedy(f"Give {name!r} as well{edits.where}", "align_schema")
     old = finding.data["instead"]
-    if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.evidence):
+    is_returned = finding.code == "GB103" and not _is_relied_on(finding, edits)
+    if is_returned and is_read(finding.data["method"], old, 1, edits.evidence):
         raise Refused("something may read the other key")
-    rename_entries(symbol, _entries_at(symbol, span, finding), old, name)
+    rename_entries(edits, span.path, _entries_at(symbol, span, finding), old, name)
     return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")
 
 

@@ -109,13 +109,18 @@ def rename_key_of_result(finding: Finding, edits: TokenEdits) -> Remedy:
     mine = take_single([pair for pair in read if pair[1].span == finding.span][:1])
     for source, each in read:
         if (source, each.key) == (mine[0], mine[1].key):
-            symbol = edits.at(each.span)
-            node = symbol.expression_at(each.span)
-            if isinstance(node, ast.Attribute) and node.attr == old:
-                symbol.replace_attribute(node, new)
-            else:
-                symbol.replace_text(_literal(node, old), old, new)
+            _rename_key_at(edits, each.span, old, new)
     return Remedy(f"Read {new!r} instead of {old!r}{edits.where}", "align_schema")
+
+
+def _rename_key_at(edits: TokenEdits, span: SourceSpan, old: str, new: str) -> None:
+    """Change the key or the attribute that is read at a place."""
+    symbol = edits.at(span)
+    node = symbol.expression_at(span)
+    if isinstance(node, ast.Attribute) and node.attr == old:
+        symbol.replace_attribute(node, new)
+    else:
+        symbol.replace_text(_literal(node, old), old, new)
 
 
 def _source(given: Call | Publication) -> tuple[str, ...]:
@@ -182,10 +187,12 @@ def rename_key_returned(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB103: return the key under the name that the output schema gives it, unless something may read the other one."""
     old, new = finding.data["old"], finding.data["new"]
     symbol = edits.at(finding.span)
-    found = [each for each in entries_of(symbol.expression_at(finding.span), symbol.node) if each.name == old]
+    found = [
+        each for each in entries_of(symbol.expression_at(finding.span), symbol.node, symbol.tree) if each.name == old
+    ]
     if is_read(finding.data["method"], old, len(found), edits.evidence):
         raise Refused("something may read the other key")
-    rename_entries(symbol, found, old, new)
+    rename_entries(edits, symbol.path, found, old, new)
     title = f"Return {new!r} instead of {old!r}{edits.where}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
 
@@ -262,12 +269,11 @@ def _asked(heard: Heard) -> frozenset[str]:
 
 def _rename_read(edits: TokenEdits, heard: Heard, old: str, new: str) -> None:
     subscription = heard.subscription
+    reads = [read.span for read in subscription.reads if read.key == old]
     if old not in subscription.named or old in {field.name for field in subscription.payload.fields}:
         raise Refused("the key belongs to a class")
-    for read in subscription.reads:
-        if read.key == old:
-            symbol = edits.at(read.span)
-            symbol.replace_text(_literal(symbol.expression_at(read.span), old), old, new)
+    for span in reads:
+        _rename_key_at(edits, span, old, new)
     for field in subscription.fields:
         if field.name == old:
             if len(subscription.fields) < 3 and new in EVENT_NAMES | PAYLOAD_NAMES:
@@ -280,7 +286,7 @@ def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
     if span is None:
         raise Refused("there is no payload")
     symbol = edits.at(span)
-    rename_entries(symbol, entries_of(symbol.expression_at(span), symbol.node), old, new)
+    rename_entries(edits, span.path, entries_of(symbol.expression_at(span), symbol.node, symbol.tree), old, new)
 
 
 # --- parameters and arguments -------------------------------------------------------------------
@@ -317,7 +323,7 @@ def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
         return _rename_to_producers_name(finding, edits)
     for agent, call in odd:
         if agent.name == finding.agent or not edits.is_narrow:
-            rename_entries(edits.at(call.span), _arguments_at(edits, call), new, old)
+            rename_entries(edits, call.span.path, _arguments_at(edits, call), new, old)
     affected = {callee.name, *(agent.name for agent, _ in odd)}
     return Remedy(f"Pass {old!r} instead of {new!r}{edits.where}", "align_schema", affected)
 
@@ -353,7 +359,7 @@ def pass_one_by_one(finding: Finding, edits: TokenEdits) -> Remedy:
 def _arguments_at(edits: TokenEdits, call: Call) -> list[Entry]:
     symbol = edits.at(call.span)
     node = symbol.expression_at(call.span)
-    return list(arguments_of(node, symbol.node)) if isinstance(node, ast.Call) else []
+    return list(arguments_of(node, symbol.node, symbol.tree)) if isinstance(node, ast.Call) else []
 
 
 def _calls(agent: str, method: str, edits: TokenEdits) -> list[tuple[AgentDefinition, Call]]:

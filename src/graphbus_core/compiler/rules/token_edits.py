@@ -60,8 +60,8 @@ class TokenEdits:
         symbol = EditedSymbol(self.evidence.source(span.path), self.tree(span.path), span.line, span.column)
         return self._symbols.setdefault((span.path, symbol.target, symbol.node.lineno), symbol)
 
-    def at_node(self, path: str, node: ast.stmt) -> EditedSymbol:
-        """Give a method or class by its node."""
+    def at_node(self, path: str, node: _Node) -> EditedSymbol:
+        """Give the innermost method or class around a node of a file, or that it is."""
         return self.at(SourceSpan(path, node.lineno, node.col_offset, node.lineno, node.col_offset))
 
     def of(self, method: MethodSpec) -> EditedSymbol:
