@@ -171,12 +171,22 @@ def test_what_the_code_decides_is_mended(tmp_path: Path, code: str, wrong: str, 
 OPEN = {
     "two keys may be meant": ("GB111", ordering(QUOTE, 'print(quote["sum"])', RETURN)),
     "a key may be read twice": ("GB111", ordering(QUOTE, 'print(quote["sum"], quote["amount"])', RETURN)),
-    "no variable has the name": ("GB110", ordering(QUOTE.replace("quantity=quantity", ""), RETURN).replace("quantity: int):\n        quote", "count: int):\n        quote")),
+    "no variable has the name": (
+        "GB110",
+        ordering(QUOTE.replace("quantity=quantity", ""), RETURN).replace(
+            "quantity: int):\n        quote", "count: int):\n        quote"
+        ),
+    ),
     "the variable is part of another argument": (
         "GB110",
         ordering(QUOTE.replace("sku=sku, quantity=quantity", "sku=sku * quantity"), RETURN),
     ),
-    "the variable may not be assigned": ("GB004", STOCK.replace("        self", '        if sku == "a":\n            level = 1\n        self').replace(", level: int", "") % '{"sku": sku}'),
+    "the variable may not be assigned": (
+        "GB004",
+        (STOCK % '{"sku": sku}')
+        .replace(", level: int", "")
+        .replace("        self", "        if line:\n            level = 1\n        self"),
+    ),
     "another value is converted": ("GB110", ordering(QUOTE.replace("=quantity", "=str(sku)"), RETURN)),
     "the parameter is taken for the payload": ("GB110", listening("def on_low(self, sku: str, low: int): print(low['level'])")),
     "the parameter has no type": ("GB110", listening("def on_low(self, sku, low): print(low)")),
