@@ -4,8 +4,9 @@ wiring      who sends what to whom, and what a handler needs       edges      ru
 contracts   rules on schemas, calls and error shapes               bodies     rules on the code of an agent's own methods
 misuse      what Python accepts and a graph cannot do              awaiting   answers that nothing awaits
 offered     imports of what GraphBus does not have                 declared   topics with a type, and annotations
-names       which names may be meant to be one                     again      what a change of a few files changes in the findings
-fixes/      findings -> changes, loaded when something is to be mended
+names       which names may be meant to be one                     again      the findings after a change of a few files
+
+fixes and the modules that it imports turn findings into changes. They are loaded when something is to be mended.
 """
 
 from __future__ import annotations

@@ -46,13 +46,13 @@ def entries_of(expression: ast.expr, within: ast.AST, tree: ast.Module) -> Itera
         yield from (*entries_of(expression.left, within, tree), *entries_of(expression.right, within, tree))
     elif isinstance(expression, ast.Name):
         yield from _local_entries(expression.id, within, tree)
-    elif isinstance(expression, ast.Call) and makes_a_mapping(expression):
+    elif isinstance(expression, ast.Call) and _makes_a_mapping(expression):
         yield from arguments_of(expression, within, tree)
     elif isinstance(expression, ast.Call) and (helper := _helper(expression, tree)) not in (None, within):
         yield from entries_of(_returned(helper), helper, tree)
 
 
-def makes_a_mapping(call: ast.Call) -> bool:
+def _makes_a_mapping(call: ast.Call) -> bool:
     """Tell whether a call makes an object of its arguments by name: `dict(...)`, or a class."""
     name = last_name(call.func)
     return name == "dict" or name[:1].isupper()

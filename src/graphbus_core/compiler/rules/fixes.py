@@ -1,9 +1,12 @@
 """Findings -> changes that mend them: edits of single tokens, everything between them stays byte for byte.
 
-    finding --> mender --> TokenEdits --> Fix
+    finding --> tiers of variants --> mender --> TokenEdits --> Fix, tried on the whole project
 
-A fix is made only where one clear edit surely does it, or the same edit at all ends of a name; everywhere else the finding keeps
-its hint. `renames` has the menders that give one name to two ends, this module all others.
+`make_fix` makes a change only where the code itself decides what was meant; everywhere else the finding keeps its hint.
+
+    meant_names    which name is meant            meant_values   which value is meant
+    renames        one name at all of its ends    misuse_fixes   what the rules GB310 to GB323 say
+    entries        where a mapping is written     here           dependencies, schemas, annotations, bodies
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def choose_names(finding: Finding, edits: TokenEdits) -> Iterator[list[Finding]]
     if _is_read_into(old, symbol):
         return
     node = next((each for each in symbol.nodes_at(finding.span) if isinstance(each, ast.expr)), None)
-    goals = {_words(goal) for goal in destinations_of(symbol, node)} if node else set()
+    goals = {_words(goal) for goal in _destinations_of(symbol, node)} if node else set()
     tiers = [
         [choice for choice in choices if _words(choice) in goals],
         [choice for choice in choices if _core(choice) == _core(old)],
@@ -80,7 +80,7 @@ def _known_names(wiring: Wiring, finding: Finding) -> set[str]:
     return names
 
 
-def destinations_of(symbol: EditedSymbol, node: ast.AST) -> Iterator[str]:
+def _destinations_of(symbol: EditedSymbol, node: ast.AST) -> Iterator[str]:
     """Give the names that a value gets: the key, argument, variable or attribute that it becomes, also by a conversion."""
     above = {child: parent for parent in ast.walk(symbol.node) for child in ast.iter_child_nodes(parent)}
     while (parent := above.get(node)) is not None:

@@ -199,7 +199,7 @@ def rename_key_returned(finding: Finding, edits: TokenEdits) -> Remedy:
 
 def is_read(method: str, key: str, known: int, evidence: Evidence) -> bool:
     """Tell whether something may read a key of what a method returns: it is mentioned more often than where it is returned."""
-    if not any(True for _ in calls_of(method, evidence, dropped=False)):
+    if not any(True for _ in _calls_of(method, evidence, dropped=False)):
         return False
     word = re.compile(rf"\b{re.escape(key)}\b".encode())
     return sum(len(word.findall(evidence.source(file.path).data)) for file in evidence.index.files) > known
@@ -278,7 +278,7 @@ def _rename_read(edits: TokenEdits, heard: Heard, old: str, new: str) -> None:
         if field.name == old:
             if len(subscription.fields) < 3 and new in EVENT_NAMES | PAYLOAD_NAMES:
                 raise Refused("the handler would be called with something else")
-            rename_parameter(edits.at(field.span), old, new, edits.evidence)
+            _rename_parameter(edits.at(field.span), old, new, edits.evidence)
 
 
 def _rename_sent(edits: TokenEdits, sent: Sent, old: str, new: str) -> None:
@@ -300,7 +300,7 @@ def rename_to_field(finding: Finding, edits: TokenEdits) -> Remedy:
     old, new = finding.data["parameter"], finding.data["field"]
     if any(old in call.arguments.names for _, call in _calls(finding.agent, symbol.function.name, edits)):
         return _rename_field(symbol, new, old)
-    rename_parameter(symbol, old, new, edits.evidence)
+    _rename_parameter(symbol, old, new, edits.evidence)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
 
@@ -379,7 +379,7 @@ def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
     old, new = finding.data["old"], finding.data["new"]
     agent, method = _consumer(finding, edits.evidence)
     symbol = edits.of(method)
-    rename_parameter(symbol, old, new, edits.evidence)
+    _rename_parameter(symbol, old, new, edits.evidence)
     if method.has_schema:
         _rename_field(symbol, old, new)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
@@ -395,9 +395,9 @@ def _consumer(finding: Finding, evidence: Evidence) -> tuple[AgentDefinition, Me
     return agent, method
 
 
-def rename_parameter(symbol: EditedSymbol, old: str, new: str, evidence: Evidence) -> None:
+def _rename_parameter(symbol: EditedSymbol, old: str, new: str, evidence: Evidence) -> None:
     """Rename a parameter that no call may pass by name, and every use of it in the body."""
-    for call in calls_of(symbol.function.name, evidence):
+    for call in _calls_of(symbol.function.name, evidence):
         if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
             raise Refused("the parameter may be passed by name")
     taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
@@ -423,7 +423,7 @@ def _names_bound_by(node: ast.AST) -> frozenset[str]:
     return frozenset(value for value in values if isinstance(value, str))
 
 
-def calls_of(method: str, evidence: Evidence, *, dropped: bool = True) -> Iterator[ast.Call | None]:
+def _calls_of(method: str, evidence: Evidence, *, dropped: bool = True) -> Iterator[ast.Call | None]:
     """Give every call in the project that is of a method of this name or is given the name; None for what may be one.
 
     Without those whose result is `dropped`: a statement calls the method and does nothing with what it gives.
