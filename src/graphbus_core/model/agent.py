@@ -138,6 +138,11 @@ class Subscription(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw
     promised: Type = UNKNOWN
 
     @property
+    def named(self) -> frozenset[str]:
+        """The keys that the handler names itself: what it reads, and its parameters."""
+        return frozenset({*(read.key for read in self.reads), *(field.name for field in self.fields)})
+
+    @property
     def declared_schema(self) -> Schema | None:
         """The declared fields of the payload, by parameters or by the payload's class; None if nothing is declared.
 

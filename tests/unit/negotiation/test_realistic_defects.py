@@ -108,16 +108,6 @@ DEFECTS: dict[str, Defect] = {
     "a value of another type": (("orders", '"quantity": quantity, "customer', '"quantity": str(quantity), "customer'),),
 }
 UNMENDED = {
-    "a schema of another type",
-    "a value of another type",
-    "a read key that is named otherwise",
-    "a key left out against a declaration",
-    "a local name left out",
-    "a key left out that handlers need",
-    "an argument left out",
-    "an argument of another type",
-    "a list where one is wanted",
-    "a key misspelled in a helper method",
     "a topic with a word left out",
     "an argument left out that is nowhere",
     "a method renamed",
@@ -193,7 +183,7 @@ def without_import(text: str) -> str:
 
 def test_most_of_what_is_found_is_mended() -> None:
     assert len(DEFECTS) > 28
-    assert len(DEFECTS.keys() - UNMENDED) / len(DEFECTS) > 0.6
+    assert len(DEFECTS.keys() - UNMENDED) / len(DEFECTS) > 0.8
 
 
 def accepted(outcome: Outcome) -> list[tuple[str, ...]]:

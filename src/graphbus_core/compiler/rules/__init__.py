@@ -4,14 +4,16 @@ wiring      who sends what to whom, and what a handler needs       edges      ru
 contracts   rules on schemas, calls and error shapes               bodies     rules on the code of an agent's own methods
 misuse      what Python accepts and a graph cannot do              awaiting   answers that nothing awaits
 offered     imports of what GraphBus does not have                 declared   topics with a type, and annotations
-names       which names may be meant to be one                     again      what a change of a few files changes in the findings
-fixes/      findings -> changes, loaded when something is to be mended
+names       which names may be meant to be one                     again      the findings after a change of a few files
+
+fixes and the modules that it imports turn findings into changes. They are loaded when something is to be mended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -76,7 +78,8 @@ _RULES = (
     CheckRule("GB104", "wrong kind of result", "error", "A method returns something that is no mapping, against its schema."),
     CheckRule("GB105", "result may be None", "error", "A path through a method returns None, against its schema."),
     CheckRule("GB106", "schema contradicts signature", "error",
-              "The input schema allows a value that the signature does not take."),
+              "The input schema allows a value that the signature does not take.",
+              is_fixable=True),
     CheckRule("GB110", "producer does not fit consumer", "error", "What one agent gives does not fit what another takes.",
          is_fixable=True),
     CheckRule("GB111", "key that a result lacks", "error", "A key is read of a result or an answer that has no such key.",
@@ -93,24 +96,29 @@ _RULES = (
     CheckRule("GB302", "bare except", "warning", "`except:` also catches Ctrl-C and the end of the process.",
          is_fixable=True),
     CheckRule("GB303", "swallowed exception", "warning", "Every exception is caught and nothing is done about it."),
-    CheckRule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop."),
+    CheckRule("GB310", "handler misuse", "error", "A handler cannot be called, misuses its event, or blocks the event loop.",
+         is_fixable=True),
     CheckRule("GB311", "options that cannot be kept", "error",
               "A subscription asks for retries, time or concurrency that cannot be."),
-    CheckRule("GB312", "decorator without a topic", "error", "`@subscribe` or `@publishes` is given nothing."),
-    CheckRule("GB313", "no topic", "error", "A list, or a value that is no text, stands where a topic belongs."),
-    CheckRule("GB314", "answer not awaited", "error", "An `async def` does not await an answer, or awaits what has none."),
-    CheckRule("GB315", "agent that cannot be made", "error", "The constructor needs arguments, which a graph does not give."),
-    CheckRule("GB316", "used before it is connected", "error", "An agent publishes, asks or keeps a state while it is made."),
+    CheckRule("GB312", "decorator without a topic", "error", "`@subscribe` or `@publishes` is given nothing.", is_fixable=True),
+    CheckRule("GB313", "no topic", "error", "A list, or a value that is no text, stands where a topic belongs.", is_fixable=True),
+    CheckRule("GB314", "answer not awaited", "error", "An `async def` does not await an answer, or awaits what has none.",
+         is_fixable=True),
+    CheckRule("GB315", "agent that cannot be made", "error", "The constructor needs arguments, which a graph does not give.",
+         is_fixable=True),
+    CheckRule("GB316", "used before it is connected", "error", "An agent publishes, asks or keeps a state while it is made.",
+         is_fixable=True),
     CheckRule("GB317", "decorator without effect", "error",
-              "A decorator stands above `@classmethod`, `@staticmethod` or a property."),
+              "A decorator stands above `@classmethod`, `@staticmethod` or a property.", is_fixable=True),
     CheckRule("GB318", "override without its decorator", "warning",
-              "An override leaves out the decorator of the method in the base."),
+              "An override leaves out the decorator of the method in the base.", is_fixable=True),
     CheckRule("GB319", "name that GraphBus does not have", "error", "Something is imported from GraphBus that it does not have."),
     CheckRule("GB320", "agent in a skipped file", "warning", "An agent stands in a file that is not read because of its name."),
-    CheckRule("GB321", "event beside fields", "error", "A handler takes the event together with fields of its payload."),
+    CheckRule("GB321", "event beside fields", "error", "A handler takes the event together with fields of its payload.",
+         is_fixable=True),
     CheckRule("GB322", "wrong Topic", "error", "A `Topic` is given a malformed name, or something that is no type."),
     CheckRule("GB323", "annotation without meaning", "error",
-              "A handler is annotated with a name that its file does not define."),
+              "A handler is annotated with a name that its file does not define.", is_fixable=True),
 )  # fmt: skip
 
 REGISTER: dict[str, CheckRule] = {rule.code: rule for rule in _RULES}
@@ -251,4 +259,12 @@ def fix_for(finding: Finding, project: ProjectFacts, *others: Finding, is_narrow
         return None
     from graphbus_core.compiler.rules.fixes import make_fix
 
-    return make_fix((finding, *others), project, is_narrow=is_narrow)
+    known = _FIXES.setdefault(project, {})
+    asked = (tuple((each.key, each.span) for each in (finding, *others)), is_narrow)
+    if asked not in known:
+        known[asked] = make_fix((finding, *others), project, is_narrow=is_narrow)
+    return known[asked]
+
+
+_FIXES: WeakKeyDictionary[ProjectFacts, dict[object, Fix | None]] = WeakKeyDictionary()
+"""The fixes that were made: each is tried on the whole project, and asked for several times."""

@@ -1,9 +1,9 @@
-"""What the rules find after a change, from what they found before it: only the agents that it can concern are looked at again.
+"""What the rules find after a change, from what they found before it: only the agents that it can concern are checked again.
 
-    change --> its agents --> the agents at their edges, and those whose findings speak of them --> check(only these)
+    change --> its agents, and those that get another type --> the agents at their edges --> check(only these)
 
-`check` of the whole project is the reference. It is asked itself whenever a change could reach further: when a name changes that
-others are compared with, when classes inherit from each other, when something is wrong with the graph.
+`check` of the whole project is the reference. It runs whenever a change could reach further: when a name changes that others are
+compared with, when classes inherit from each other, when something is wrong with the graph.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_again(
     select: Iterable[str] = (),
     all_fixable: bool = False,
 ) -> tuple[Finding, ...]:
-    """Give what `check` finds in a project that came of another one by the change of a few files.
+    """Give what `check` finds in a project after a change of a few files.
 
     Args:
         after: The project after the change.
@@ -42,7 +42,7 @@ def check_again(
     changed = _changed_agents(before, after)
     if changed is None:
         return check(after, select=select, all_fixable=all_fixable, wiring=wiring)
-    concerned = _concerned(changed, wiring, found)
+    concerned = _concerned([*changed, *_agents_given_others(before.wiring, wiring)], wiring, found)
     fresh = check(after, select=select, all_fixable=all_fixable, wiring=wiring.narrow_to(concerned))
     return tuple(sorted([*(each for each in found if each.agent not in concerned), *fresh], key=place_of))
 
@@ -62,13 +62,20 @@ def _changed_agents(before: ProjectFacts, after: ProjectFacts) -> list[AgentDefi
     return None if _mention_open_ends(paths, before, after) else now
 
 
+def _agents_given_others(before: Wiring, after: Wiring) -> Iterator[AgentDefinition]:
+    """Give the agents whose text is the same and who give or get another type: a result travels over several agents."""
+    for name, agent in after.agents.items():
+        if before.agents[name] is not agent and before.agents[name] != agent:
+            yield agent
+
+
 def _is_comparable(was: AgentDefinition | None, now: AgentDefinition) -> bool:
-    """Tell whether all names stay that the findings of others can turn on, and nothing is inherited that others have as well."""
+    """Tell whether all names stay that findings of other agents depend on, and nothing is inherited that others have as well."""
     return was is not None and _names(was) == _names(now) and _stands_alone(was) and _stands_alone(now)
 
 
 def _names(agent: AgentDefinition) -> tuple[object, ...]:
-    """What other agents are compared with though they have no edge to this one: suggestions and majorities come of it."""
+    """Give what other agents are compared with although they have no edge to this one, for suggestions and majorities."""
     return (
         agent.path,
         agent.bases,
@@ -116,7 +123,7 @@ def _concerned(changed: Sequence[AgentDefinition], wiring: Wiring, found: Iterab
 
 
 def _at_its_edges(agent: AgentDefinition, wiring: Wiring) -> Iterator[str]:
-    """Give those who hear what it sends, send what it hears or send the same, and those that are tied to it by a call or need."""
+    """Name the agents at the topics of an agent, and those that it calls or depends on or that do so with it."""
     for publication in agent.publications:
         yield from (heard.agent.name for heard in wiring.subscribers(publication.topic))
         yield from (sent.agent.name for sent in wiring.publishers(publication.topic))

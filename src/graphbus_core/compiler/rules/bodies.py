@@ -88,7 +88,8 @@ def _check_blocking(
         if meant in _BLOCKING:
             message = f"{definition.name}.{method.name} is async and waits in {meant}, which stops all other handlers"
             hint = f"Use `{_BLOCKING[meant].format(call=written)}`, or make the method a plain `def`."
-            yield make_finding("GB310", definition.name, span_of(definition.path, call), message, hint)
+            data = {"blocking": written} if meant == "time.sleep" else None
+            yield make_finding("GB310", definition.name, span_of(definition.path, call), message, hint, data=data)
 
 
 def _calls(method: ast.AsyncFunctionDef) -> Iterator[ast.Call]:
@@ -121,7 +122,10 @@ def _check_event_use(
             _attribute(node, event, payload) if isinstance(node, ast.Attribute) else _change(node, event, payload)
         )
         if what:
-            yield make_finding("GB310", definition.name, span_of(definition.path, node), f"{name} {what}", hint)
+            data = {"key": node.attr} if isinstance(node, ast.Attribute) and hint.startswith("A field") else None
+            yield make_finding(
+                "GB310", definition.name, span_of(definition.path, node), f"{name} {what}", hint, data=data
+            )
 
 
 def _names(method: FunctionNode, subscription: Subscription) -> tuple[str, str]:

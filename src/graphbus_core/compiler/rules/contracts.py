@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
-from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
+from graphbus_core.compiler.rules.names import are_near, are_one_and_many, choices_of, is_short_form, near_match
 from graphbus_core.compiler.rules.results import container_of
 from graphbus_core.compiler.rules.wiring import (
     AgentPublication,
@@ -116,26 +116,43 @@ def _event(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
     seen: set[str] = set()
     for sent in wiring.publishers(heard.topic):
         for name, demand, reason in _misfits(heard, sent, accepted):
-            message = f"{heard.name} takes {name} of {sent.topic!r} from {sent.agent.name}, but {reason}"
+            what = repr(name) if name else "the payload"
+            message = f"{heard.name} takes {what} of {sent.topic!r} from {sent.agent.name}, but {reason}"
             if message not in seen:
                 seen.add(message)
                 hint = "Make both ends of the topic agree on one type."
-                yield make_finding("GB110", heard.agent.name, demand, message, hint, related=[described(sent)])
+                data = _against_declaration(heard, name, wiring) or {"unfit": name}
+                yield make_finding(
+                    "GB110", heard.agent.name, demand, message, hint, related=[described(sent)], data=data
+                )
 
 
 def _misfits(
     heard: AgentSubscription, sent: AgentPublication, accepted: Mapping[str, tuple[Demand, bool]]
 ) -> Iterator[tuple[str, SourceSpan, str]]:
-    """Give what of an event does not fit its handler: its name, where it is taken, and why. What is declared is no guess."""
+    """Give what of an event does not fit its handler: its name, where it is taken, and why. What is declared is no guess.
+
+    The name is empty for the whole payload.
+    """
     publication = sent.publication
     for name, (demand, _) in accepted.items() if publication.payload else ():
         reason = _misfit(demand.type, name, publication.payload, is_narrowed=not publication.is_declared)
         if reason:
-            yield repr(name), demand.span, reason
+            yield name, demand.span, reason
     if publication.payload is None or (publication.payload.fields and not accepted):
         reason = misfit_reason(heard.subscription.declared_type, publication.payload_type, is_narrowed=True)
         if reason:
-            yield "the payload", heard.subscription.span, reason
+            yield "", heard.subscription.span, reason
+
+
+def _against_declaration(heard: AgentSubscription, name: str, wiring: Wiring) -> dict[str, str] | None:
+    """Give the type that is declared for a parameter of a handler and that it does not take, for a fix."""
+    parameter = next((each for each in heard.subscription.fields if each.name == name), None)
+    declared = [each.publication for each in wiring.publishers(heard.topic) if each.publication.is_declared]
+    given = {field.type for each in declared if each.payload and (field := each.payload.get(name))}
+    if parameter is None or len(given) != 1 or not all(misfit_reason(parameter.type, each) for each in given):
+        return None
+    return {"annotation": str(*given), "parameter": name}
 
 
 def _against_promise(heard: AgentSubscription) -> Iterator[Finding]:
@@ -144,7 +161,12 @@ def _against_promise(heard: AgentSubscription) -> Iterator[Finding]:
     reason = misfit_reason(wanted, promised) if promised.kind != "unknown" else None
     if reason:
         message = f"{heard.name} takes what the Topic {heard.topic!r} does not promise: {reason}"
-        yield make_finding("GB110", heard.agent.name, heard.subscription.span, message, _how_to_take(promised, heard))
+        method = heard.agent.method(heard.subscription.method)
+        last = [each.name for each in method.parameters][-1:] if method else []
+        data = {"annotation": str(promised), "parameter": last[0]} if last and not heard.subscription.fields else None
+        yield make_finding(
+            "GB110", heard.agent.name, heard.subscription.span, message, _how_to_take(promised, heard), data=data
+        )
 
 
 def _how_to_take(promised: Type, heard: AgentSubscription) -> str:
@@ -171,6 +193,7 @@ def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding
         if demand.name not in known:
             meant = near_match(demand.name, known - accepted_fields(heard).keys())
             guess = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
+            used = {*heard.subscription.named, *accepted_fields(heard)} - {demand.name}
             yield make_finding(
                 "GB110",
                 heard.agent.name,
@@ -178,7 +201,9 @@ def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding
                 f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
                 guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
                 related=map(described, sent or ()),
-                data={"old": demand.name, "new": meant} if meant else {"missing": demand.name},
+                data={"old": demand.name, "new": meant}
+                if meant
+                else {"missing": demand.name, **choices_of(known, used)},
             )
 
 
@@ -198,18 +223,19 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
         related = [Related(callee.name, method.span if method else callee.name_span, callee.name)]
         message = f"{caller.name} calls {callee.name}.{call.method}, but {what}"
         meant = "" if method else near_match(call.method, offered)
-        data = {"called": call.method, "new": meant} if meant else None
+        data = {"new": meant} if meant else choices_of(() if method else offered, ())
+        data["called"] = call.method
         yield make_finding("GB110", caller.name, call.span, message, hint, related=related, data=data)
     elif method.input_schema is not None:
         name = f"{callee.name}.{method.name}"
         taken = Related(callee.name, method.schema_span or method.span, f"{name} takes {method.input_schema}")
         for message, hint, near in _arguments(call, name, method.input_schema):
             old, _, new = near.partition(" ")
-            data = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
-            if not new and old in method.input_schema.names and not near.endswith(" "):
-                data = _lacking(old, method.input_schema)
+            pair = {"old": old, "new": new, "agent": callee.name, "method": method.name} if new else None
+            if not new and old in method.input_schema.names:
+                pair = {"unfit": old} if near.endswith(" ") else _lacking(old, method.input_schema)
             yield make_finding(
-                "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
+                "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=pair
             )
 
 
@@ -282,7 +308,11 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
         ):
             message = f"{reader} reads {read.key!r} of what {name} gives, which has no such key"
             hint = f"Did you mean {meant!r}?" if meant else f"What is there: {', '.join(declared) or 'nothing'}."
-            data = {"old": key, "new": meant} if meant else None
+            data = (
+                {"old": key, "new": meant}
+                if meant
+                else {"old": key, **choices_of(declared, {each.key for each in reads} - {read.key})}
+            )
             place = method.schema_span or method.span
             related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
             yield make_finding("GB111", reader, read.span, message, hint, related=related, data=data)
@@ -437,7 +467,7 @@ class _Contract:
             if reason:
                 message = f"{name} as {parameter.type}, but its input_schema says {field.type}: {reason}"
                 hint = "Make the schema and the annotation say the same."
-                yield self._finding("GB106", parameter.span, message, hint)
+                yield self._finding("GB106", parameter.span, message, hint, data={"contradicted": parameter.name})
             if not (field.required or parameter.has_default):
                 message = f"{name} in any case, but its input_schema lets it be left out"
                 hint = f"Give {field.name!r} a default, or do not mark it as NotRequired in the schema."
@@ -505,7 +535,8 @@ class _Contract:
             reason = _misfit(field.type, field.name, shape)
             if reason:
                 message = f"{self._name} returns {field.name!r} against its output_schema: {reason}"
-                yield self._finding("GB103", span, message, "Return what is declared, or correct the schema.")
+                hint = "Return what is declared, or correct the schema."
+                yield self._finding("GB103", span, message, hint, data={"unfit": field.name})
 
     def _missing_key(self, name: str, meant: str, span: SourceSpan) -> Finding:
         """Callers may read either name: which one has to change is for people to say, then."""

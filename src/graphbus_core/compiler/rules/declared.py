@@ -67,7 +67,8 @@ def check_annotations(file: ReadFile) -> Iterator[Finding]:
                         f"{definition.name}.{method.node.name} is annotated with {name!r}, which is not defined here"
                     )
                     hint = did_you_mean(name, file.module.bindings.first).strip() or f"Import or define {name}."
-                    yield make_finding("GB323", definition.name, span_of(file.module.path, place), message, hint)
+                    span = span_of(file.module.path, place)
+                    yield make_finding("GB323", definition.name, span, message, hint, data={"name": name})
 
 
 def _names(annotation: ast.AST) -> Iterator[str]:

@@ -12,7 +12,7 @@ import msgspec
 
 from graphbus_core.compiler.graph import components, find_circle
 from graphbus_core.compiler.reading.syntax import parse
-from graphbus_core.compiler.rules.names import are_near_topics, is_slip_of_topic, near_match, near_topic
+from graphbus_core.compiler.rules.names import are_near_topics, choices_of, is_slip_of_topic, near_match, near_topic
 from graphbus_core.compiler.rules.wiring import (
     AgentPublication,
     AgentSubscription,
@@ -156,7 +156,9 @@ def _against_own_declaration(publishers: tuple[AgentPublication, ...]) -> Iterat
             message = f"{sent.agent.name} sends {given} to {sent.topic!r}, but its own declaration says {wanted}"
             place = publication.payload_span or publication.span
             hint = "Send what is declared, or correct the declaration."
-            yield make_finding("GB004", sent.agent.name, place, message, hint, related=[described(declared)])
+            yield make_finding(
+                "GB004", sent.agent.name, place, message, hint, related=[described(declared)], data={"unfit": ""}
+            )
 
 
 def _needs(known: list[_Known], wiring: Wiring) -> _Needs:
@@ -182,7 +184,7 @@ def _different_types(model: _Known, other: _Known) -> Iterator[Finding]:
             )
             is_own = model.is_declared and model.sent.agent.name == other.sent.agent.name
             hint = "Send what is declared, or correct the declaration." if is_own else _ONE_TYPE
-            yield _disagreement(other, model, message, hint)
+            yield _disagreement(other, model, message, hint, data={"unfit": field.name})
 
 
 def _missing_keys(model: _Known, other: _Known, needs: _Needs) -> Iterator[Finding]:
@@ -409,7 +411,8 @@ def _unsent_key(
         f"{heard.name} reads {read.key!r}, {lacks}",
         guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
         related=[described(each) for each in sent],
-        data=_named(read.key, meant) or {"missing": read.key},
+        data=_named(read.key, meant)
+        or {"missing": read.key, **choices_of(known, heard.subscription.named - {read.key})},
     )
 
 

@@ -1,28 +1,43 @@
 """Findings -> changes that mend them: edits of single tokens, everything between them stays byte for byte.
 
-    finding --> mender --> TokenEdits --> Fix
+    finding --> tiers of variants --> mender --> TokenEdits --> Fix, tried on the whole project
 
-A fix is made only where one clear edit surely does it, or the same edit at all ends of a name; everywhere else the finding keeps
-its hint. `renames` has the menders that give one name to two ends, this module all others.
+`make_fix` makes a change only where the code itself decides what was meant; everywhere else the finding keeps its hint.
+
+    meant_names    which name is meant            meant_values   which value is meant
+    renames        one name at all of its ends    misuse_fixes   what the rules GB310 to GB323 say
+    entries        where a mapping is written     here           dependencies, schemas, annotations, bodies
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from msgspec.structs import replace
 
 from graphbus_core.compiler.graph import components
 from graphbus_core.compiler.reading.modules import Bindings
-from graphbus_core.compiler.reading.syntax import type_parameters
+from graphbus_core.compiler.reading.syntax import parse_expression, type_parameters
+from graphbus_core.compiler.rules import check, misuse_fixes
 from graphbus_core.compiler.rules.bodies import defaulted
+from graphbus_core.compiler.rules.meant_names import choose_names
+from graphbus_core.compiler.rules.meant_values import (
+    choose_fitting,
+    choose_left_out,
+    count_unknown,
+    give_as_well,
+    replace_value,
+)
+from graphbus_core.compiler.rules.names import near_match
 from graphbus_core.compiler.rules.renames import (
     REFLECTING,
-    giving_place,
-    is_read,
-    key_of,
     parameter_of,
-    rename_entries,
+    pass_one_by_one,
     rename_handed_over,
     rename_key,
     rename_key_of_result,
@@ -40,34 +55,96 @@ from graphbus_core.errors import BuildError
 from graphbus_core.model.findings import NEW_DEPENDS_ON, Finding, Fix
 from graphbus_core.model.proposals import CodeChange
 
+Mender = Callable[[Finding, TokenEdits], Remedy]
+"""Makes the edits for a finding. It raises `Refused` where they cannot be made."""
+
 _BUILTIN = frozenset({*dir(builtins), "Any"})
 
 
 def make_fix(findings: Iterable[Finding], project: ProjectFacts, *, is_narrow: bool = False) -> Fix | None:
-    """Make one change for all of the findings, or None when it cannot be made with certainty.
+    """Make the one change that mends all of the findings; None when there is none, or several might be meant.
+
+    What might be meant is tried in tiers, from the strongest evidence to the weakest. The first tier with a change that works
+    decides; a change works when the project that it makes is checked and has lost the finding and got no other one. Of several
+    the one is made that mends most. Changes that nobody else can notice are known to be right and are not tried.
 
     Args:
         findings: At least one; several must be of one agent.
         project: The project.
         is_narrow: Change as few files as possible, although the same is wrong in others.
     """
-    edits = TokenEdits(project, is_narrow=is_narrow)
+    first, *others = findings
+    for tier in _tiers(first, TokenEdits(project)):
+        made = [_make(mender, [variant, *others], TokenEdits(project, is_narrow=is_narrow)) for mender, variant in tier]
+        distinct = {each.fix.changes: each for each in made if each}
+        mended = [
+            (each.fix, 1 if each.fix.is_safe else _count_mended(each, first, project)) for each in distinct.values()
+        ]
+        most = max((count for _, count in mended), default=0)
+        best = [fix for fix, count in mended if count == most]
+        if most:
+            return best[0] if len(best) == 1 else None
+    return None
+
+
+class _Made(NamedTuple):
+    """A change, and the bytes of the files after it."""
+
+    fix: Fix
+    files: dict[str, bytes]
+
+
+def _tiers(finding: Finding, edits: TokenEdits) -> Iterator[list[tuple[Mender, Finding]]]:
+    """Give what to try, the strongest evidence first."""
+    menders = MENDERS.get(finding.code, ())
+    if not _LACKING & finding.data.keys():
+        yield from ([(mender, finding)] for mender in menders)
+    for key, choose, chosen in _CHOOSING:
+        if key in finding.data:
+            with suppress(Refused, BuildError):
+                yield from ([(chosen or menders[0], variant) for variant in tier] for tier in choose(finding, edits))
+
+
+def _make(mender: Mender, findings: Sequence[Finding], edits: TokenEdits) -> _Made | None:
     first, *others = findings
     try:
-        mender = _give_as_well if "missing" in first.data else MENDERS[first.code]
         remedy = mender(first, edits)
-        more = [MENDERS[finding.code](finding, edits) for finding in others]
-        changes = edits.changes()
+        more = [MENDERS[finding.code][0](finding, edits) for finding in others]
+        changes, files = edits.changes(), edits.files()
     except (Refused, BuildError):  # a file that cannot be read may hold anything
         return None
-    names = {related.agent for related in first.related} | {*remedy.affected} | _owners(changes, project)
-    return Fix(
+    names = {related.agent for related in first.related} | {*remedy.affected} | _owners(changes, edits.project)
+    fix = Fix(
         title=f"Annotate the parameters and the result{edits.where}" if more else remedy.title,
         intent=remedy.intent,
         changes=changes,
         is_safe=all(each.is_safe for each in (remedy, *more)),
         affects=tuple(sorted(names - {"", first.agent})),
     )
+    return _Made(fix, files)
+
+
+def _count_mended(made: _Made, finding: Finding, before: ProjectFacts) -> int:
+    """Count the findings that a change takes away: 0 if this one is not among them, or if another error or warning comes."""
+    after = before.with_files(made.files)
+    found = {each.key: each for each in check(after, has_text=False)}
+    known = _keys_found(before)
+    is_worse = any(each.severity != "info" for key, each in found.items() if key not in known)
+    errors = {(error.code, str(error)) for error in before.errors}
+    is_known = count_unknown(after.wiring) <= count_unknown(before.wiring)
+    is_gone = finding.key not in found and not is_worse
+    is_right = is_gone and is_known and {(one.code, str(one)) for one in after.errors} <= errors
+    return max(1, len(known - found.keys())) if is_right else 0
+
+
+_KEYS_FOUND: WeakKeyDictionary[ProjectFacts, frozenset[tuple[str, str, str]]] = WeakKeyDictionary()
+
+
+def _keys_found(project: ProjectFacts) -> frozenset[tuple[str, str, str]]:
+    """Give the keys of all findings of a project, once for each project."""
+    if project not in _KEYS_FOUND:
+        _KEYS_FOUND[project] = frozenset(each.key for each in check(project, has_text=False))
+    return _KEYS_FOUND[project]
 
 
 def _owners(changes: Iterable[CodeChange], project: ProjectFacts) -> set[str]:
@@ -147,6 +224,50 @@ def _refuse_hidden(symbol: EditedSymbol, names: set[str]) -> None:
 def _bound(body: Iterable[ast.stmt]) -> frozenset[str]:
     bindings = Bindings(body)
     return frozenset({*bindings.first, *bindings.rebound}) | (_BUILTIN if bindings.stars else frozenset())
+
+
+def _choose_side(finding: Finding, edits: TokenEdits) -> Iterator[list[Finding]]:
+    """Give both ways to end a contradiction between a schema and an annotation: what others give decides."""
+    yield [replace(finding, data=finding.data | {"right": side}) for side in ("schema", "annotation")]
+
+
+def _agree_on_type(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB106: let the annotation say what the schema says, or the other way round."""
+    name, symbol = finding.data["contradicted"], edits.at(finding.span)
+    declared, annotation = _declared_type(symbol, name)
+    if finding.data["right"] == "schema":
+        symbol.replace(annotation, symbol.text_of(declared))
+        return Remedy(f"Annotate {name!r} of {symbol.target} like its schema", "align_schema")
+    symbol.replace(declared, symbol.text_of(annotation))
+    title = f"Declare {name!r} of {symbol.target} like its annotation"
+    return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
+
+
+def _declared_type(symbol: EditedSymbol, name: str) -> tuple[ast.expr, ast.expr]:
+    display, annotation = schema_display(symbol.function), parameter_of(symbol.function, name).annotation
+    pairs = zip(display.keys, display.values, strict=True)
+    declared = take_single([value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name])
+    if annotation is None or "NotRequired" in ast.dump(declared):
+        raise Refused("one of the two is not written")
+    return declared, annotation
+
+
+def _annotate_as_promised(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB110: annotate a parameter with the type that is declared for it, unless the body may rely on the other one."""
+    symbol, kind = edits.at(finding.span), finding.data["annotation"]
+    payload = parameter_of(symbol.function, finding.data["parameter"])
+    above = {child: node for node in ast.walk(symbol.node) for child in ast.iter_child_nodes(node)}
+    uses = [node for node in above if isinstance(node, ast.Name) and node.id == payload.arg]
+    is_vaguer = payload.annotation is not None and "[" in symbol.text_of(payload.annotation) and "[" not in kind
+    if (
+        payload.annotation is None
+        or is_vaguer
+        or not all(isinstance(above[use], ast.Call | ast.FormattedValue) for use in uses)
+    ):
+        raise Refused("the body may rely on the other type")
+    _refuse_hidden(symbol, _names(parse_expression(kind)))
+    symbol.replace(payload.annotation, kind)
+    return Remedy(f"Annotate {payload.arg!r} of {symbol.target} with {kind}", "align_schema")
 
 
 # --- bodies -------------------------------------------------------------------------------------
@@ -266,11 +387,17 @@ def _connect(finding: Finding, edits: TokenEdits) -> Remedy:
     old, new = finding.data.get("old", ""), finding.data["new"]
     agents = edits.wiring.agents
     agent = agents[finding.agent]
-    is_meant = not old and any(each.name not in agents for each in agent.dependencies)
+    unknown = [each for each in agent.dependencies if each.name not in agents and not old]
+    undeclared = {call.agent for call in agent.calls} - {each.name for each in agent.dependencies} - {agent.name, ""}
+    is_other = len(unknown) == 1 and undeclared == {new} and not near_match(unknown[0].name, agents)
     needs = {name: {each.name for each in one.dependencies} & agents.keys() for name, one in agents.items()}
     needs[agent.name] |= {new}
-    if is_meant or any({agent.name, new} <= {*group} for group in components(needs)):
+    if (unknown and not is_other) or any({agent.name, new} <= {*group} for group in components(needs)):
         raise Refused("the dependencies would form a circle, or another one is misnamed")
+    if is_other:
+        symbol = edits.at(unknown[0].span)
+        symbol.replace(symbol.expression_at(unknown[0].span), f'"{new}"')
+        return Remedy(f"Depend on {new!r} instead of {unknown[0].name!r}", "declare_dependency", (new,), is_safe=True)
     misnamed = [each.span for each in agent.dependencies if each.name == old]
     for span in (*misnamed, *(call.span for call in agent.calls if old and call.agent == old)):
         rename_literal(edits, span, old, new)
@@ -296,54 +423,42 @@ def _depend(name: str, symbol: EditedSymbol, edits: TokenEdits) -> bool:
     return False
 
 
-def _give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
-    """GB003, GB004, GB103, GB110: send, pass or return what is wanted and stands there under another name."""
-    name, (span, wanted) = finding.data["missing"], giving_place(finding, edits.wiring)
-    symbol = edits.at(span)
-    given = symbol.expression_at(span)
-    keys, values = _given(given)
-    odd = [(key, value) for key, value in zip(keys, values, strict=True) if key_of(key) not in wanted]
-    same = [key for key, value in odd if any(name in _named(node) for node in ast.walk(value))]
-    old = key_of(take_single(same))
-    if finding.code == "GB103" and is_read(finding.data["method"], old, 1, edits.project):
-        raise Refused("something may read the other key")
-    rename_entries([(symbol, take_single(same))], old, name)
-    return Remedy(f"Give {name!r} instead of {old!r}{edits.where}", "align_schema")
+_CHOOSING: tuple[tuple[str, Callable[[Finding, TokenEdits], Iterator[list[Finding]]], Mender | None], ...] = (
+    ("missing", choose_left_out, give_as_well),
+    ("choices", choose_names, None),
+    ("unfit", choose_fitting, replace_value),
+    ("contradicted", _choose_side, _agree_on_type),
+    ("annotation", lambda finding, _: iter([[finding]]), _annotate_as_promised),
+)
+"""What the data of a finding says, who chooses what is meant, and who makes the edits if not the mender of the rule."""
 
+_LACKING = frozenset(key for key, _, _ in _CHOOSING)
 
-def _given(expression: ast.expr) -> tuple[list[ast.Constant | ast.keyword], list[ast.expr]]:
-    """Give the keys and values of a display, or the arguments of a call, that are all written there."""
-    keys: list[ast.Constant | ast.keyword] = []
-    if isinstance(expression, ast.Dict):
-        keys += [key for key in expression.keys if isinstance(key, ast.Constant)]
-        values = expression.values
-    elif isinstance(expression, ast.Call):
-        keys += [keyword for keyword in expression.keywords if keyword.arg]
-        values = [keyword.value for keyword in expression.keywords]
-    if not keys or len(keys) != len(values):
-        raise Refused("it is not known where to write it")
-    return keys, values
-
-
-def _named(node: ast.AST) -> tuple[object, ...]:
-    """Give the names that a value has where it comes from: `total`, `order.total` and `order["total"]`."""
-    return getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "value", None)
-
-
-MENDERS: dict[str, Callable[[Finding, TokenEdits], Remedy]] = {
-    "GB001": rename_topic,
-    "GB003": rename_key,
-    "GB004": rename_key_sent,
-    "GB005": rename_requested,
-    "GB010": _connect,
-    "GB101": rename_to_field,
-    "GB102": _declare_parameter,
-    "GB103": rename_key_returned,
-    "GB110": rename_handed_over,
-    "GB111": rename_key_of_result,
-    "GB201": _annotate_parameter,
-    "GB202": _annotate_result,
-    "GB210": _add_guard,
-    "GB301": _make_default_in_body,
-    "GB302": _catch_exceptions_only,
+MENDERS: dict[str, tuple[Mender, ...]] = {
+    "GB001": (rename_topic,),
+    "GB003": (rename_key,),
+    "GB004": (rename_key_sent,),
+    "GB005": (rename_requested,),
+    "GB010": (_connect,),
+    "GB101": (rename_to_field,),
+    "GB102": (_declare_parameter,),
+    "GB103": (rename_key_returned,),
+    "GB106": (_agree_on_type,),
+    "GB110": (rename_handed_over, pass_one_by_one),
+    "GB111": (rename_key_of_result,),
+    "GB201": (_annotate_parameter,),
+    "GB202": (_annotate_result,),
+    "GB210": (_add_guard,),
+    "GB301": (_make_default_in_body,),
+    "GB302": (_catch_exceptions_only,),
+    "GB310": (misuse_fixes.use_correctly,),
+    "GB312": (misuse_fixes.name_topic,),
+    "GB313": (misuse_fixes.unpack_topics,),
+    "GB314": (misuse_fixes.await_answer,),
+    "GB315": (misuse_fixes.make_without_arguments,),
+    "GB316": (misuse_fixes.start_later,),
+    "GB317": (misuse_fixes.order_decorators,),
+    "GB318": (misuse_fixes.decorate_override,),
+    "GB321": (misuse_fixes.take_fields_alone,),
+    "GB323": (misuse_fixes.import_class,),
 }

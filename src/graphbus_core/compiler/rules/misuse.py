@@ -41,8 +41,8 @@ from graphbus_core.schema.types import UNKNOWN
 _OF_METHODS = _SUBSCRIBE, _SCHEMA, _PUBLISHES = tuple(
     f"graphbus_core.{name}" for name in ("subscribe", "schema_method", "publishes")
 )
-_Found = tuple[str, ClassSite, ast.expr | ast.stmt, str, str]
-"""The code, the class and the place in it, what is wrong, and what to write instead."""
+_Found = tuple[str, ClassSite, ast.expr | ast.stmt, str, str, dict[str, str] | None]
+"""The code, the class and the place in it, what is wrong, what to write instead, and what a fix needs to know."""
 
 
 class _Agent(NamedTuple):
@@ -83,10 +83,10 @@ def check_file(file: ReadFile) -> tuple[Finding, ...]:
         own = tuple((home, method) for home, method in methods if id(home.node) not in others)
         sites = class_chain(file.library, ClassSite(file.module, tree))
         agent = _Agent(file.library, definition, methods, own, sites)
-        for code, home, node, message, hint in chain.from_iterable(check(agent) for check in _CHECKS):
+        for code, home, node, message, hint, data in chain.from_iterable(check(agent) for check in _CHECKS):
             span = span_of(home.module.path, node)
             severity: Severity = "warning" if code == "GB318" else "error"
-            found.append(make_finding(code, definition.name, span, message, hint, severity=severity))
+            found.append(make_finding(code, definition.name, span, message, hint, severity=severity, data=data))
     return tuple(found)
 
 
@@ -105,7 +105,7 @@ def _check_decorators(agent: _Agent) -> Iterator[_Found]:
             if decorator.name in _OF_METHODS and decorator not in effective:
                 message = f"@{name} in {home.node.name} is lost at a property, `@classmethod` or `@staticmethod`"
                 hint = f"Write it right above `def {method.node.name}`, which must be no property."
-                yield "GB317", home, decorator.node, message, hint
+                yield "GB317", home, decorator.node, message, hint, {"moved": name} if method.is_callable else None
             if decorator.name in (_SUBSCRIBE, _PUBLISHES):
                 yield from _check_topics(agent, home, decorator, name)
 
@@ -117,7 +117,8 @@ def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: st
     topics = [*given, *(each.value for each in named if each.arg)]
     if not (given or named):
         message = f"@{name} in {home.node.name} is given no topic"
-        yield "GB312", home, decorator.node, message, f'Write `@{name}("/Order/Created")`.'
+        data = {"decorator": name} if decorator.name == _SUBSCRIBE else None
+        yield "GB312", home, decorator.node, message, f'Write `@{name}("/Order/Created")`.', data
     for topic in topics if decorator.name == _SUBSCRIBE else topics[:1]:
         constant = topic.id if isinstance(topic, ast.Name) else ""
         target = resolve(topic, agent.scope(home)) if constant else None
@@ -128,7 +129,8 @@ def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: st
             message = f"@{name} in {home.node.name} takes {ast.unparse(value)} where a topic belongs"
             several = f"Write `@subscribe({f'*{constant}' if constant else 'A, B'})`."
             hint = several if decorator.name == _SUBSCRIBE else "Write one line for each topic."
-            yield "GB313", home, topic, message, hint
+            is_several = decorator.name == _SUBSCRIBE and not is_constant
+            yield "GB313", home, topic, message, hint, {"unpacked": constant or "display"} if is_several else None
 
 
 # --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
@@ -141,7 +143,8 @@ def _check_awaits(agent: _Agent) -> Iterator[_Found]:
     for home, method in agent.methods if agent.is_known_whole else ():
         if isinstance(method.node, ast.AsyncFunctionDef) and method.body.calls:
             for node, message, hint in check_awaits(method, own, method.node.name in exposed):
-                yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint
+                data = {"instead": hint.partition("`")[2].partition("`")[0]}
+                yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint, data
 
 
 _MAKING = frozenset({"__init__", "__post_init__"})
@@ -163,7 +166,7 @@ def _check_making(agent: _Agent) -> Iterator[_Found]:
                 way = f"self.{name}, and by that self.{min(used)}," if helper else f"self.{name}"
                 message = f"{home.node.name}.{method.node.name} uses {way} before the agent is connected"
                 hint = "Do it in `on_start`, which is called when all agents are connected."
-                yield "GB316", home, node, message, hint
+                yield "GB316", home, node, message, hint, {"used": name} if name == "publish" else None
 
 
 def _on_self(method: MethodSource) -> Iterator[tuple[ast.expr, str]]:
@@ -199,7 +202,7 @@ def check_constructors(wiring: Wiring) -> Iterator[Finding]:
             seen.add(init.span)
             message = f"{agent.name} needs {', '.join(needed)} to be made, and a graph gives its agents no arguments"
             hint = _NO_BUS if {*needed} <= {"bus", "message_bus", "event_bus"} else _NO_ARGUMENTS
-            yield make_finding("GB315", agent.name, init.span, message, hint)
+            yield make_finding("GB315", agent.name, init.span, message, hint, data={"needed": " ".join(needed)})
 
 
 def _is_made(name: str, wiring: Wiring) -> bool:
@@ -230,7 +233,8 @@ def _check_overrides(agent: _Agent) -> Iterator[_Found]:
                 hint = (
                     f"Write `@{ast.unparse(decorator.node)}` above it as well; `{name} = None` says that this is meant."
                 )
-                yield "GB318", home, method.node, message, hint
+                text = base.module.source.span_bytes(span_of(base.module.path, decorator.node)).decode()
+                yield "GB318", home, method.node, message, hint, {"decorator": text}
 
 
 def _check_events(agent: _Agent) -> Iterator[_Found]:
@@ -241,7 +245,7 @@ def _check_events(agent: _Agent) -> Iterator[_Found]:
             if annotation and any(annotation_kind(part, agent.scope(home), UNKNOWN) == "event" for part in parts):
                 message = f"{home.node.name}.{method.node.name} takes the event {name!r} beside fields of the payload"
                 hint = f"Take `{name}: Event` alone and read {name}['field'], or take the fields alone."
-                yield "GB321", home, annotation, message, hint
+                yield "GB321", home, annotation, message, hint, {"event": name}
 
 
 _OF_TESTS = re.compile(

@@ -22,6 +22,11 @@ def near_match(word: str, known: Iterable[str]) -> str:
     return near.pop() if len(near) == 1 else ""
 
 
+def choices_of(names: Iterable[str], used: Iterable[str]) -> dict[str, str]:
+    """Give the names that may be meant, and those that this end uses otherwise, as the data of a finding holds them."""
+    return {"choices": " ".join(sorted(names)), "used": " ".join(sorted(used))}
+
+
 def is_short_form(one: str, other: str) -> bool:
     """Tell whether one name is the other without its vowels, `msg` and `message`: hardly two words that both mean something."""
     pair = _only_difference(one, other)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from graphbus_core.compiler.reading.syntax import type_parameters
+from graphbus_core.compiler.rules.entries import Entry, arguments_of, assigned_in, entries_of, rename_entries
 from graphbus_core.compiler.rules.names import slip_of
 from graphbus_core.compiler.rules.token_edits import EditedSymbol, Function, Refused, Remedy, TokenEdits, take_single
 from graphbus_core.compiler.rules.wiring import (
@@ -33,8 +34,6 @@ from graphbus_core.model.agent import (
 )
 from graphbus_core.model.findings import Finding
 from graphbus_core.model.topics import is_topic_or_pattern
-
-_Entry = tuple[EditedSymbol, ast.Constant | ast.keyword]
 
 # --- which of two names is the wrong one --------------------------------------------------------
 
@@ -98,20 +97,11 @@ def _written(expression: ast.expr, tree: ast.Module, text: str) -> ast.Constant:
     if isinstance(expression, ast.Constant | ast.Call):
         return _literal(expression, text)
     base = expression.value if isinstance(expression, ast.Subscript) else expression
-    return _literal(take_single([value for name, value in _assigned(tree) if name == last_name(base)]), text)
+    return _literal(take_single([value for name, value in assigned_in(tree) if name == last_name(base)]), text)
 
 
 def _literal(expression: ast.expr, text: str) -> ast.Constant:
     return take_single([node for node in ast.walk(expression) if isinstance(node, ast.Constant) and node.value == text])
-
-
-def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Give every name that something is assigned to, with the value."""
-    for node in ast.walk(tree):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        value = getattr(node, "value", None)
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and value is not None:
-            yield from ((target.id, value) for target in targets if isinstance(target, ast.Name))
 
 
 # --- keys of payloads ---------------------------------------------------------------------------
@@ -126,13 +116,18 @@ def rename_key_of_result(finding: Finding, edits: TokenEdits) -> Remedy:
     mine = take_single([pair for pair in read if pair[1].span == finding.span][:1])
     for source, each in read:
         if (source, each.key) == (mine[0], mine[1].key):
-            symbol = edits.at(each.span)
-            node = symbol.expression_at(each.span)
-            if isinstance(node, ast.Attribute) and node.attr == old:
-                symbol.replace_attribute(node, new)
-            else:
-                symbol.replace_text(_literal(node, old), old, new)
+            _rename_key_at(edits, each.span, old, new)
     return Remedy(f"Read {new!r} instead of {old!r}{edits.where}", "align_schema")
+
+
+def _rename_key_at(edits: TokenEdits, span: SourceSpan, old: str, new: str) -> None:
+    """Change the key or the attribute that is read at a place."""
+    symbol = edits.at(span)
+    node = symbol.expression_at(span)
+    if isinstance(node, ast.Attribute) and node.attr == old:
+        symbol.replace_attribute(node, new)
+    else:
+        symbol.replace_text(_literal(node, old), old, new)
 
 
 def _source(given: Call | Publication) -> tuple[str, ...]:
@@ -154,7 +149,7 @@ def rename_key(finding: Finding, edits: TokenEdits) -> Remedy:
     senders, askers = {each.agent.name for each in sent}, {each.agent.name for each in asking}
     own = [field.span for each in asking for field in each.subscription.fields if field.name == old]
     beyond = [edits.at(span).span for span in own]
-    is_typed = old not in _own_names(heard)
+    is_typed = old not in heard.subscription.named
     if not is_settled and (is_typed or _is_giver_wrong((new, old), senders, askers, edits.project, beyond)):
         _rename_ends(edits, sent, (), new, old)
         title = f"Send {old!r} instead of {new!r}{edits.where}"
@@ -201,17 +196,19 @@ def rename_key_returned(finding: Finding, edits: TokenEdits) -> Remedy:
     """GB103: return the key under the name that the output schema gives it, unless something may read the other one."""
     old, new = finding.data["old"], finding.data["new"]
     symbol = edits.at(finding.span)
-    found = list(_entries(symbol.expression_at(finding.span), symbol, edits, old))
+    found = [
+        each for each in entries_of(symbol.expression_at(finding.span), symbol.node, symbol.tree) if each.name == old
+    ]
     if is_read(finding.data["method"], old, len(found), edits.project):
         raise Refused("something may read the other key")
-    rename_entries(found, old, new)
+    rename_entries(edits, symbol.path, found, old, new)
     title = f"Return {new!r} instead of {old!r}{edits.where}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
 
 
 def is_read(method: str, key: str, known: int, project: ProjectFacts) -> bool:
     """Tell whether something may read a key of what a method returns: it is mentioned more often than where it is returned."""
-    if not any(True for _ in calls_of(method, project, dropped=False)):
+    if not any(True for _ in _calls_of(method, project, dropped=False)):
         return False
     word = re.compile(rf"\b{re.escape(key)}\b".encode())
     return sum(len(word.findall(project.source(file.path).data)) for file in project.index.files) > known
@@ -276,30 +273,23 @@ def _sent_keys(sent: AgentPublication) -> frozenset[str]:
     return sent.publication.payload.names if sent.publication.payload else frozenset()
 
 
-def _own_names(heard: AgentSubscription) -> frozenset[str]:
-    """The keys that a handler names itself: what it reads, and its parameters."""
-    own = heard.subscription
-    return frozenset(read.key for read in own.reads) | {field.name for field in own.fields}
-
-
 def _asked(heard: AgentSubscription) -> frozenset[str]:
     """All keys that a handler names, those of its payload class included."""
-    return _own_names(heard) | {field.name for field in heard.subscription.payload.fields}
+    return heard.subscription.named | {field.name for field in heard.subscription.payload.fields}
 
 
 def _rename_read(edits: TokenEdits, heard: AgentSubscription, old: str, new: str) -> None:
     subscription = heard.subscription
-    if old not in _own_names(heard) or old in {field.name for field in subscription.payload.fields}:
+    reads = [read.span for read in subscription.reads if read.key == old]
+    if old not in subscription.named or old in {field.name for field in subscription.payload.fields}:
         raise Refused("the key belongs to a class")
-    for read in subscription.reads:
-        if read.key == old:
-            symbol = edits.at(read.span)
-            symbol.replace_text(_literal(symbol.expression_at(read.span), old), old, new)
+    for span in reads:
+        _rename_key_at(edits, span, old, new)
     for field in subscription.fields:
         if field.name == old:
             if len(subscription.fields) < 3 and new in EVENT_NAMES | PAYLOAD_NAMES:
                 raise Refused("the handler would be called with something else")
-            rename_parameter(edits.at(field.span), old, new, edits.project)
+            _rename_parameter(edits.at(field.span), old, new, edits.project)
 
 
 def _rename_sent(edits: TokenEdits, sent: AgentPublication, old: str, new: str) -> None:
@@ -307,67 +297,7 @@ def _rename_sent(edits: TokenEdits, sent: AgentPublication, old: str, new: str) 
     if span is None:
         raise Refused("there is no payload")
     symbol = edits.at(span)
-    rename_entries(_entries(symbol.expression_at(span), symbol, edits, old), old, new)
-
-
-# --- entries of dict displays -------------------------------------------------------------------
-
-
-def key_of(node: ast.Constant | ast.keyword) -> str:
-    """Give the key of an entry."""
-    return str(node.arg if isinstance(node, ast.keyword) else node.value)
-
-
-def rename_entries(entries: Iterable[_Entry], old: str, new: str) -> None:
-    """Give these entries another key."""
-    found = list(entries)
-    for symbol, node in found:
-        if isinstance(node, ast.keyword):
-            symbol.replace_name(node, old, new)
-        else:
-            symbol.replace_text(node, old, new)
-    if not found:
-        raise Refused("it is not known where the key is written")
-
-
-def _entries(expression: ast.expr, symbol: EditedSymbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
-    """Give where a mapping gets a key: in a display, in `dict(...)`, or in a local name."""
-    if isinstance(expression, ast.Dict):
-        for key, value in zip(expression.keys, expression.values, strict=True):
-            if key is None:
-                yield from _entries(value, symbol, edits, name)
-            elif isinstance(key, ast.Constant) and key.value == name:
-                yield symbol, key
-    elif isinstance(expression, ast.Name):
-        yield from _local_entries(expression.id, symbol, edits, name)
-    elif isinstance(expression, ast.Call):
-        yield from _keywords(expression, symbol, edits, name) if last_name(expression.func) == "dict" else ()
-
-
-def _keywords(call: ast.Call, symbol: EditedSymbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            yield symbol, keyword
-    for spread in (*call.args, *(keyword.value for keyword in call.keywords if keyword.arg is None)):
-        yield from _entries(spread, symbol, edits, name)
-
-
-def _local_entries(local: str, symbol: EditedSymbol, edits: TokenEdits, name: str) -> Iterator[_Entry]:
-    """Follow a name that is bound once in its function and used for nothing else."""
-    nodes = list(ast.walk(symbol.function))
-    uses = [
-        node for node in nodes if isinstance(node, ast.Name) and node.id == local and isinstance(node.ctx, ast.Load)
-    ]
-    stores = [node.targets[0] for node in nodes if isinstance(node, ast.Assign)]
-    stored = [each for each in stores if isinstance(each, ast.Subscript) and each.value in uses]
-    if len(uses) - len(stored) > 1:
-        raise Refused("the mapping is used for more than this")
-    yield from _entries(
-        take_single([value for bound, value in _assigned(symbol.function) if bound == local]), symbol, edits, name
-    )
-    yield from (
-        (symbol, each.slice) for each in stored if isinstance(each.slice, ast.Constant) and each.slice.value == name
-    )
+    rename_entries(edits, span.path, entries_of(symbol.expression_at(span), symbol.node, symbol.tree), old, new)
 
 
 # --- parameters and arguments -------------------------------------------------------------------
@@ -381,7 +311,7 @@ def rename_to_field(finding: Finding, edits: TokenEdits) -> Remedy:
     old, new = finding.data["parameter"], finding.data["field"]
     if any(old in call.arguments.names for _, call in _calls(finding.agent, symbol.function.name, edits)):
         return _rename_field(symbol, new, old)
-    rename_parameter(symbol, old, new, edits.project)
+    _rename_parameter(symbol, old, new, edits.project)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
     return Remedy(title, "align_schema", edits.wiring.neighbours(finding.agent))
 
@@ -400,11 +330,11 @@ def rename_handed_over(finding: Finding, edits: TokenEdits) -> Remedy:
     mine = [call for _, call in odd if call.span == finding.span]
     if mine and new in {parameter.name for parameter in method.parameters}:
         return _rename_field(edits.of(method), old, new)
-    if is_theirs or not mine or not list(_arguments_at(edits, mine[0], new)):
+    if is_theirs or not mine or new not in {each.name for each in _arguments_at(edits, mine[0])}:
         return _rename_to_producers_name(finding, edits)
     for agent, call in odd:
         if agent.name == finding.agent or not edits.is_narrow:
-            rename_entries(_arguments_at(edits, call, new), new, old)
+            rename_entries(edits, call.span.path, _arguments_at(edits, call), new, old)
     affected = {callee.name, *(agent.name for agent, _ in odd)}
     return Remedy(f"Pass {old!r} instead of {new!r}{edits.where}", "align_schema", affected)
 
@@ -421,10 +351,26 @@ def _rename_called(finding: Finding, edits: TokenEdits) -> Remedy:
     return Remedy(f"Call {new!r} instead of {old!r}{edits.where}", "align_schema")
 
 
-def _arguments_at(edits: TokenEdits, call: Call, name: str) -> Iterator[_Entry]:
+def pass_one_by_one(finding: Finding, edits: TokenEdits) -> Remedy:
+    """GB110: pass what stands behind `**` by the names that are declared."""
+    old, new = finding.data["old"], finding.data["new"]
+    symbol = edits.at(finding.span)
+    node = symbol.expression_at(finding.span)
+    call = take_single([each for each in edits.wiring.agents[finding.agent].calls if each.span == finding.span])
+    keywords = node.keywords if isinstance(node, ast.Call) else []
+    spread = take_single([each for each in keywords if each.arg is None])
+    names = sorted(call.arguments.names - {each.arg for each in keywords})
+    if new not in names or (len(names) > 1 and not isinstance(spread.value, ast.Name)):
+        raise Refused("it would be evaluated more than once")
+    value = symbol.text_of(spread.value)
+    symbol.replace(spread, ", ".join(f'{old if name == new else name}={value}["{name}"]' for name in names))
+    return Remedy(f"Pass {value}[{new!r}] as {old!r}{edits.where}", "align_schema", {finding.data["agent"]})
+
+
+def _arguments_at(edits: TokenEdits, call: Call) -> list[Entry]:
     symbol = edits.at(call.span)
     node = symbol.expression_at(call.span)
-    return _keywords(node, symbol, edits, name) if isinstance(node, ast.Call) else iter(())
+    return list(arguments_of(node, symbol.node, symbol.tree)) if isinstance(node, ast.Call) else []
 
 
 def _calls(agent: str, method: str, edits: TokenEdits) -> list[tuple[AgentDefinition, Call]]:
@@ -444,7 +390,7 @@ def _rename_to_producers_name(finding: Finding, edits: TokenEdits) -> Remedy:
     old, new = finding.data["old"], finding.data["new"]
     agent, method = _consumer(finding, edits.project)
     symbol = edits.of(method)
-    rename_parameter(symbol, old, new, edits.project)
+    _rename_parameter(symbol, old, new, edits.project)
     if method.has_schema:
         _rename_field(symbol, old, new)
     title = f"Rename the parameter {old!r} of {symbol.target} to {new!r}"
@@ -460,9 +406,9 @@ def _consumer(finding: Finding, project: ProjectFacts) -> tuple[AgentDefinition,
     return agent, method
 
 
-def rename_parameter(symbol: EditedSymbol, old: str, new: str, project: ProjectFacts) -> None:
+def _rename_parameter(symbol: EditedSymbol, old: str, new: str, project: ProjectFacts) -> None:
     """Rename a parameter that no call may pass by name, and every use of it in the body."""
-    for call in calls_of(symbol.function.name, project):
+    for call in _calls_of(symbol.function.name, project):
         if call is None or any(keyword.arg in (old, None) for keyword in call.keywords):
             raise Refused("the parameter may be passed by name")
     taken = type_parameters(symbol.function) | {argument.arg for argument in _arguments(symbol.function)}
@@ -488,7 +434,7 @@ def _names_bound_by(node: ast.AST) -> frozenset[str]:
     return frozenset(value for value in values if isinstance(value, str))
 
 
-def calls_of(method: str, project: ProjectFacts, *, dropped: bool = True) -> Iterator[ast.Call | None]:
+def _calls_of(method: str, project: ProjectFacts, *, dropped: bool = True) -> Iterator[ast.Call | None]:
     """Give every call in the project that is of a method of this name or is given the name; None for what may be one.
 
     Without those whose result is `dropped`: a statement calls the method and does nothing with what it gives.

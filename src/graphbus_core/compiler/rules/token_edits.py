@@ -20,6 +20,8 @@ from graphbus_core.model.proposals import CodeChange
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = ast.ClassDef | Function
+_Edit = tuple[int, int, bytes]
+"""From where to where the bytes of a file are replaced, and by what."""
 _Node = ast.expr | ast.stmt | ast.arg | ast.keyword | ast.ExceptHandler
 
 
@@ -58,6 +60,10 @@ class TokenEdits:
         symbol = EditedSymbol(self.project.source(span.path), self.tree(span.path), span.line, span.column)
         return self._symbols.setdefault((span.path, symbol.target, symbol.node.lineno), symbol)
 
+    def at_node(self, path: str, node: _Node) -> EditedSymbol:
+        """Give the innermost method or class around a node of a file, or that it is."""
+        return self.at(SourceSpan(path, node.lineno, node.col_offset, node.lineno, node.col_offset))
+
     def of(self, method: MethodSpec) -> EditedSymbol:
         """Give a method by what is known of it: its start may be that of a decorator, its end is surely in it."""
         span = method.span
@@ -66,11 +72,12 @@ class TokenEdits:
     def add_import(self, symbol: EditedSymbol, module: str, name: str) -> None:
         """Import a name at the head of a file where it is not."""
         bindings = Bindings(symbol.tree.body)
-        if bindings.first.get(name) == ImportBinding(module, name) and name not in bindings.rebound:
+        imported = ImportBinding(module, name) if module else ImportBinding(name, "")
+        if bindings.first.get(name) == imported and name not in bindings.rebound:
             return
         if name in bindings.first or name in bindings.rebound or bindings.stars:
             raise Refused(f"{name} means something else here")
-        line = f"from {module} import {name}"
+        line = f"from {module} import {name}" if module else f"import {name}"
         path = symbol.path
         added = CodeChange(file_path=path, target="", change_type="add", operation="add_import", new_code=line)
         self._imports[added] = None
@@ -80,6 +87,21 @@ class TokenEdits:
         """Name the one method or class that is edited, for a title; the number of places where there are more."""
         edited = [symbol for symbol in self._symbols.values() if symbol.has_edits]
         return f" in {edited[0].name}" if len(edited) == 1 else f" in {len(edited)} places"
+
+    def files(self) -> dict[str, bytes]:
+        """Give the bytes of each file that is changed."""
+        files = {symbol.path: symbol.source for symbol in self._symbols.values()}
+        edits = {path: set[_Edit]() for path in files}
+        for symbol in self._symbols.values():
+            edits[symbol.path].update(symbol.edits)
+        for added in self._imports:
+            imports = [
+                node for node in self.tree(added.file_path).body if isinstance(node, ast.Import | ast.ImportFrom)
+            ]
+            line = imports[-1].end_lineno or 1
+            at = files[added.file_path].line_starts[line]
+            edits[added.file_path].add((at, at, f"{added.new_code}\n".encode()))
+        return {path: _edited(source.utf8, edits[path]) for path, source in files.items() if edits[path]}
 
     def changes(self) -> tuple[CodeChange, ...]:
         """Give the edits as changes, one for each symbol; a class that is edited takes the edits in its methods along."""
@@ -91,7 +113,8 @@ class TokenEdits:
                 around.take(symbol)
             else:
                 outermost.append(symbol)
-        if not outermost or any(symbol.path not in self.project.editable for symbol in outermost):
+        paths = {*(symbol.path for symbol in outermost), *(added.file_path for added in self._imports)}
+        if not paths or not paths <= self.project.editable.keys():
             raise Refused("nothing changes, or a file that no agent may change")
         return (*(symbol.change() for symbol in outermost), *self._imports)
 
@@ -105,7 +128,7 @@ class EditedSymbol:
     """
 
     def __init__(self, source: ModuleSource, tree: ast.Module, line: int, column: int) -> None:
-        self._source = source
+        self.source = source
         self.path = source.path
         self.tree = tree
         place = self._offset(line, column)
@@ -117,7 +140,7 @@ class EditedSymbol:
             raise Refused(f"{self.target} is defined twice")
         self.node = path[-1] if path else self._statement(place)
         self.owner = path[-2] if len(path) > 1 else None
-        self._edits: set[tuple[int, int, bytes]] = set()
+        self.edits: set[tuple[int, int, bytes]] = set()
 
     def _statement(self, place: int) -> ast.stmt:
         around = [node for node in self.tree.body if self._start(node) <= place < self._end(node)]
@@ -139,7 +162,7 @@ class EditedSymbol:
     @property
     def has_edits(self) -> bool:
         """True when something was asked for."""
-        return bool(self._edits)
+        return bool(self.edits)
 
     def holds(self, other: EditedSymbol) -> bool:
         """Tell whether another symbol is a member of this one."""
@@ -147,7 +170,7 @@ class EditedSymbol:
 
     def take(self, other: EditedSymbol) -> None:
         """Make the edits of a member here."""
-        self._edits |= other._edits
+        self.edits |= other.edits
 
     @property
     def function(self) -> Function:
@@ -158,7 +181,7 @@ class EditedSymbol:
 
     def text_of(self, node: _Node) -> str:
         """Give a node as it is written."""
-        return self._source.utf8[self._start(node) : self._end(node)].decode()
+        return self.source.utf8[self._start(node) : self._end(node)].decode()
 
     def nodes_at(self, span: SourceSpan) -> Iterator[ast.AST]:
         """Give the nodes that begin where a span does."""
@@ -182,7 +205,7 @@ class EditedSymbol:
         """Put other text in the place of a node; before Python 3.12 the tree does not tell where one in an f-string is."""
         if isinstance(node, ast.Name) and self.text_of(node) != node.id:
             raise Refused("the place is not known")
-        self._edits.add((self._start(node), self._end(node), new.encode()))
+        self.edits.add((self._start(node), self._end(node), new.encode()))
 
     def replace_text(self, node: ast.expr, old: str, new: str) -> None:
         """Change what a string literal says; its quotes and prefix stay."""
@@ -196,43 +219,52 @@ class EditedSymbol:
     def replace_name(self, node: _Node, old: str, new: str) -> None:
         """Put another name at the start of a keyword or parameter."""
         start = self._start(node)
-        if self._source.utf8[start : start + len(old.encode())] != old.encode():
+        if self.source.utf8[start : start + len(old.encode())] != old.encode():
             raise Refused("the name is not written there")
-        self._edits.add((start, start + len(old.encode()), new.encode()))
+        self.edits.add((start, start + len(old.encode()), new.encode()))
 
     def replace_attribute(self, node: ast.Attribute, new: str) -> None:
         """Put another name behind the last dot."""
         end = self._end(node)
-        self._edits.add((end - len(node.attr.encode()), end, new.encode()))
+        self.edits.add((end - len(node.attr.encode()), end, new.encode()))
 
     def insert_line_above(self, line: str) -> None:
         """Put a line above the symbol and its decorators."""
         start = self._start(self.node)
         indentation = self._line(self.node.lineno)[: self.node.col_offset]
-        code = line + self._source.newline + indentation
-        self._edits.add((start, start, code.encode()))
+        code = line + self.source.newline + indentation
+        self.edits.add((start, start, code.encode()))
 
     def insert_behind(self, node: _Node, new: str, length: int | None = None) -> None:
         """Put text behind a node, or behind its first `length` bytes."""
         position = self._end(node) if length is None else self._start(node) + length
-        self._edits.add((position, position, new.encode()))
+        self.edits.add((position, position, new.encode()))
+
+    def remove(self, node: _Node, behind: _Node) -> None:
+        """Take a node away, with all that stands between it and the node before it."""
+        self.edits.add((self._end(behind), self._end(node), b""))
+
+    def insert_before_end(self, node: _Node, new: str) -> None:
+        """Put text before the bracket that a node ends with."""
+        position = self._end(node) - 1
+        self.edits.add((position, position, new.encode()))
 
     def annotate(self, parameter: ast.arg, kind: str, default: ast.expr | None) -> None:
         """Put a type behind a parameter, with blanks around the `=` of its default."""
         end = self._end(parameter)
         behind = self._start(default) if default else end
-        is_plain = self._source.utf8[end:behind].strip() == b"="
-        self._edits.add((end, behind, f": {kind} = ".encode()) if is_plain else (end, end, f": {kind}".encode()))
+        is_plain = self.source.utf8[end:behind].strip() == b"="
+        self.edits.add((end, behind, f": {kind} = ".encode()) if is_plain else (end, end, f": {kind}".encode()))
 
     def insert_result(self, annotation: str) -> None:
         """Put an annotation behind the bracket that closes the parameters."""
         function = self.function
         parts = [node for node in ast.walk(function.args) if isinstance(node, ast.expr | ast.arg)]
         last = max(map(self._end, parts), default=self._offset(function.lineno, function.col_offset))
-        end = self._source.utf8.find(b")", last) + 1
-        if type_parameters(function) or b"#" in self._source.utf8[last:end]:
+        end = self.source.utf8.find(b")", last) + 1
+        if type_parameters(function) or b"#" in self.source.utf8[last:end]:
             raise Refused("the bracket is not surely found")
-        self._edits.add((end, end, annotation.encode()))
+        self.edits.add((end, end, annotation.encode()))
 
     def insert_first(self, lines: list[str]) -> None:
         r"""Put lines before the first statement and the comments right above it; `\t` stands for one step of indentation."""
@@ -247,21 +279,24 @@ class EditedSymbol:
         while self._line(line - 1).lstrip().startswith("#"):
             line -= 1
         step = indentation.removeprefix(self._line(function.lineno)[: function.col_offset])
-        code = "".join(indentation + each.replace("\t", step) + self._source.newline for each in lines)
-        self._edits.add((self._offset(line, 0),) * 2 + (code.encode(),))
+        code = "".join(indentation + each.replace("\t", step) + self.source.newline for each in lines)
+        self.edits.add((self._offset(line, 0),) * 2 + (code.encode(),))
+
+    def insert_last(self, line: str) -> None:
+        """Put a line behind the last statement of the body."""
+        last = self.function.body[-1]
+        indentation = self._line(last.lineno)[: last.col_offset]
+        self.insert_behind(last, self.source.newline + indentation + line)
 
     def change(self) -> CodeChange:
         """Give the edits as one change that can be parsed."""
-        utf8, start, end = self._source.utf8, self._start(self.node), self._end(self.node)
-        parts, position = [], start
-        for first, last, new in sorted(self._edits):
-            if first < position or last > end:
-                raise Refused("two edits overlap, or one leaves the symbol")
-            parts += [utf8[position:first], new]
-            position = last
-        old, new = utf8[start:end], b"".join([*parts, utf8[position:end]])
+        utf8, start, end = self.source.utf8, self._start(self.node), self._end(self.node)
+        if any(first < start or last > end for first, last, _ in self.edits):
+            raise Refused("an edit leaves the symbol")
+        whole = _edited(utf8, self.edits)
+        old, new = utf8[start:end], whole[start : len(whole) - len(utf8) + end]
         try:
-            parse((utf8[:start] + new + utf8[end:]).decode())
+            parse(whole.decode())
         except SyntaxError:
             raise Refused("the result does not parse") from None
         if new == old:
@@ -278,7 +313,7 @@ class EditedSymbol:
         )
 
     def _statement_change(self, old: str, new: str) -> CodeChange:
-        if self._source.text.count(old) > 1:
+        if self.source.text.count(old) > 1:
             raise Refused("the statement is written twice")
         return CodeChange(
             file_path=self.path,
@@ -290,21 +325,31 @@ class EditedSymbol:
         )
 
     def _offset(self, line: int, column: int) -> int:
-        return self._source.line_starts[line - 1] + column
+        return self.source.line_starts[line - 1] + column
 
     def _start(self, node: _Node) -> int:
         """Where a node begins; a definition with decorators at the `@` of the first one."""
         decorators = getattr(node, "decorator_list", None)
         if decorators:
-            return self._source.utf8.rindex(b"@", 0, self._start(decorators[0]) + 1)
+            return self.source.utf8.rindex(b"@", 0, self._start(decorators[0]) + 1)
         return self._offset(node.lineno, node.col_offset)
 
     def _end(self, node: _Node) -> int:
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def _line(self, number: int) -> str:
-        start, end = self._source.line_starts[number - 1], self._source.line_starts[number]
-        return self._source.utf8[start:end].decode()
+        start, end = self.source.line_starts[number - 1], self.source.line_starts[number]
+        return self.source.utf8[start:end].decode()
+
+
+def _edited(utf8: bytes, edits: Iterable[_Edit]) -> bytes:
+    parts, position = list[bytes](), 0
+    for first, last, new in sorted(edits):
+        if first < position:
+            raise Refused("two edits overlap")
+        parts += [utf8[position:first], new]
+        position = last
+    return b"".join([*parts, utf8[position:]])
 
 
 def _definitions(body: Iterable[ast.AST], owners: tuple[_Definition, ...] = ()) -> Iterator[tuple[_Definition, ...]]:

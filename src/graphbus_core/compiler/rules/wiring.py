@@ -64,6 +64,9 @@ class ProjectFacts(Protocol):
     def wiring(self) -> Wiring:
         """The edges."""
 
+    def with_files(self, changed: Mapping[str, bytes]) -> ProjectFacts:
+        """Give the project in which these files have these bytes."""
+
     @property
     def editable(self) -> Mapping[str, tuple[str, ...]]:
         """Path -> the agents whose class or a base of it is written there, for each file that a proposal may change."""

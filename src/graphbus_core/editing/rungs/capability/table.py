@@ -102,7 +102,7 @@ _IN_PART: Mapping[str, str] = {
     "pydantic": "BaseModel ConfigDict Field ValidationError computed_field field_serializer field_validator "
     "model_validator",
     # what an agent may know of GraphBus
-    "graphbus_core": "Event GraphBusError GraphBusNode depends_on publishes schema_method subscribe",
+    "graphbus_core": "Event GraphBusError GraphBusNode Topic depends_on publishes schema_method subscribe",
     "graphbus_core.decorators": "depends_on publishes schema_method subscribe",
     "graphbus_core.errors": "GraphBusError RunError RequestTimeoutError DeadlockError",
     "graphbus_core.model.messages": "Event",
