@@ -79,7 +79,7 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
 
 
 VALUES_THAT_A_CLUSTER = [
-    (["--namespace", "Production"], "GBE703", "'Production' is no name of a namespace"),
+    (["--namespace", "Production"], "GBE703", "'Production' is not a valid namespace"),
     (["--name", "2fast"], "GBE703", "the name of a service must begin with a letter"),
     (["--image", "stations"], "GBE720", "it has no digest, and no tag but `latest`"),
     (["--image", "Stations:1"], "GBE703", "no reference of an image"),
@@ -127,7 +127,7 @@ def test_a_project_without_a_version_needs_an_image(
     error = capsys.readouterr().err
     assert missing in error
     assert "GBE716" in error
-    assert "or give --image shop:1.4.2" in error
+    assert "or pass --image shop:1.4.2" in error
     assert main([*GENERATE, "--name", "weather", "--image", f"a@sha256:{'0' * 64}"]) == 0
     assert "app.kubernetes.io/version" not in the_deployment()["metadata"]["labels"]
 

@@ -164,10 +164,10 @@ def test_values_are_shown_whole(run: Run, carrier: Path) -> None:
 
 REFUSED = [
     (("ls", "Carier"), "GBE175", "Did you mean 'Carrier'?"),
-    (("show", "Nobody"), "GBE175", "no state of Nobody"),
+    (("show", "Nobody"), "GBE175", "No state of Nobody"),
     (("show", "Carrier", "parcel"), "GBE176", "Did you mean 'parcels'?"),
-    (("export", "Nobody"), "GBE175", "no state of Nobody"),
-    (("reset", "Nobody", "--yes"), "GBE175", "no state of Nobody"),
+    (("export", "Nobody"), "GBE175", "No state of Nobody"),
+    (("reset", "Nobody", "--yes"), "GBE175", "No state of Nobody"),
     (("reset", "Carrier", "nothing", "--yes"), "GBE176", "no key 'nothing'"),
     (("reset",), "GBE178", "No agent was named"),
     (("reset", "Carrier", "--all"), "GBE132", "all are all"),
@@ -281,7 +281,7 @@ DEEP = "[" * 200 + "]" * 200
 
 NO_EXPORTS: list[tuple[str | bytes | None, str, str]] = [
     (GOOD + '{"Carrier": {"a": {"value": NaN, "version": 1}}}}', "GBE697", "NaN is not a number in JSON"),
-    (GOOD + '{"Carrier": {"a": {"value": {"b": 1, "b": 2}, "version": 1}}}}', "GBE697", "'b' stands twice"),
+    (GOOD + '{"Carrier": {"a": {"value": {"b": 1, "b": 2}, "version": 1}}}}', "GBE697", "'b' appears twice"),
     (GOOD + '{"Carrier": {"a": {"value": ' + DEEP + ', "version": 1}}}}', "GBE697", "deep"),
     (GOOD + '{"Carrier": {"a": {"value": "' + "x" * 1_100_000 + '", "version": 1}}}}', "GBE642", "more than"),
     (GOOD + '{"Carrier": {"\\ud800": {"value": 1, "version": 1}}}}', "GBE641", "half of a character"),

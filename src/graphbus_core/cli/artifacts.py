@@ -129,7 +129,7 @@ def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
     if as_json:
         console.emit_json(_document(found, chosen))
     elif form == "mermaid":
-        console.print_line("\n".join(_mermaid(found, chosen)))
+        console.print_line(console.Verbatim("\n".join(_mermaid(found, chosen))))
     elif agent:
         console.print_tree(_title(chosen[0]), _branches(chosen[0], has_detail=True))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -105,11 +105,6 @@ def _check(paths: tuple[str, ...], wanted: CheckOptions) -> int:
     write_fixes(mended)
     report = _report(mended, wanted, only)
     _show(report, wanted)
-    unknown = report.edges.count("unknown")
-    if wanted.strict and unknown:
-        console.print_note(
-            f"--strict wants every edge proven: `graphbus contract --unknown` says why {unknown} cannot be."
-        )
     return _FAILED if _fails(report, wanted) and not wanted.exit_zero else 0
 
 
@@ -126,7 +121,7 @@ def check_strictly(paths: tuple[str, ...]) -> int:
     report = _report(_Mended(project), wanted, None)
     if not _fails(report, wanted):
         return 0
-    for line in formats.as_text(report):
+    for line in (*formats.as_text(report), *_unproven(report, wanted)):
         console.print_note(line)
     return _FAILED
 
@@ -199,6 +194,15 @@ def _show(report: formats.CheckReport, wanted: CheckOptions) -> None:
         for error in report.errors:
             console.print_error(error)
         console.print_lines(formats.as_text(report))
+        console.print_lines(_unproven(report, wanted))
+
+
+def _unproven(report: formats.CheckReport, wanted: CheckOptions) -> Iterator[str]:
+    """Say that `--strict` fails for edges that are not proven, if there are any."""
+    unknown = report.edges.count("unknown")
+    if wanted.strict and unknown:
+        edges = console.pluralize(unknown, "edge is", "edges are")
+        yield f"--strict: {edges} not proven; `graphbus contract --unknown` gives the reasons."
 
 
 def _show_diff(mended: _Mended, wanted: CheckOptions) -> int:

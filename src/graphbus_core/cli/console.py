@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Literal
+from itertools import zip_longest
+from typing import IO, Any, Literal
 
 import click
 
 from graphbus_core.errors import GraphBusError, UsageError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Role = Literal["good", "bad", "warn", "gone", "name", "accent", "strong", "dim"]
 
@@ -98,10 +97,16 @@ def pluralize(number: int, noun: str, several: str = "") -> str:
     return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
+class Verbatim(str):
+    """A line that is written as it is, however wide the terminal is: code, a diff, JSON, a command to copy."""
+
+    __slots__ = ()
+
+
 def print_line(text: str = "", *, end: str = "\n") -> None:
-    """Write a result to stdout."""
+    """Write a result to stdout. A terminal gets it wrapped between words, unless it is `Verbatim` or has no line end."""
     show_status("")
-    click.echo(text + end, nl=False, color=is_coloured(sys.stdout))
+    click.echo(_fitted(text, end, sys.stdout) + end, nl=False, color=is_coloured(sys.stdout))
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -135,7 +140,7 @@ def print_note(text: str = "", *, end: str = "\n") -> None:
     """Talk: progress, hints and all else that is not the result, to stderr; where nobody can hear it, it goes nowhere."""
     show_status("")
     try:
-        click.echo(text + end, nl=False, err=True, color=is_coloured(sys.stderr))
+        click.echo(_fitted(text, end, sys.stderr) + end, nl=False, err=True, color=is_coloured(sys.stderr))
     except OSError:
         _abandon(sys.stderr)
 
@@ -217,7 +222,7 @@ def diff_lines(text: str) -> Iterator[str]:
     """Give the lines of a unified diff, coloured."""
     for line in text.splitlines():
         role = _diff_role(line)
-        yield style(sanitize(line), role) if role else sanitize(line)
+        yield Verbatim(style(sanitize(line), role) if role else sanitize(line))
 
 
 def _diff_role(line: str) -> Role | None:
@@ -235,36 +240,61 @@ def print_table(
     optional: Sequence[str] = (),
     write: Callable[[str], None] = print_line,
 ) -> None:
-    """Write aligned columns; cells may be painted. To stdout, unless it is talk.
+    """Write aligned columns; cells may be styled. On a narrow terminal cells are wrapped between words.
 
     Args:
         headers: The names of the columns.
         rows: The cells.
         right: Columns that hold numbers.
         optional: Columns that are left out, in this order, where the terminal is too narrow for all.
-        write: Where to.
+        write: `print_line`, or `print_note` for stderr.
     """
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [[Text.from_ansi(cell) for cell in row] for row in rows]
-    widths = {
-        name: max([len(name), *(row[index].cell_len for row in cells)]) + _GAP for index, name in enumerate(headers)
-    }
+    room = _width(write)
+    columns = [[style(name, "strong") if name else "", *cells] for name, *cells in zip(headers, *rows, strict=True)]
     for name in optional:
-        if sum(widths.values()) - _GAP > _width(write):
-            del widths[name]
-    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for name in widths:
-        is_right = name in right
-        shown.add_column(Text(name), justify="right" if is_right else "left", overflow="fold", no_wrap=is_right)
-    for row in cells:
-        shown.add_row(*(cell for name, cell in zip(headers, row, strict=True) if name in widths))
-    _draw(shown, write)
+        if _table_width(columns, _cell_width) > room:
+            columns = [column for column in columns if click.unstyle(column[0]) != name]
+    below: list[list[str]] = []  # columns whose words have no room: each cell on lines of its own, below its row
+    while len(columns) > 1 and _table_width(columns, _longest_word) > room:
+        below.insert(0, columns.pop())
+    widths = _column_widths(columns, room)
+    are_right = [click.unstyle(column[0]) in right for column in columns]
+    for number, row in enumerate(zip(*columns, strict=True)):
+        for parts in zip_longest(*map(_wrap, row, widths), fillvalue=""):
+            write(Verbatim((" " * _GAP).join(map(_padded, parts, widths, are_right)).rstrip()))
+        for column in below if number else ():
+            for line in _wrap(f"    {column[number]}", room, 4):
+                write(Verbatim(line.rstrip()))
+
+
+def _table_width(columns: Sequence[Sequence[str]], measure: Callable[[str], int]) -> int:
+    return sum(max(map(measure, cells)) + _GAP for cells in columns) - _GAP
+
+
+def _column_widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Give each column what its cells need; where that is too much, the widest ones are wrapped."""
+    wanted = [max(map(_cell_width, cells)) for cells in columns]
+    least = [max(map(_longest_word, cells)) for cells in columns]
+    room -= _GAP * (len(columns) - 1)
+    widths = wanted.copy()
+    while sum(widths) > room and widths != least:
+        widest = max((index for index in range(len(widths)) if widths[index] > least[index]), key=widths.__getitem__)
+        widths[widest] -= 1
+    for index, cells in enumerate(columns):  # what wrapping leaves free goes to the other columns
+        widths[index] = max(_cell_width(part) for cell in cells for part in _wrap(cell, widths[index]))
+    for index in range(len(widths)):
+        widths[index] += max(0, min(room - sum(widths), wanted[index] - widths[index]))
+    return widths
+
+
+def _padded(cell: str, width: int, is_right: bool) -> str:
+    blanks = " " * (width - _cell_width(cell))
+    return blanks + cell if is_right else cell + blanks
 
 
 def print_tree(label: str, branches: Mapping[str, Any]) -> None:
-    """Write a tree to stdout: a mapping of label -> mapping of the same kind, empty for a leaf; labels may be painted."""
+    """Write a tree to stdout: a mapping of label -> mapping of the same kind, empty for a leaf; labels may be styled."""
+    from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
 
@@ -274,25 +304,12 @@ def print_tree(label: str, branches: Mapping[str, Any]) -> None:
 
     root = Tree(Text.from_ansi(label), guide_style="dim")
     grow(root, branches)
-    _draw(root)
-
-
-def _draw(drawing: RenderableType, write: Callable[[str], None] = print_line) -> None:
-    """Let rich draw: as wide as the terminal, or as wide as it wants to be where there is none."""
-    from rich.console import Console
-
-    stream = sys.stderr if write is print_note else sys.stdout
-    coloured = is_coloured(stream)
-    console = Console(
-        file=stream,
-        color_system="standard" if coloured else None,
-        force_terminal=coloured,
-        width=_width(write),
-        highlight=False,
-    )
+    coloured = is_coloured(sys.stdout)
+    colours: Literal["standard"] | None = "standard" if coloured else None
+    console = Console(color_system=colours, force_terminal=coloured, width=_width(print_line), highlight=False)
     with console.capture() as capture:
-        console.print(drawing)
-    write("\n".join(line.rstrip() for line in capture.get().splitlines()))
+        console.print(root)
+    print_line(Verbatim("\n".join(line.rstrip() for line in capture.get().splitlines())))
 
 
 def _width(write: Callable[[str], None]) -> int:
@@ -335,10 +352,12 @@ def _abandon(stream: IO[str]) -> None:
     os.close(void)
 
 
-# --- long texts, folded to the width of the terminal -------------------------------------------
+# --- long lines, wrapped to the width of the terminal ------------------------------------------
 
 _LEAST = 20
-"""In less room than this, folding makes nothing easier to read."""
+"""In less room than this, wrapping makes nothing easier to read."""
+_MARK = re.compile(r"(\[[A-Z]+\]|[✓✗?·~=|-]|::) ")
+_TOKENS = re.compile(r" +|[^ ]+")
 
 
 def terminal_width() -> int:
@@ -347,24 +366,73 @@ def terminal_width() -> int:
 
 
 def wrap_lines(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]:
-    """Give a prefix, which may be painted, and a text behind it; all lines but the first are indented.
+    """Give a prefix, which may be styled, and a text after it; all lines but the first are indented.
 
     Args:
-        outer: So many columns will stand before each of the lines.
+        outer: The caller writes this many columns before each of the lines.
     """
-    from textwrap import wrap
-
     room = terminal_width() - indent - outer
-    lines = [
-        part
-        for line in text.split("\n")
-        for part in (wrap(line, room, break_long_words=False, break_on_hyphens=False) if room >= _LEAST else [line])
-        or [""]
-    ]
-    yield f"{prefix}{lines[0]}"
-    yield from (f"{' ' * indent}{line}".rstrip() for line in lines[1:])
+    wrapped = [part for line in text.split("\n") for part in (_wrap(line, room) if room >= _LEAST else [line])]
+    yield f"{prefix}{wrapped[0]}"
+    yield from (f"{' ' * indent}{line}".rstrip() for line in wrapped[1:])
 
 
 def labelled_lines(label: str, value: str, width: int) -> Iterator[str]:
-    """Give a label and its value, folded under its beginning; the values of labels of one width stand below each other."""
+    """Give a label and its value, wrapped below its beginning; labels of one width align their values."""
     return wrap_lines(f"  {style(f'{label}:'.ljust(width), 'dim')} ", value, width + 3)
+
+
+def command_lines(command: str, indent: int = 0) -> Iterator[str]:
+    """Give a command of the shell; on a terminal that is too narrow, on several lines that can be copied as they are."""
+    words = re.findall(r"(?:'[^']*'|[^ '])+", command)
+    room, lines = terminal_width() - indent - 2, [""]
+    for word in words:
+        if lines[-1] and 0 < room < len(lines[-1]) + 1 + len(word):
+            lines.append(" ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    yield Verbatim(" \\\n".join(f"{' ' * indent}{line}" for line in lines))
+
+
+def _fitted(text: str, end: str, stream: IO[str]) -> str:
+    """Wrap each line for a terminal; what follows the first part stands below the text after a mark like `✓` or `[AGENT]`."""
+    if isinstance(text, Verbatim) or not end or not stream.isatty():
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _wrap(line, _columns(), _hanging(line)))
+
+
+def _hanging(line: str) -> int:
+    shown = click.unstyle(line)
+    text = shown.lstrip(" ")
+    mark = _MARK.match(text)
+    return len(shown) - len(text) + (mark.end() if mark else 2)
+
+
+def _wrap(line: str, room: int, indent: int = 0) -> list[str]:
+    """Break a line between words, so that each part fits; a word that is wider than the room stays whole."""
+    if _cell_width(line) <= room:
+        return [line]
+    lines, current = [""], 0
+    for token in _TOKENS.findall(line):
+        width = _cell_width(token)
+        if not token.isspace() and current + width > room and lines[-1].strip():
+            lines[-1] = lines[-1].rstrip()
+            lines.append(" " * indent)
+            current = indent
+        elif token.isspace() and len(lines) > 1 and not lines[-1].strip():
+            continue
+        lines[-1] += token
+        current += width
+    return lines
+
+
+def _cell_width(text: str) -> int:
+    shown = click.unstyle(text)
+    if shown.isascii():
+        return len(shown)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in shown)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(_cell_width, text.split(" ")))

@@ -29,6 +29,8 @@ _MARKS: Mapping[Verdict | Effect, tuple[str, console.Role]] = {
 _EFFECTS: tuple[Effect, ...] = ("breaking", "settled", "compatible")
 _KINDS = {"method": "method", "call": "call", "depends_on": "depends on", "topic": "event", "request": "request"}
 _WIDEST = 90
+_PLACE_WIDTH = 50
+"""On a terminal without this much room beside the titles, places are not aligned."""
 
 
 class Comparison(NamedTuple):
@@ -106,7 +108,8 @@ def _edge_title(edge: Edge) -> str:
 def _edge_lines(validation: Validation, root: str, *, only_open: bool) -> Iterator[str]:
     """A line for each edge; below one that does not fit, what was found; with `only_open` none for those that fit."""
     shown = [edge for edge in validation.edges if not (only_open and edge.verdict == "proven")]
-    width = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
+    widest = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
+    width = widest if not 0 < console.terminal_width() < widest + _PLACE_WIDTH else 0
     for edge in shown:
         mark, role = _MARKS[edge.verdict]
         note = f"  {style(sanitize(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import pluralize, sanitize, style
+from graphbus_core.cli.console import Verbatim, pluralize, sanitize, style
 from graphbus_core.cli.state import (
     AS_JSON,
     OF_ARTIFACTS,
@@ -106,9 +106,9 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
     for label, text in _lines(kept):
         console.print_line(f"{style(f'{label:<12}', 'dim')} {sanitize(text)}")
     if letter.traceback:
-        console.print_line(f"\n{sanitize(letter.traceback.rstrip())}")
+        console.print_line(Verbatim(f"\n{sanitize(letter.traceback.rstrip())}"))
     payload = sanitize(dumps(event.payload, indent=2, ensure_ascii=False))
-    console.print_line(f"\n{payload if kept.has_payload else 'The payload was no JSON.'}")
+    console.print_line(Verbatim(f"\n{payload if kept.has_payload else 'The payload was not JSON.'}"))
 
 
 @dlq.command("drop", short_help="Forget dead letters.")

@@ -257,7 +257,7 @@ def run(
     name = _find_engine(engine, "" if is_dry else "see what would be run with --dry-run").name
     command = _run_command(name, image, root, port=port, is_served=is_served, arguments=arguments)
     if is_dry:
-        console.print_line(shlex.join(command))
+        console.print_lines(console.command_lines(shlex.join(command)))
         return
     shipping.replace_process(command, root)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
-from graphbus_core.cli.console import pluralize, sanitize, style
+from graphbus_core.cli.console import Verbatim, pluralize, sanitize, style
 from graphbus_core.compiler.rules import REGISTER
 from graphbus_core.contracts.edges import VERDICTS, Validation
 from graphbus_core.errors import GraphBusError
@@ -24,6 +24,8 @@ from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding, Fix, Severity
 
 _MOST_RELATED = 3
+_LEAST_ROOM = 40
+"""On a terminal that leaves less room for source lines, they are shown whole."""
 _SARIF_LEVELS: Mapping[str, str] = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB_LEVELS: Mapping[str, str] = {"error": "error", "warning": "warning", "info": "notice"}
 _GITHUB_KEYS = {"startLine": "line", "endLine": "endLine", "startColumn": "col", "endColumn": "endColumn"}
@@ -166,14 +168,28 @@ def _place(span: SourceSpan, report: CheckReport) -> str:
 
 
 def _excerpt(span: SourceSpan, mark: str, role: console.Role, width: int, report: CheckReport) -> Iterator[str]:
+    """Show the first line of a span with a mark below it; a narrow terminal shows only the part around the mark."""
     line = report.line(span)
     start, end = report.columns(span)
     if span.end_line > span.line:
         end = len(line) + 1
+    line, start, end = _cropped(line, start, end, console.terminal_width() - width - 3)
     before = "".join("\t" if letter == "\t" else " " for letter in line[: start - 1])
     bar = style("|", "dim")
-    yield f"{style(str(span.line).rjust(width), 'dim')} {bar} {sanitize(line)}"
-    yield f"{' ' * width} {bar} {before}{style(mark * max(end - start, 1), role)}"
+    yield Verbatim(f"{style(str(span.line).rjust(width), 'dim')} {bar} {sanitize(line)}")
+    yield Verbatim(f"{' ' * width} {bar} {before}{style(mark * max(end - start, 1), role)}")
+
+
+def _cropped(line: str, start: int, end: int, room: int) -> tuple[str, int, int]:
+    """Leave out the indentation, then the end and the beginning of a line that has no room; columns count from 1."""
+    if len(line) <= room or room < _LEAST_ROOM:
+        return line, start, end
+    cut = min(len(line) - len(line.lstrip()), start - 1)
+    line, start, end = line[cut:], start - cut, end - cut
+    if end > room:
+        cut = max(min(end - room, start - _LEAST_ROOM // 2), 0)
+        line, start, end = f"…{line[cut + 1 :]}" if cut else line, start - cut, end - cut
+    return (line, start, end) if len(line) <= room else (f"{line[: room - 1]}…", start, min(end, room + 1))
 
 
 def _found(report: CheckReport) -> str:
@@ -365,7 +381,7 @@ def as_github(root: str, remarks: Iterable[Remark]) -> Iterator[str]:
             f"{_from_the_top(root, path)}:{region['startLine']}: {message}" for message, path, region in remark.related
         ]
         message = "\n".join(filter(None, (remark.message, *related, remark.hint)))
-        yield f"::{_GITHUB_LEVELS[remark.severity]} {listed}::{_escaped(message)}"
+        yield Verbatim(f"::{_GITHUB_LEVELS[remark.severity]} {listed}::{_escaped(message)}")
 
 
 def _escaped(text: str, also: str = "") -> str:

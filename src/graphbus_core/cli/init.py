@@ -156,7 +156,11 @@ def _show(name: str, folder: Path, template: str, files: dict[str, str]) -> None
     if folder.resolve() != Path.cwd():
         console.print_line(f"  cd {folder}")
     width = max(len(command) for command, purpose in steps if purpose)
+    is_narrow = 0 < console.terminal_width() < max(width + len(purpose) + 6 for _, purpose in steps)
     for command, purpose in steps:
-        console.print_line(
-            f"  {command:{width}}{console.style(f'  # {purpose}', 'dim')}" if purpose else f"  {command}"
+        note = console.style(f"# {purpose}", "dim")
+        if purpose and is_narrow:
+            console.print_line(f"  {note}")
+        console.print_lines(
+            [f"  {command:{width}}  {note}"] if purpose and not is_narrow else console.command_lines(command, 2)
         )

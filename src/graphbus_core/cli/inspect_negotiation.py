@@ -352,11 +352,7 @@ def _votes(votes: Sequence[ProposalEvaluation]) -> Iterator[str]:
         sure = f" ({vote.confidence:.0%} sure)" if vote.confidence < 1 else ""
         decision = style(vote.decision, _ROLES[vote.decision])
         head = f"{style(name.ljust(max(map(len, names))), 'name')}  {decision}{sure}"
-        if vote.reasoning and terminal_width() and len(vote.reasoning) > terminal_width() // 3:
-            yield f"{head}:"
-            yield from wrap_lines("    ", sanitize(vote.reasoning), 4, outer=2)
-        else:
-            yield f"{head}: {sanitize(vote.reasoning)}" if vote.reasoning else head
+        yield f"{head}: {sanitize(vote.reasoning)}" if vote.reasoning else head
         yield from (f"    {line}" for line in (*_impact(vote), *_evidence(vote), *_wishes(vote)))
 
 

@@ -186,7 +186,7 @@ def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
         console.emit_json({"agent": agent, **({"keys": entries} if key is None else {"key": key, **entries[key]})})
         return
     value = {name: kept.value for name, kept in keys.items()} if key is None else keys[key].value
-    console.print_line(sanitize(dumps(value, indent=2, ensure_ascii=False)))
+    console.print_line(console.Verbatim(sanitize(dumps(value, indent=2, ensure_ascii=False))))
 
 
 @state.command("export", short_help="Write states to a file.")

@@ -289,7 +289,7 @@ REGISTER: dict[str, ErrorText] = {
         "The change to {target} does not say which code it expects.", "Add `old_code` or `base_sha256` to the change."
     ),
     "GBE314": ErrorText(
-        "The decorator {name} of {target} cannot be changed: {reason}.",
+        "The decorator{name} of {target} cannot be changed: {reason}.",
         "Change one of its decorators with a single call: {nearest}",
     ),
     "GBE315": ErrorText("{target} cannot be changed on its own: {reason}.", "Change the class or block around it."),

@@ -82,7 +82,7 @@ def test_several_hunks_and_several_patches_of_one_file_apply_one_after_the_other
             "diff --git a/l.py b/l.py\nnew file mode 120000\n--- /dev/null\n+++ b/l.py\n@@ -0,0 +1 @@\n+/etc/passwd\n"
             "\\ No newline at end of file\n",
             "GBE342",
-            "makes a link",
+            "creates a symbolic link",
         ),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -
     assert answer(last) == Stopped("error", "The answer of x was cut off: chance.")
     failed = answer(one)
     assert isinstance(failed, Analysed)
-    assert "broke off" in failed.failure
+    assert "was cut off" in failed.failure
     assert accounts.final_error is not None
     assert [accounts.spend.calls, accounts.costs([])] == [2, {}]
 

@@ -327,7 +327,7 @@ class CommandPrompt(Cmd):
             raise error
         if error is not None:
             raise RunError("GBE689", where=self._graph.place_of(error), name=name, reason=describe_exception(error))
-        console.print_line(console.sanitize(_as_json(to_json_value(result))))
+        console.print_line(console.Verbatim(console.sanitize(_as_json(to_json_value(result)))))
 
     # --- completion ---
 

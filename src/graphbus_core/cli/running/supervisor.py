@@ -314,7 +314,7 @@ class Supervisor:
         self._tell(document, [*_lines(save), *lines])
 
     def _tell(self, document: dict[str, Any], lines: Iterable[str]) -> None:
-        text = msgspec.json.encode(document).decode() if self._as_json else "\n".join(lines)
+        text = console.Verbatim(msgspec.json.encode(document).decode()) if self._as_json else "\n".join(lines)
         if self._options.is_interactive and self._current is not None and self._current.was_ready:
             self._current.send(text)  # the process that has the prompt writes it above the line that is typed
         else:

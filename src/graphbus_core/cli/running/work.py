@@ -76,7 +76,7 @@ class OneShot:
             result = _call(graph, agent, method, arguments)
             self.results.append({"agent": agent, "method": method, "result": result})
             if not self._as_json:
-                console.print_line(msgspec.json.encode(result).decode())
+                console.print_line(console.Verbatim(msgspec.json.encode(result).decode()))
 
 
 def _call(graph: LiveGraph, agent: str, method: str, arguments: dict[str, Any]) -> Any:

@@ -54,7 +54,9 @@ def _refused(source: SourceText, change: CodeChange, name: str, reason: str) -> 
     node = find(source, change.target).node
     shown = ", ".join(f"@{_name(decorator)}" for decorator in node.decorator_list) or "none"
     where = source.place(node.lineno)
-    return EditError("GBE314", where=where, target=change.target, name=name, reason=reason, nearest=shown)
+    return EditError(
+        "GBE314", where=where, target=change.target, name=name and f" {name}", reason=reason, nearest=shown
+    )
 
 
 def _written(source: SourceText, code: str) -> str:
