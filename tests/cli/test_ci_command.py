@@ -289,8 +289,8 @@ def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys
 WHAT_MAKES_NO_PIPELINE = [
     (["githb"], "Did you mean 'github'?"),
     (["github", "--branch", "release/*"], "is not a valid branch name"),
-    (["github", "--environment", "a:b"], "is no name of an environment"),
-    (["github", "--negotiate", "--schedule", "@weekly"], "is no schedule: it has five fields"),
+    (["github", "--environment", "a:b"], "is not a valid environment name"),
+    (["github", "--negotiate", "--schedule", "@weekly"], "is not a valid schedule: it must have five fields"),
     (["github", "--schedule", "5 4 * * *"], "--schedule has no effect without --negotiate"),
     (["github", "--negotiate", "--model", "nobody:x"], "There is no model provider named 'nobody'"),
     (["github", "--python", "2.7"], "no pinned base image for Python 2.7"),

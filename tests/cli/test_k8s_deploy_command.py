@@ -193,7 +193,7 @@ def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
 ) -> None:
     stand_in(place, monkeypatch, "apply) kill -KILL $$;;")
     assert main(["k8s", "deploy", "--yes"]) == 8
-    assert "`kubectl apply -f` failed with exit status 137, by SIGKILL. [GBE705]" in capfd.readouterr().err
+    assert "`kubectl apply -f` failed with exit status 137 (killed by SIGKILL). [GBE705]" in capfd.readouterr().err
 
 
 HEARING = """

@@ -174,7 +174,7 @@ def _call_with_payload(handler: Handler, _parameters: list[_Parameter]) -> Calla
 def _call_with_typed(handler: Handler, parameters: list[_Parameter]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
-        raise _invalid(handler, f"{annotation} is not to be had at run time; import it outside of `if TYPE_CHECKING:`")
+        raise _invalid(handler, f"{annotation} is not defined at run time; import it outside of `if TYPE_CHECKING:`")
     convert = _converter(handler, annotation)
     return lambda event: handler(convert(event))
 

@@ -1,4 +1,4 @@
-"""The only module that prints. Results go to stdout, talk goes to stderr, colour goes to terminals.
+"""The only module that prints. Results go to stdout, progress and hints to stderr; only terminals get colour.
 
 With `--json` a command writes one JSON document to stdout with `emit_json` and nothing else; `print_note` still writes to stderr.
 Text that comes from a user's files or from an agent passes through `sanitize` before it is styled.
@@ -39,14 +39,14 @@ _statuses: list[str] = []
 
 
 def prepare_streams() -> None:
-    """Forget what an earlier command has written, and let no character stop this one: what a stream cannot hold is escaped.
+    """Prepare both streams for a command: reset what an earlier one has written, and escape characters that cannot be encoded.
 
     Raises:
-        UsageError: stdout is closed, so that nothing of what is asked for could be shown.
+        UsageError: GBE119, stdout is closed, so that no result could be shown.
     """
     _documents.clear()
     _statuses.clear()
-    if sys.stderr is None:  # closed: talk goes nowhere
+    if sys.stderr is None:  # closed: notes are discarded
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is open to the end, as every stderr
     if sys.stdout is None:
         raise UsageError("GBE119", reason="it is closed")
@@ -56,7 +56,7 @@ def prepare_streams() -> None:
 
 
 def is_coloured(stream: IO[str]) -> bool:
-    """True for a terminal; NO_COLOR forbids colour, FORCE_COLOR asks for it, a dumb terminal has none."""
+    """True if the stream gets colour: a terminal that is not dumb. NO_COLOR forbids colour, FORCE_COLOR demands it."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -70,7 +70,7 @@ def style(text: str, role: Role) -> str:
 
 
 def sanitize(text: str) -> str:
-    """Make text from elsewhere safe to show: control, escape and direction characters become visible signs."""
+    """Make untrusted text safe to print: control, escape and text-direction characters become visible symbols."""
     if text.isprintable():
         return text
     return "".join(map(_visible, text))
@@ -88,12 +88,12 @@ def _visible(character: str) -> str:
 
 
 def sanitize_line(text: str) -> str:
-    """Give a text from elsewhere on one line, safe to show."""
+    """Return untrusted text on one line, safe to print."""
     return sanitize(" ".join(text.split()))
 
 
 def pluralize(number: int, noun: str, several: str = "") -> str:
-    """Give a number with its noun: `1 file`, `2 files`, `3 deliveries`."""
+    """Return a number with its noun: `1 file`, `2 files`, `3 deliveries`."""
     return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
@@ -116,7 +116,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_result(document: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Write what a command has found: as the one JSON document, or as lines to read."""
+    """Write the result of a command: as its one JSON document, or as lines of text."""
     if as_json:
         emit_json(document)
     else:
@@ -124,7 +124,7 @@ def print_result(document: object, lines: Iterable[str], *, as_json: bool) -> No
 
 
 def chosen_format(wished: dict[str, Any]) -> str:
-    """Take `--format` and `--json`, which is short for one of its values, out of the options of the running command.
+    """Remove `form` and `as_json` from the options and return the format to use; `--json` is short for `--format json`.
 
     Raises:
         UsageError: GBE110, they contradict each other.
@@ -137,7 +137,7 @@ def chosen_format(wished: dict[str, Any]) -> str:
 
 
 def print_note(text: str = "", *, end: str = "\n") -> None:
-    """Talk: progress, hints and all else that is not the result, to stderr; where nobody can hear it, it goes nowhere."""
+    """Write progress, hints and everything else that is not the result to stderr. If stderr cannot be written, discard it."""
     show_status("")
     try:
         click.echo(_fitted(text, end, sys.stderr) + end, nl=False, err=True, color=is_coloured(sys.stderr))
@@ -146,7 +146,7 @@ def print_note(text: str = "", *, end: str = "\n") -> None:
 
 
 def show_status(text: str) -> None:
-    """Show on the last line of a terminal what is going on; the next text, or an empty status, takes its place."""
+    """Show the current activity on the last line of a terminal, until the next output or an empty status replaces it."""
     if _statuses == [text] or not sys.stderr.isatty() or not is_coloured(sys.stderr):
         return
     if _statuses:
@@ -170,7 +170,7 @@ def _as_json(document: object) -> str:
 
     try:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    except UnicodeEncodeError:  # half of a character, which events and states may hold: JSON can write it, UTF-8 cannot
+    except UnicodeEncodeError:  # half of a surrogate pair, which events may hold: JSON can escape it
         import json
 
         return json.dumps(msgspec.to_builtins(document), indent=2)
@@ -182,13 +182,13 @@ def has_emitted_json() -> bool:
 
 
 def print_error(refusal: GraphBusError) -> None:
-    """Show a refusal on stderr."""
+    """Print an error to stderr."""
     for line in error_lines(refusal):
         print_note(line)
 
 
 def error_lines(refusal: GraphBusError) -> Iterator[str]:
-    """Give a refusal as people read it: `place: error: sentence [code]`, then the hint."""
+    """Return an error as lines of text: `place: error: sentence [code]`, then the hint."""
     place = f"{sanitize(str(refusal.where))}: " if refusal.where else ""
     code = style(f"[{refusal.code}]", "dim")
     yield f"{style(place, 'strong')}{style('error:', 'bad')} {sanitize(refusal.sentence)} {code}"
@@ -197,14 +197,14 @@ def error_lines(refusal: GraphBusError) -> Iterator[str]:
 
 
 def error_as_json(refusal: GraphBusError) -> dict[str, object]:
-    """Give a refusal as it appears in JSON output."""
+    """Return an error as it appears in JSON output."""
     where = refusal.where
     place = {"path": where.path, "line": where.line, "column": where.column} if where else None
     return {"code": refusal.code, "message": refusal.sentence, "hint": refusal.hint, "where": place}
 
 
 def print_bug_report() -> None:
-    """Show the traceback of the exception that is being handled, and ask for a report."""
+    """Print the traceback of the current exception, and ask the user to report it."""
     import traceback
 
     print_note(traceback.format_exc(), end="")
@@ -213,13 +213,13 @@ def print_bug_report() -> None:
 
 
 def print_diff(text: str, write: Callable[[str], None] = print_line) -> None:
-    """Write a unified diff, coloured by line; to stdout, unless it is part of a talk."""
+    """Write a unified diff, coloured by line."""
     for line in diff_lines(text):
         write(line)
 
 
 def diff_lines(text: str) -> Iterator[str]:
-    """Give the lines of a unified diff, coloured."""
+    """Yield the lines of a unified diff, coloured."""
     for line in text.splitlines():
         role = _diff_role(line)
         yield Verbatim(style(sanitize(line), role) if role else sanitize(line))
@@ -272,7 +272,7 @@ def _table_width(columns: Sequence[Sequence[str]], measure: Callable[[str], int]
 
 
 def _column_widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Give each column what its cells need; where that is too much, the widest ones are wrapped."""
+    """Return the width of each column: what its cells need, less where the widest columns must be wrapped to fit."""
     wanted = [max(map(_cell_width, cells)) for cells in columns]
     least = [max(map(_longest_word, cells)) for cells in columns]
     room -= _GAP * (len(columns) - 1)
@@ -318,20 +318,20 @@ def _width(write: Callable[[str], None]) -> int:
 
 
 def _columns() -> int:
-    """How wide the terminal is; `shutil` brings three compressors with it, which nobody needs who writes to a file."""
+    """Return the width of the terminal. `shutil` is imported late, because it loads three compression modules."""
     from shutil import get_terminal_size
 
     return get_terminal_size().columns
 
 
 def flush() -> None:
-    """Write out what is buffered, so that a closed pipe is noticed here and not at exit."""
+    """Flush both streams, so that a closed pipe is noticed here and not at exit."""
     sys.stdout.flush()
     sys.stderr.flush()
 
 
 def output_failure(error: Exception) -> UsageError | None:
-    """Give the refusal for an error that comes from writing to stdout; what is still buffered goes nowhere then."""
+    """Return a UsageError if the error comes from writing to stdout, otherwise None; the rest of the output is then discarded."""
     from traceback import walk_tb
 
     codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
@@ -342,7 +342,7 @@ def output_failure(error: Exception) -> UsageError | None:
 
 
 def abandon_stdout() -> None:
-    """Nobody reads stdout any more: let what is still buffered go nowhere."""
+    """Discard what is still buffered for stdout, because its reader has gone."""
     _abandon(sys.stdout)
 
 
@@ -355,18 +355,18 @@ def _abandon(stream: IO[str]) -> None:
 # --- long lines, wrapped to the width of the terminal ------------------------------------------
 
 _LEAST = 20
-"""In less room than this, wrapping makes nothing easier to read."""
+"""In fewer columns than this, text is not wrapped."""
 _MARK = re.compile(r"(\[[A-Z]+\]|[✓✗?·~=|-]|::) ")
 _TOKENS = re.compile(r" +|[^ ]+")
 
 
 def terminal_width() -> int:
-    """Give the width of the terminal that stdout is; 0 where it is none, and every line is as long as it is."""
+    """Return the width of the terminal behind stdout; 0 if it is not a terminal and lines are not wrapped."""
     return _columns() if sys.stdout.isatty() else 0
 
 
 def wrap_lines(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]:
-    """Give a prefix, which may be styled, and a text after it; all lines but the first are indented.
+    """Yield a prefix, which may be styled, and a text after it, wrapped to the terminal; all lines but the first are indented.
 
     Args:
         outer: The caller writes this many columns before each of the lines.
@@ -378,12 +378,12 @@ def wrap_lines(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[
 
 
 def labelled_lines(label: str, value: str, width: int) -> Iterator[str]:
-    """Give a label and its value, wrapped below its beginning; labels of one width align their values."""
+    """Yield a label and its value, wrapped below its beginning. Labels with the same `width` align their values."""
     return wrap_lines(f"  {style(f'{label}:'.ljust(width), 'dim')} ", value, width + 3)
 
 
 def command_lines(command: str, indent: int = 0) -> Iterator[str]:
-    """Give a command of the shell; on a terminal that is too narrow, on several lines that can be copied as they are."""
+    """Yield a shell command; for a narrow terminal it continues on further lines with a backslash, so that it can be copied."""
     words = re.findall(r"(?:'[^']*'|[^ '])+", command)
     room, lines = terminal_width() - indent - 2, [""]
     for word in words:
@@ -394,7 +394,7 @@ def command_lines(command: str, indent: int = 0) -> Iterator[str]:
 
 
 def _fitted(text: str, end: str, stream: IO[str]) -> str:
-    """Wrap each line for a terminal; what follows the first part stands below the text after a mark like `✓` or `[AGENT]`."""
+    """Wrap each line for a terminal; further parts are indented below the text after a mark such as `✓` or `[AGENT]`."""
     if isinstance(text, Verbatim) or not end or not stream.isatty():
         return text
     return "\n".join(part for line in text.split("\n") for part in _wrap(line, _columns(), _hanging(line)))

@@ -327,7 +327,9 @@ def _check_obedience(git: Git) -> None:
     """Refuse a git that does not know settings from the environment (before 2.31): it would run hooks and filters."""
     _, output, _ = git.attempt("config", "--get", "core.hooksPath")
     if os.fsdecode(output).rstrip("\n") != os.devnull:
-        raise git.refusal("config", "it is older than 2.31 and cannot be told which programs not to run")
+        raise git.refusal(
+            "config", "it is older than version 2.31, which is needed to keep git from running other programs"
+        )
 
 
 class Difference(NamedTuple):

@@ -113,7 +113,11 @@ def compose(agents: Sequence[type[GraphBusNode] | GraphBusNode], validation: Val
     for agent, each in zip(agents, classes, strict=True):
         if not issubclass(each, GraphBusNode):
             name = each.__qualname__ if agent is each else shown(agent)
-            raise UsageError("GBE146", name=name, reason="its class does not derive from GraphBusNode")
+            raise UsageError(
+                "GBE146",
+                name=name,
+                reason="it is neither an agent nor the class of one",
+            )
         schemas |= topics_of(each)
         promised |= _promised_to(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]

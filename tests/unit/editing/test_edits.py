@@ -516,7 +516,10 @@ def test_a_quoted_text_that_is_not_there_exactly_once_is_refused(old: str, code:
 
 
 def test_the_nearest_lines_are_shown() -> None:
-    assert refused(BODY, change("A.f", "x", "retrun a", "search_replace")).hint == "Nearest: line 6 'return a'."
+    assert (
+        refused(BODY, change("A.f", "x", "retrun a", "search_replace")).hint
+        == "The most similar lines: line 6 'return a'."
+    )
     assert "No line there" in refused(BODY, change("A.f", "x", "zzzz", "search_replace")).hint
 
 

@@ -164,7 +164,7 @@ def missing_imports(source: SourceText, imports: list[Import]) -> list[Import]:
         name = imported_names(single)[0]
         line = bound_line(body, name)
         if line and not (_is_plain(single) and name in packages):  # `os` is both `import os` and `import os.path`
-            nearest = f"There: {source.line(line).strip()!r}."
+            nearest = f"That line reads {source.line(line).strip()!r}."
             raise EditError("GBE310", where=source.place(line), target=name, line=line, nearest=nearest)
     return [node for node in imports if any(ast.dump(single) not in known for single in _singles(node))]
 
