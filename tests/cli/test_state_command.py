@@ -171,7 +171,7 @@ REFUSED = [
     (("reset", "Carrier", "nothing", "--yes"), "GBE176", "nothing under the key 'nothing'"),
     (("reset",), "GBE178", "No agent was named"),
     (("reset", "Carrier", "--all"), "GBE132", "it already covers everything"),
-    (("reset", "Carrier"), "GBE177", "nobody to ask"),
+    (("reset", "Carrier"), "GBE177", "no terminal to ask on"),
 ]
 
 

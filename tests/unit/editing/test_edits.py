@@ -520,7 +520,7 @@ def test_the_nearest_lines_are_shown() -> None:
         refused(BODY, change("A.f", "x", "retrun a", "search_replace")).hint
         == "The most similar lines: line 6 'return a'."
     )
-    assert "No line there" in refused(BODY, change("A.f", "x", "zzzz", "search_replace")).hint
+    assert "No line is similar" in refused(BODY, change("A.f", "x", "zzzz", "search_replace")).hint
 
 
 def test_a_search_stays_inside_its_symbol() -> None:

@@ -153,8 +153,8 @@ def test_a_key_may_go_to_its_own_host_and_a_server_without_a_key_may_be_anywhere
         ("https://models.example.org/v1?key=1", "host, port and path"),
         ("https://models.example.org/v1#x", "host, port and path"),
         ("https://models.example.org\\@api.openai.com", "must not contain a user name"),
-        ("https://models.example.org:x", "it cannot be read"),
-        ("https://[::1", "it cannot be read"),
+        ("https://models.example.org:x", "not a valid URL"),
+        ("https://[::1", "not a valid URL"),
     ],
 )
 def test_an_address_that_would_lay_a_key_open_or_is_none_is_refused(address: str, says: str) -> None:
