@@ -1,4 +1,4 @@
-"""From a request and the settings of project and place to the configuration that a mode works with.
+"""Reads settings and combines them with a request to the configuration of Build Mode or Runtime Mode.
 
 command line  >  the file that GRAPHBUS_CONFIG names  >  [tool.graphbus] of pyproject.toml  >  defaults
 """
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 PROJECT_FILE = "pyproject.toml"
 CONFIG_VARIABLE = "GRAPHBUS_CONFIG"
-"""The variable that names a file with settings of the place where a command runs; `graphbus --config` sets it."""
+"""The environment variable that names a file with further settings; `graphbus --config` sets it."""
 
 
 def find_root(paths: Iterable[Path]) -> Path:
-    """Give the project root of these paths.
+    """Return the project root of these paths.
 
-    It is the nearest folder upwards with a pyproject.toml; without one the working directory if the paths are below it; else
-    the folder that holds them.
+    It is the nearest folder upwards with a pyproject.toml; without one the working directory if the paths are below it; otherwise
+    the folder that contains them.
     """
     from pathlib import Path
 
@@ -39,7 +39,7 @@ def find_root(paths: Iterable[Path]) -> Path:
 
 
 def _root_of(nearest: str) -> str:
-    """The same for one path. Text will do: a graph is ready a sixth earlier when nothing at its start needs `pathlib`."""
+    """Return the project root of one path, as text: without `pathlib` a graph starts a sixth faster."""
     folder = nearest if os.path.isdir(nearest) else os.path.dirname(nearest)
     for ancestor in _with_ancestors(folder):
         if os.path.isfile(os.path.join(ancestor, PROJECT_FILE)):
@@ -56,7 +56,7 @@ def _with_ancestors(folder: str) -> list[str]:
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """A file with settings: its text, our table in it, and the names that lead to that table."""
+    """A file with settings: its text, the table of GraphBus in it, and the keys that lead to that table."""
 
     path: str
     text: str
@@ -65,21 +65,21 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 def load(root: Path | str) -> Settings:
-    """Read `[tool.graphbus]` of the project, then what the place says on top of it; without both, the defaults.
+    """Read the settings: defaults, `[tool.graphbus]` of the project, then the file that GRAPHBUS_CONFIG names.
 
-    A key of the place takes that of the project away; a table is joined key by key, a list is not.
+    A later key replaces an earlier one; tables are merged key by key, lists are replaced.
 
     Raises:
-        UsageError: GBE102 for unknown keys, GBE103 for wrong values, GBE104 for a file that is not TOML, GBE161 for a file of the
-            place that cannot be read.
-        SeveralErrors: All of them, when there is more than one.
+        UsageError: GBE102 for unknown keys, GBE103 for wrong values, GBE104 for a file that is not TOML, GBE161 if the file that
+            GRAPHBUS_CONFIG names cannot be read.
+        SeveralErrors: There is more than one of them.
     """
     project = os.path.join(root, PROJECT_FILE)
     return _read_all([project] if os.path.isfile(project) else [])
 
 
 def _read_all(paths: Iterable[str]) -> Settings:
-    """The settings of these projects, with those of the place on top."""
+    """Return the settings of these project files, with those of GRAPHBUS_CONFIG on top."""
     place = os.environ.get(CONFIG_VARIABLE)
     sources = [*map(_project_source, paths), *([_place_source(place)] if place else [])]
     settings = Settings()
@@ -87,7 +87,7 @@ def _read_all(paths: Iterable[str]) -> Settings:
     for source in sources:
         if source.table == {}:
             continue
-        from graphbus_core.tables import TableReader  # a graph without settings is ready sooner
+        from graphbus_core.tables import TableReader  # imported late: a graph without settings starts faster
 
         reader = TableReader(source.path, source.text)
         settings = reader.read(Settings, source.table, source.names, settings)
@@ -97,7 +97,7 @@ def _read_all(paths: Iterable[str]) -> Settings:
 
 
 def place_of(root: str, *names: str) -> Place:
-    """The file and the line that decide a setting: that is where somebody would change it."""
+    """Return the file and the line that decide a setting, where a user would change it."""
     at_place = os.environ.get(CONFIG_VARIABLE)
     project = os.path.join(root, PROJECT_FILE)
     sources = [
@@ -122,7 +122,7 @@ def _project_source(path: str) -> _Source:
 
 
 def _place_source(path: str) -> _Source:
-    """Either a project file, or the same tables without their prefix."""
+    """Read the file that GRAPHBUS_CONFIG names: a pyproject.toml, or the same tables without the prefix `tool.graphbus`."""
     try:
         with open(path, "rb"):
             pass
@@ -148,7 +148,7 @@ def _read_toml(path: str) -> tuple[str, dict[str, Any]]:
 
 
 def project_table(root: Path | str) -> dict[str, object]:
-    """Give `[project]` of pyproject.toml as it is written; empty where there is none.
+    """Return `[project]` of pyproject.toml; empty if there is none.
 
     Raises:
         UsageError: GBE104.
@@ -159,7 +159,7 @@ def project_table(root: Path | str) -> dict[str, object]:
 
 
 def project_info(root: Path | str) -> ProjectInfo:
-    """What `[project]` of pyproject.toml says of the project; what it leaves open has its default.
+    """Return title, version and description from `[project]` of pyproject.toml, with defaults for missing keys.
 
     Raises:
         UsageError: GBE104.
@@ -170,11 +170,11 @@ def project_info(root: Path | str) -> ProjectInfo:
 
 
 def resolve_build(request: BuildConfig) -> ResolvedBuild:
-    """Find the project and its settings for what a person asks of Build Mode; without a path, the working directory.
+    """Return the configuration of Build Mode for a request; without a path it builds the working directory.
 
     Raises:
-        UsageError: GBE101 for a path and GBE105 for a package that does not exist, GBE106 for a file that is no Python, GBE190
-            for a folder with artifacts, GBE146 for a value of another type, and what `load` raises.
+        UsageError: GBE101 for a path and GBE105 for a package that does not exist, GBE106 for a file that is not
+            Python, GBE190 for a folder with artifacts, GBE146 for a value of another type, and the errors of `load`.
     """
     from pathlib import Path
 
@@ -208,7 +208,7 @@ def resolve_build(request: BuildConfig) -> ResolvedBuild:
 
 
 def _override(settings: Settings, request: BuildConfig) -> Settings:
-    """The command line comes before pyproject.toml."""
+    """Return the settings with those of the request, which take precedence."""
     given = {"llm": request.llm_config, "safety": request.safety_config, "refactoring_goals": request.refactoring_goals}
     settings = change(settings, **{name: value for name, value in given.items() if value is not None})
     if request.rounds is not None:
@@ -229,7 +229,7 @@ def _override(settings: Settings, request: BuildConfig) -> Settings:
 
 
 def _find_package(name: str) -> Path:
-    """Where a package or module lies, without importing anything."""
+    """Return the path of a package or module, without importing anything."""
     from pathlib import Path
 
     relative = Path(*name.split("."))
@@ -254,19 +254,19 @@ _RUN_DEFAULTS = tuple((name, getattr(RuntimeConfig(), name)) for name in Runtime
 
 
 def resolve_run(request: RuntimeConfig) -> ResolvedRun:
-    """Find the artifacts and the settings for what a person asks of Runtime Mode.
+    """Return the configuration of Runtime Mode for a request.
 
     Raises:
-        UsageError: GBE146 for a value of another type, and what `load` raises.
+        UsageError: GBE146 for a value of another type, and the errors of `load`.
     """
     if any(type(getattr(request, name)) is not type(value) for name, value in _RUN_DEFAULTS):
-        from graphbus_core.tables import convert_config  # a graph that is started as usual is ready sooner
+        from graphbus_core.tables import convert_config  # imported late: a usual start is faster without it
 
         request = convert_config(request)
     above, name = os.path.split(os.path.abspath(request.artifacts))
     folder = os.path.join(
         os.path.realpath(above), name
-    )  # one that is a link belongs to the project in which the link stands
+    )  # an artifact folder that is a link belongs to the project that contains the link
     root = _root_of(os.path.dirname(folder))
     found = _load_for_run(root)
     settings = found.runtime
@@ -289,13 +289,13 @@ def resolve_run(request: RuntimeConfig) -> ResolvedRun:
 
 
 def _state_dir(root: str, named: str) -> str:
-    """Where a graph writes: links on the way are the machine's outside of the project, and nobody's to follow in it."""
+    """Return the folder a graph writes to; links are resolved only outside the project."""
     place = os.path.normpath(os.path.join(root, named))
     return place if place.startswith(f"{root}{os.sep}") else os.path.realpath(place)
 
 
 def _load_for_run(root: str) -> Settings:
-    """The settings; TOML is read only if it speaks of us: that would take a third of the time in which a graph is ready."""
+    """Return the settings; TOML is parsed only if it mentions GraphBus, because parsing takes a third of the start-up time."""
     path = os.path.join(root, PROJECT_FILE)
     try:
         with open(path, "rb") as file:

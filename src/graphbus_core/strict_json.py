@@ -1,4 +1,4 @@
-"""JSON from outside, read so strictly that no other reader can understand it differently."""
+"""Parses JSON from outside strictly: documents that parsers understand differently are refused."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def loads(data: str | bytes, *, any_text: bool = False, max_depth: int = MAX_DEPTH) -> Any:
-    """Read one JSON document. Whole numbers may be as long as Python reads them.
+    """Parse one JSON document. Integers may have as many digits as Python accepts.
 
     Args:
         data: The document; bytes are UTF-8 without a byte order mark.
-        any_text: Take half of a surrogate pair in a text, as Python writes it; other readers refuse it.
-        max_depth: How many containers may be inside of one another.
+        any_text: Accept half of a surrogate pair in a string, as Python writes it; other parsers refuse it.
+        max_depth: How deeply arrays and objects may be nested.
 
     Raises:
-        ValueError: What is wrong, in words: no JSON, NaN or Infinity, a number without end, a name twice in one object, nested
-            more than `max_depth` deep, half of a surrogate pair, not UTF-8.
+        ValueError: With the reason as text: not JSON, NaN or Infinity, a number that is too large, a name twice in one object,
+            nesting deeper than `max_depth`, half of a surrogate pair, not UTF-8.
     """
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")

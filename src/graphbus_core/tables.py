@@ -1,4 +1,4 @@
-"""Settings classes filled from tables of TOML. Each value is checked, and everything that is wrong is told with its line."""
+"""Fills settings classes from TOML tables. Each value is checked, and all errors are collected with their lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 class TableReader:
-    """Fills a settings class from a table of a document and collects everything that is wrong with it."""
+    """Fills settings classes from tables of a TOML document, and collects the errors."""
 
     def __init__(self, path: str, text: str) -> None:
         self.errors: list[GraphBusError] = []
@@ -36,7 +36,7 @@ class TableReader:
         self._paths = list(_spelled_paths(text))
 
     def read(self, kind: type[Table], table: object, names: tuple[str, ...], before: Table | None = None) -> Table:
-        """Fill the class from the table; what the table does not say is as it was before, or the default."""
+        """Return the class filled from the table; missing keys keep the value of `before`, or their default."""
         required = _required(kind)
         before = before or kind(**dict.fromkeys(required, ""))
         if not isinstance(table, dict):
@@ -62,7 +62,7 @@ class TableReader:
     def _read_named(
         self, kind: type[Table], tables: object, names: tuple[str, ...], before: dict[str, Table]
     ) -> dict[str, Table]:
-        """Tables whose names are the user's."""
+        """Read tables whose names the user chooses, e.g. one for each provider."""
         if not isinstance(tables, dict):
             self._refuse(names[:-1], names[-1], "a table of tables", tables)
             return before
@@ -102,7 +102,7 @@ class TableReader:
 
     def _refuse(self, names: tuple[str, ...], key: str, expected: str, value: object) -> None:
         where = self.place(names, key)
-        got = "written in a file" if key == "api_key" else repr(value)  # nobody reads a key over a shoulder
+        got = "written in a file" if key == "api_key" else repr(value)  # a key is never repeated in a message
         self.errors.append(UsageError("GBE103", where=where, key=key, table=_shown(names), expected=expected, got=got))
 
     def _miss(self, names: tuple[str, ...], key: str) -> None:
@@ -110,9 +110,9 @@ class TableReader:
         self.errors.append(UsageError("GBE144", where=where, key=key, table=_shown(names)))
 
     def place(self, names: tuple[str, ...], key: str) -> Place:
-        """The line that sets the key, or the table around it: a table may be spelled in many ways."""
+        """Return the line that sets the key, or else that of the table around it; TOML can write a table in many ways."""
         wanted = [*names, key]
-        best, line = int(names[:1] == ("tool",)), 0  # other tables below [tool] say nothing about us
+        best, line = int(names[:1] == ("tool",)), 0  # `tool` alone also matches tables of other tools
         for number, path in self._paths:
             depth = next((n for n, (a, b) in enumerate(zip(path, wanted, strict=False)) if a != b), len(wanted))
             if best < min(depth, len(path)):
@@ -121,7 +121,7 @@ class TableReader:
 
 
 def convert_config(config: Config) -> Config:
-    """Give a configuration that was made in Python with its values of the types that it declares, lists as tuples.
+    """Return a configuration from Python code with its values converted to the declared types, e.g. lists to tuples.
 
     Raises:
         UsageError: GBE146 for a value that is of another type.
@@ -145,7 +145,7 @@ def _shown(names: tuple[str, ...]) -> str:
 
 
 def _spelled_paths(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The line and the dotted path of each table header and each key at the start of a line."""
+    """Yield the line and the dotted path of each table header and of each key at the start of a line."""
     table: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         stripped = re.sub(r"[\s\"']", "", line.partition("#")[0])
@@ -157,7 +157,7 @@ def _spelled_paths(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _table_of(hint: Any) -> type[msgspec.Struct] | None:
-    """The class of a table, also of one of many whose names the user chooses; None for a value."""
+    """Return the settings class of a table, or of each table in a mapping; None for a plain value."""
     if get_origin(hint) is dict:
         hint = get_args(hint)[1]
     return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None
@@ -193,12 +193,12 @@ def _is_positive(value: Any) -> bool:
 
 
 def _each(pattern: str) -> Callable[[Any], bool]:
-    """True for texts that all look like this."""
+    """Return a test that is true if all strings match the pattern."""
     return lambda values: all(re.fullmatch(pattern, value) for value in values)
 
 
 def _are_hosts(values: Any) -> bool:
-    """`*`, names with or without `*.` before them, and addresses."""
+    """True for a list of hosts: `*`, names with or without a leading `*.`, and addresses; also for False."""
     return values is False or (bool(values) and all(map(_is_host, values)))
 
 
@@ -215,7 +215,7 @@ def _is_host(text: str) -> bool:
 
 
 def _are_paths(values: Any) -> bool:
-    """Relative ones stay below the project; a pattern would be a name like any other."""
+    """True for paths that do not leave the project with `..` and contain no pattern characters."""
     return all(
         value.strip() and "\0" not in value and ".." not in value.split("/") and not set("*?[~$") & set(value)
         for value in values
@@ -235,10 +235,10 @@ _RULES: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
     ("serve", "max_connections"): (_is_positive, "a whole number of at least 1"),
     ("serve", "concurrency"): (_is_positive, "a whole number of at least 1"),
     ("serve", "call_timeout_s"): (_is_positive, "a number above 0"),
-    ("serve", "allowed_origins"): (  # as browsers send them: in small letters, without a path
+    ("serve", "allowed_origins"): (  # as browsers send them: in lower case, without a path
         _each(r"[a-z][a-z0-9+.-]*://[^\s/*?#@A-Z]+"),
         'a list of origins like "https://shop.example.org:8443"',
     ),
     ("serve", "allowed_hosts"): (_each(r"[A-Za-z0-9._-]+"), 'a list of names like "shop.example.org", without a port'),
 }
-"""What a value must be beside its type: (table, key) -> test, and what is expected."""
+"""Conditions besides the type: (table, key) -> test, and the text for what is expected."""

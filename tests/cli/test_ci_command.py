@@ -127,7 +127,7 @@ def test_projects_whose_folders_are_called_alike_are_told_apart_by_a_name(
     assert main(["ci", "github", "--name", "second-api"]) == 0
     assert "agents --name second-api`" in (shop / ".github/workflows/graphbus-second-api.yml").read_text()
     monkeypatch.chdir(shop / "店")
-    assert "give one with --name" in refusal(capsys, "github")
+    assert "pass a name with --name" in refusal(capsys, "github")
     assert not (shop / WORKFLOW).exists(), "it would have the name of the project at the top"
 
 
@@ -288,9 +288,9 @@ def test_without_hashes_it_says_who_decides_what_is_installed(shop: Path, capsys
 
 WHAT_MAKES_NO_PIPELINE = [
     (["githb"], "Did you mean 'github'?"),
-    (["github", "--branch", "release/*"], "is no name of a branch"),
-    (["github", "--environment", "a:b"], "is no name of an environment"),
-    (["github", "--negotiate", "--schedule", "@weekly"], "is no schedule: it has five fields"),
+    (["github", "--branch", "release/*"], "is not a valid branch name"),
+    (["github", "--environment", "a:b"], "is not a valid environment name"),
+    (["github", "--negotiate", "--schedule", "@weekly"], "is not a valid schedule: it must have five fields"),
     (["github", "--schedule", "5 4 * * *"], "--schedule has no effect without --negotiate"),
     (["github", "--negotiate", "--model", "nobody:x"], "There is no model provider named 'nobody'"),
     (["github", "--python", "2.7"], "no pinned base image for Python 2.7"),
@@ -299,7 +299,7 @@ WHAT_MAKES_NO_PIPELINE = [
     (["github", "/tmp"], "cannot be used in a pipeline as a path"),
     (["github", "--max-usd", "-1", "--negotiate"], "-1"),
     (["github", "--max-usd", "nan", "--negotiate"], "nan is not a valid limit in dollars"),
-    (["github", "--name", "My Shop"], "is not a valid name of a project"),
+    (["github", "--name", "My Shop"], "is not a valid project name"),
 ]
 
 

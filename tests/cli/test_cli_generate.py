@@ -97,9 +97,9 @@ def test_the_test_of_a_new_agent_passes_and_its_text_is_clean(folder: str, wish:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["shipping-service"], "GBE114", "no class name"),
-        (["Event"], "GBE114", "taken"),
-        (["TestService"], "GBE114", "count as a test"),
+        (["shipping-service"], "GBE114", "not a class name"),
+        (["Event"], "GBE114", "reserved"),
+        (["TestService"], "GBE114", "treated as a test"),
         (["Import"], "GBE114", "import.py, could not be imported"),
         (["OrderProcessor"], "GBE114", "agents/orders.py:3"),
         (["NewService", "--subscribes", "Order"], "GBE115", "'Order'"),

@@ -107,7 +107,7 @@ def test_a_missing_power_is_one_error_that_says_who_where_and_how_to_allow_it(
     status, _, err = run(built(project), "--publish", topic, "{}")
     assert status == 7
     (line,) = [line for line in err.splitlines() if line.startswith("[ERROR]")]
-    assert f"{told}: that takes `{allowed}` in [tool.graphbus.powers]. [GBE651]" in line
+    assert f"{told}: that needs `{allowed}` in [tool.graphbus.powers]. [GBE651]" in line
     assert "Traceback" not in err
     where = re.search(r"^agents/rates\.py:\d+: error: 1 delivery failed", err, re.MULTILINE)
     assert where, err

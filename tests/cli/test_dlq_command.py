@@ -224,7 +224,7 @@ def test_letters_without_a_handler_or_a_payload_are_told_and_kept(run, shop: Pat
     assert "This graph no longer has the handler Carrier.gone of /Order/Placed" in shown.out
     assert "its payload was no JSON" in shown.out
     assert [(each["id"], each["replays"]) for each in listed(run)] == [(1, 0), (2, 0)]
-    assert "The payload was no JSON." in run("dlq", "show", "2").out
+    assert "The payload was not JSON." in run("dlq", "show", "2").out
 
 
 def test_a_payload_with_nan_is_no_json_and_is_never_shown_as_null(run, shop: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_payload_with_nan_is_no_json_and_is_never_shown_as_null(run, shop: Pat
     for number in ("1", "2"):
         facts = json.loads(run("dlq", "show", number, "--json").out)
         assert (facts["has_payload"], facts["payload"]) == (False, None)
-        assert "The payload was no JSON." in run("dlq", "show", number).out
+        assert "The payload was not JSON." in run("dlq", "show", number).out
 
 
 def test_a_letter_that_had_reached_nobody_becomes_one_of_each_handler_that_fails(run, shop: Path) -> None:

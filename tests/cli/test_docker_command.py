@@ -293,7 +293,7 @@ class TestWithAnEngine:
     def test_the_status_of_a_run_is_that_of_the_container(self, terminal: Terminal) -> None:
         terminal.install("docker")
         terminal.variables["FAILS"] = "7"
-        assert "ended with status 7. [GBE705]" in terminal.type("build", "--run").stderr
+        assert "failed with exit status 7. [GBE705]" in terminal.type("build", "--run").stderr
         done = terminal.type("run", "--tag", "ghcr.io/acme/shop:2", "--port", "9090", "--", "--entrypoint", "main:run")
         assert done.returncode == 7
         assert "--publish 127.0.0.1:9090:8080" in terminal.asked[0]

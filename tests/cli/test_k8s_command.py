@@ -79,19 +79,19 @@ def test_other_content_is_not_overwritten_without_force(stations: Path, capsys: 
 
 
 VALUES_THAT_A_CLUSTER = [
-    (["--namespace", "Production"], "GBE703", "'Production' is no name of a namespace"),
+    (["--namespace", "Production"], "GBE703", "'Production' is not a valid namespace"),
     (["--name", "2fast"], "GBE703", "the name of a service must begin with a letter"),
     (["--image", "stations"], "GBE720", "it has no digest, and no tag but `latest`"),
-    (["--image", "Stations:1"], "GBE703", "no reference of an image"),
-    (["--memory", "256"], "GBE703", "with one of Ki, Mi, Gi"),
-    (["--cpu", "100mi"], "GBE703", "'100mi' is no amount of CPU"),
-    (["--state", "1"], "GBE703", "'1' is no size of a volume"),
-    (["--allow-from", "*"], "GBE703", "'*' is no name of a namespace"),
+    (["--image", "Stations:1"], "GBE703", "not a valid image reference"),
+    (["--memory", "256"], "GBE703", "followed by one of Ki, Mi, Gi"),
+    (["--cpu", "100mi"], "GBE703", "'100mi' is not a valid amount of CPU"),
+    (["--state", "1"], "GBE703", "'1' is not a valid size of a volume"),
+    (["--allow-from", "*"], "GBE703", "'*' is not a valid namespace"),
     (["--allow-egress", "fe80::1%eth0/128"], "GBE703", "an address has no zone"),
     (["--allow-egress", "10.0.0.1/8"], "GBE703", "10.0.0.1/8 has host bits set"),
     (["--allow-egress", "10.0.0.0/8:0"], "GBE703", "a port is a number from 1 to 65535"),
-    (["--allow-egress", "db.example.org"], "GBE703", "is no destination"),
-    (["--pull-secret", "x_y"], "GBE703", "no name of a secret"),
+    (["--allow-egress", "db.example.org"], "GBE703", "is not a valid destination"),
+    (["--pull-secret", "x_y"], "GBE703", "not a valid name of a secret"),
 ]
 
 
@@ -127,7 +127,7 @@ def test_a_project_without_a_version_needs_an_image(
     error = capsys.readouterr().err
     assert missing in error
     assert "GBE716" in error
-    assert "or give --image shop:1.4.2" in error
+    assert "or pass --image shop:1.4.2" in error
     assert main([*GENERATE, "--name", "weather", "--image", f"a@sha256:{'0' * 64}"]) == 0
     assert "app.kubernetes.io/version" not in the_deployment()["metadata"]["labels"]
 

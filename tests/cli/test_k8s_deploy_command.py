@@ -115,7 +115,7 @@ def test_a_person_is_asked(cluster: Cluster, place: Path, answer: str, status: i
         (["nowhere"], "GBE730", "There is no kustomization.yaml in this folder."),
         (["--context", "other"], "GBE731", "kubectl knows no cluster to deploy to: "),
         (["--image", "orders:latest"], "GBE720", "may be another one tomorrow"),
-        (["--timeout", "soon"], "GBE703", "'soon' is no time: it is one or more numbers"),
+        (["--timeout", "soon"], "GBE703", "'soon' is not a valid time: it must be one or more numbers"),
         (["--namespace", "staging"], "GBE729", "for the namespace staging, but name production"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_kubectl_that_is_killed_is_told_from_one_that_fails(
 ) -> None:
     stand_in(place, monkeypatch, "apply) kill -KILL $$;;")
     assert main(["k8s", "deploy", "--yes"]) == 8
-    assert "`kubectl apply -f` failed with exit status 137, by SIGKILL. [GBE705]" in capfd.readouterr().err
+    assert "`kubectl apply -f` failed with exit status 137 (killed by SIGKILL). [GBE705]" in capfd.readouterr().err
 
 
 HEARING = """

@@ -74,7 +74,7 @@ def test_a_place_that_takes_no_file_is_refused(here: Path, target: str, capsys: 
 
 def test_a_pipe_is_neither_read_nor_replaced(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(here / "pipe")
-    assert "no plain file" in refused(capsys, "GBE149", "-o", "pipe")
+    assert "not a regular file" in refused(capsys, "GBE149", "-o", "pipe")
     assert (here / "pipe").is_fifo()
 
 

@@ -164,14 +164,14 @@ def test_values_are_shown_whole(run: Run, carrier: Path) -> None:
 
 REFUSED = [
     (("ls", "Carier"), "GBE175", "Did you mean 'Carrier'?"),
-    (("show", "Nobody"), "GBE175", "no state of Nobody"),
+    (("show", "Nobody"), "GBE175", "No state of Nobody"),
     (("show", "Carrier", "parcel"), "GBE176", "Did you mean 'parcels'?"),
-    (("export", "Nobody"), "GBE175", "no state of Nobody"),
-    (("reset", "Nobody", "--yes"), "GBE175", "no state of Nobody"),
-    (("reset", "Carrier", "nothing", "--yes"), "GBE176", "no key 'nothing'"),
+    (("export", "Nobody"), "GBE175", "No state of Nobody"),
+    (("reset", "Nobody", "--yes"), "GBE175", "No state of Nobody"),
+    (("reset", "Carrier", "nothing", "--yes"), "GBE176", "nothing under the key 'nothing'"),
     (("reset",), "GBE178", "No agent was named"),
-    (("reset", "Carrier", "--all"), "GBE132", "all are all"),
-    (("reset", "Carrier"), "GBE177", "nobody to ask"),
+    (("reset", "Carrier", "--all"), "GBE132", "it already covers everything"),
+    (("reset", "Carrier"), "GBE177", "no terminal to ask on"),
 ]
 
 
@@ -261,7 +261,7 @@ def test_a_file_is_not_written_over_unasked(run: Run, carrier: Path, shop: Path)
     assert (refused.status, "[GBE699]" in refused.err) == (7, True)
 
 
-@pytest.mark.parametrize(("make", "said"), [(os.mkfifo, "no plain file"), (os.mkdir, "is a directory")])
+@pytest.mark.parametrize(("make", "said"), [(os.mkfifo, "not a regular file"), (os.mkdir, "is a directory")])
 def test_what_is_no_plain_file_is_not_replaced_by_one(
     run: Run, carrier: Path, shop: Path, make: Callable[[Path], None], said: str
 ) -> None:
@@ -281,10 +281,10 @@ DEEP = "[" * 200 + "]" * 200
 
 NO_EXPORTS: list[tuple[str | bytes | None, str, str]] = [
     (GOOD + '{"Carrier": {"a": {"value": NaN, "version": 1}}}}', "GBE697", "NaN is not a number in JSON"),
-    (GOOD + '{"Carrier": {"a": {"value": {"b": 1, "b": 2}, "version": 1}}}}', "GBE697", "'b' stands twice"),
+    (GOOD + '{"Carrier": {"a": {"value": {"b": 1, "b": 2}, "version": 1}}}}', "GBE697", "'b' appears twice"),
     (GOOD + '{"Carrier": {"a": {"value": ' + DEEP + ', "version": 1}}}}', "GBE697", "deep"),
-    (GOOD + '{"Carrier": {"a": {"value": "' + "x" * 1_100_000 + '", "version": 1}}}}', "GBE642", "more than"),
-    (GOOD + '{"Carrier": {"\\ud800": {"value": 1, "version": 1}}}}', "GBE641", "half of a character"),
+    (GOOD + '{"Carrier": {"a": {"value": "' + "x" * 1_100_000 + '", "version": 1}}}}', "GBE642", "larger than"),
+    (GOOD + '{"Carrier": {"\\ud800": {"value": 1, "version": 1}}}}', "GBE641", "half of a surrogate pair"),
     (GOOD + '{"Carrier": {"a": {"value": 1, "version": -1}}}}', "GBE697", "`int` >= 0"),
     (GOOD + '{"Carrier": {"a": {"version": 1}}}}', "GBE697", "missing required field `value`"),
     (GOOD + '{"Carrier": {"a": {"value": 1, "version": 1, "c": 1}}}}', "GBE697", "unknown field `c`"),

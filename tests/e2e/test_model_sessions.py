@@ -193,7 +193,7 @@ def test_what_moved_since_is_named_instead_of_resumed(tmp_path: Path) -> None:
     stock = root / "agents/stock.py"
     text = stock.read_text(encoding="utf-8")
     stock.write_text(text + "# later\n", encoding="utf-8")
-    with pytest.raises(NegotiationError, match=r"agents/stock\.py has changed since it was interrupted"):
+    with pytest.raises(NegotiationError, match=r"since it was interrupted: agents/stock\.py has changed"):
         negotiate(root, GoodModel(), is_resumed=True)
     stock.write_text(text, encoding="utf-8")
     with pytest.raises(NegotiationError, match="the intent has changed"):
@@ -289,7 +289,7 @@ def test_a_frozen_build_names_each_agent_and_what_has_changed(finished: Path, tm
     with pytest.raises(SeveralErrors) as several:
         run_build_pipeline(frozen)
     told = [error.sentence for error in several.value.errors]
-    assert "MailService: the contract of OrderService has changed." in told
+    assert "The lock does not cover MailService: the contract of OrderService has changed." in told
     (root / ".graphbus/negotiation.lock").write_text("<<<<<<< ours\n", encoding="utf-8")
     with pytest.raises(BuildError) as damaged:
         run_build_pipeline(frozen)

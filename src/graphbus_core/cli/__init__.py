@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,69 +36,99 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS: dict[str, CommandEntry] = {
-    "init": CommandEntry("graphbus_core.cli.init:init", "Make a new project to start from.", "Begin"),
-    "generate": CommandEntry("graphbus_core.cli.generate:generate", "Add an agent and its test to a project.", "Begin"),
+    "init": CommandEntry("graphbus_core.cli.init:init", "Create a project from a template.", "Start"),
+    "generate": CommandEntry("graphbus_core.cli.generate:generate", "Add an agent and its test to a project.", "Start"),
     "doctor": CommandEntry(
-        "graphbus_core.cli.doctor:doctor", "Tell which models are usable, and what is missing.", "Begin"
+        "graphbus_core.cli.doctor:doctor", "Show which models are usable, and what is missing.", "Start"
     ),
     "completion": CommandEntry(
-        "graphbus_core.cli.completion:completion", "Print the script that completes words.", "Begin"
+        "graphbus_core.cli.completion:completion", "Print the script that completes words in your shell.", "Start"
     ),
     "check": CommandEntry(
-        "graphbus_core.cli.check:check", "Find what does not fit together, and mend what is safe.", "Build"
+        "graphbus_core.cli.check:check", "Find mistakes in the code of agents, fix safe ones.", "Build"
     ),
-    "gate": CommandEntry("graphbus_core.cli.gate:gate", "Judge a change that another tool or a person made.", "Build"),
-    "build": CommandEntry(
-        "graphbus_core.cli.build:build", "Write the artifacts; let the agents negotiate first.", "Build"
+    "gate": CommandEntry(
+        "graphbus_core.cli.gate:gate", "Run the gate on a change made outside a negotiation.", "Build"
     ),
-    "negotiate": CommandEntry("graphbus_core.cli.build:negotiate", "Let the agents improve the code.", "Build"),
+    "build": CommandEntry("graphbus_core.cli.build:build", "Write the artifacts; let agents negotiate first.", "Build"),
+    "negotiate": CommandEntry(
+        "graphbus_core.cli.build:negotiate", "Let the agents change the code; write no artifacts.", "Build"
+    ),
     "undo": CommandEntry("graphbus_core.cli.decisions:undo", "Take back what a negotiation changed.", "Build"),
-    "migrate": CommandEntry("graphbus_core.cli.artifacts:migrate", "Bring artifacts to the format of today.", "Build"),
-    "inspect": CommandEntry("graphbus_core.cli.artifacts:inspect", "Show agents, topics and the graph.", "Look"),
+    "migrate": CommandEntry("graphbus_core.cli.artifacts:migrate", "Convert artifacts of an older GraphBus.", "Build"),
+    "inspect": CommandEntry(
+        "graphbus_core.cli.artifacts:inspect", "Show agents, topics and the graph of a build.", "Inspect"
+    ),
     "powers": CommandEntry(
-        "graphbus_core.cli.powers:powers", "Show which powers are declared, and which are used.", "Look"
+        "graphbus_core.cli.powers:powers", "Show which powers are declared, and which are used.", "Inspect"
     ),
     "inspect-negotiation": CommandEntry(
-        "graphbus_core.cli.inspect_negotiation:inspect_negotiation", "Browse proposals, votes and commits.", "Look"
+        "graphbus_core.cli.inspect_negotiation:inspect_negotiation",
+        "Show the proposals, votes and commits of a session.",
+        "Inspect",
     ),
-    "why": CommandEntry("graphbus_core.cli.decisions:why", "Tell which decision wrote a line.", "Look"),
-    "report": CommandEntry("graphbus_core.cli.report:report", "Write a session as one HTML page.", "Look"),
+    "why": CommandEntry("graphbus_core.cli.decisions:why", "Show which decision of a session wrote a line.", "Inspect"),
+    "report": CommandEntry("graphbus_core.cli.report:report", "Write a session as one HTML page.", "Inspect"),
     "replay": CommandEntry(
-        "graphbus_core.cli.decisions:replay", "Run a session again on its record, and compare.", "Look"
+        "graphbus_core.cli.decisions:replay", "Repeat a session from its record, and compare.", "Inspect"
     ),
-    "validate": CommandEntry("graphbus_core.cli.artifacts:validate", "Verify artifacts and source files.", "Look"),
-    "diff": CommandEntry("graphbus_core.cli.diff:diff", "Tell what changed between two artifact folders.", "Look"),
-    "dev": CommandEntry("graphbus_core.cli.dev:dev", "Run the agents, and restart them on each save.", "Run"),
-    "run": CommandEntry("graphbus_core.cli.run:run", "Run the graph as plain Python.", "Run"),
-    "dlq": CommandEntry("graphbus_core.cli.dlq:dlq", "Look at dead letters, replay or drop them.", "Run"),
-    "state": CommandEntry("graphbus_core.cli.state:state", "Look at states, export, import and empty them.", "Run"),
-    "trace": CommandEntry("graphbus_core.cli.trace:trace", "Show what an event has caused.", "Run"),
-    "profile": CommandEntry("graphbus_core.cli.profile:profile", "Show how long handlers took.", "Run"),
+    "validate": CommandEntry(
+        "graphbus_core.cli.artifacts:validate", "Verify that artifacts are intact and match the sources.", "Inspect"
+    ),
+    "diff": CommandEntry("graphbus_core.cli.diff:diff", "List every value that differs between two builds.", "Inspect"),
+    "dev": CommandEntry("graphbus_core.cli.dev:dev", "Run agents from their sources, restart on each save.", "Run"),
+    "run": CommandEntry("graphbus_core.cli.run:run", "Run the graph that a build wrote.", "Run"),
+    "dlq": CommandEntry("graphbus_core.cli.dlq:dlq", "List, replay or drop dead letters (failed events).", "Run"),
+    "state": CommandEntry("graphbus_core.cli.state:state", "List, export, import or reset what agents store.", "Run"),
+    "trace": CommandEntry("graphbus_core.cli.trace:trace", "Show what an event caused, handler by handler.", "Run"),
+    "profile": CommandEntry("graphbus_core.cli.profile:profile", "Show how long each handler took.", "Run"),
     "docker": CommandEntry("graphbus_core.cli.docker:docker", "Write a Dockerfile, build the image, run it.", "Ship"),
     "k8s": CommandEntry("graphbus_core.cli.k8s:k8s", "Write manifests for Kubernetes, and apply them.", "Ship"),
     "ci": CommandEntry("graphbus_core.cli.ci:ci", "Write the pipeline of GitHub or GitLab.", "Ship"),
     "contract": CommandEntry(
-        "graphbus_core.cli.contract:contract", "Validate, compare and export what agents promise.", "Ship"
+        "graphbus_core.cli.contract:contract", "List edges between agents, compare and export them.", "Ship"
     ),
 }
 """Name -> command, in the order of the help. Reading this table imports no command."""
+
+
+_HYPHEN = "\ue000"
+
+
+class _HelpFormatter(click.HelpFormatter):
+    """Wraps help between words only: click would also break `requirements-dev.txt` after its hyphen."""
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(text.replace("-", _HYPHEN))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write a list of options or commands with their explanations."""
+        super().write_dl([(term, text.replace("-", _HYPHEN)) for term, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """Return the whole help, with hyphens put back."""
+        return super().getvalue().replace(_HYPHEN, "-")
+
+
+click.Context.formatter_class = _HelpFormatter
 
 
 class _LazyGroup(click.Group):
     """A group whose help comes from `COMMANDS` and whose commands are imported one at a time."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Give the names in the order of the table."""
+        """Return the command names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command, if there is one of this name."""
+        """Import and return the command of this name, or None."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
         module, _, attribute = entry.target.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
-        collector.resume()  # what comes now is the command's work, which may take long and make garbage
+        collector.resume()  # imports are done; the command itself may run long and create garbage
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
@@ -120,7 +150,7 @@ class _LazyGroup(click.Group):
 
 
 def _change_directory(ctx: click.Context, _option: click.Parameter, folder: str | None) -> None:
-    """Work in another folder from here on; the old one comes back when the command has ended."""
+    """Change to another folder for this command; the working directory is restored when the command ends."""
     if folder is None or ctx.resilient_parsing:
         return
     here = os.getcwd()
@@ -129,7 +159,7 @@ def _change_directory(ctx: click.Context, _option: click.Parameter, folder: str 
 
 
 def _use_config(ctx: click.Context, _option: click.Parameter, file: str | None) -> None:
-    """Let the command, and what it starts, read this file; what the variable said before comes back when it has ended."""
+    """Set GRAPHBUS_CONFIG to this file for the command and its subprocesses; the old value is restored when the command ends."""
     if file is None or ctx.resilient_parsing:
         return
     before = os.environ.get(CONFIG_VARIABLE)
@@ -146,15 +176,15 @@ def _set_variable(name: str, value: str | None) -> None:
 @click.group(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="""`graphbus COMMAND --help` explains a command, with examples.
+    epilog="""`graphbus COMMAND --help` explains a command and gives examples.
 
     \b
     Exit status:
-      0  done                                  5    negotiation
-      1  a bug of GraphBus                     6    artifacts
-      2  wrong usage or settings               7    running a graph
-      3  sources; also: something was found    8    shipping
-      4  changing files                        130  interrupted
+      0  done                                  5    negotiation failed
+      1  a bug of GraphBus                     6    artifacts unusable
+      2  wrong usage or settings               7    graph failed
+      3  source code wrong, or findings        8    shipping failed
+      4  files could not be changed            130  interrupted
     """,
 )
 @click.option(
@@ -165,7 +195,7 @@ def _set_variable(name: str, value: str | None) -> None:
     is_eager=True,
     expose_value=False,
     callback=_change_directory,
-    help="Work in this folder.",
+    help="Run the command in this folder.",
 )
 @click.option(
     "--config",
@@ -174,7 +204,7 @@ def _set_variable(name: str, value: str | None) -> None:
     type=click.Path(exists=True, dir_okay=False, readable=True),
     expose_value=False,
     callback=_use_config,
-    help="Settings (TOML) that go before those of the project.",
+    help="Read this TOML file on top of the settings of the project.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="graphbus", message="%(prog)s %(version)s")
 def graphbus() -> None:
@@ -182,7 +212,7 @@ def graphbus() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit status: see the end of `graphbus --help`, and docs/command-line.md."""
+    """Run one command and return its exit status; docs/command-line.md lists the statuses."""
     if COMPLETION_VARIABLE in os.environ:
         from graphbus_core.cli.completion import print_completions
 
@@ -216,13 +246,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """True when stdout is to bear one JSON document, come what may; the words after `--` are not ours."""
+    """True when the arguments ask for JSON, so that even a failure must write a JSON document; words after `--` do not count."""
     own = [*arguments, "--"][: [*arguments, "--"].index("--")]
     return "--json" in own or "--format=json" in own or ("--format", "json") in pairwise(own)
 
 
 def _invoke(arguments: list[str]) -> int:
-    """Run the command; click's refusals become ours, so that all of them look alike."""
+    """Run the command and return its exit status; errors of click are converted to UsageError, so that all errors look alike."""
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
@@ -241,14 +271,14 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _end(status: int, sentence: str, *, as_json: bool) -> int:
-    """Write the document of a command that has ended before it could write its own."""
+    """Return the status; with `as_json`, first write an error document if the command has written none."""
     if as_json and not console.has_emitted_json():
         console.emit_json({"errors": [{"code": "", "message": sentence, "hint": "", "where": None}]})
     return status
 
 
 def _report(error: errors.GraphBusError, *, as_json: bool) -> int:
-    """Show a refusal, or every one of several, and give the exit status of its family."""
+    """Print an error, or each error of a group, and return its exit status."""
     found = error.errors if isinstance(error, errors.SeveralErrors) else (error,)
     for each in found:
         console.print_error(each)

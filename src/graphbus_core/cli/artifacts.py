@@ -1,4 +1,4 @@
-"""Commands about what a build has written: `inspect`, `validate` and `migrate`."""
+"""Commands on the artifacts of a build: `graphbus inspect`, `validate` and `migrate`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from graphbus_core.store import BuildArtifacts, migration
 from graphbus_core.store.migration import find_artifact_folder
 
 
-@click.command("validate", short_help="Verify artifacts and source files.")
+@click.command("validate", short_help="Verify that artifacts are intact and match the sources.")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def validate(*, artifacts: str, as_json: bool) -> int:
-    """Verify what a build wrote to ARTIFACTS, a folder (.graphbus by default).
+    """Verify the artifacts in the folder ARTIFACTS (.graphbus by default).
 
-    Each artifact must have the shape and the digest that the manifest promises, and each source file must be what it was
-    when it was built. Every problem is shown, not only the first.
+    Each artifact must have the form and the digest that the manifest records, and each source file must be unchanged
+    since the build. All problems are shown, not only the first.
+
+    `graphbus check` finds mistakes in source code; this command says whether a build is intact and up to date.
 
     Exit status: 0 everything fits; 6 a problem was found.
 
@@ -48,20 +50,19 @@ def validate(*, artifacts: str, as_json: bool) -> int:
     return 0
 
 
-@click.command("migrate", short_help="Bring artifacts to the format of today.")
+@click.command("migrate", short_help="Convert artifacts of an older GraphBus.")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
-@click.option("--dry-run", is_flag=True, help="Say what would change; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show which files would change; write nothing.")
 @click.option("--diff", "is_diff", is_flag=True, help="Show what would change, line by line; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def migrate(*, artifacts: str, dry_run: bool, is_diff: bool, as_json: bool) -> None:
-    """Bring what an older GraphBus wrote to ARTIFACTS, a folder (.graphbus by default), to the format of today. A project stands
-    for the folder in it.
+    """Convert artifacts that an older GraphBus wrote to the present format. ARTIFACTS is their folder, or the project that
+    contains it (.graphbus by default).
 
-    All files are replaced or none, and a damaged artifact is refused as it is. What the old format does not say is read from the
-    source files, which must be those that the artifacts describe; nothing is guessed. Agents, negotiations and their digests stay
-    what they are, so that the lock still holds.
+    Either all files are replaced or none. What the old format does not contain is read from the source files, which must
+    be unchanged since the build. Agents, negotiations and their digests stay the same, so that the lock remains valid.
 
-    Exit status: 0 done, also when nothing is old; 6 the artifacts are missing or damaged, or do not describe the sources.
+    Exit status: 0 done, also when nothing is old; 6 the artifacts are missing or damaged, or the sources have changed.
 
     \b
     Examples:
@@ -104,15 +105,15 @@ def _migrated(artifacts: str, done: migration.MigrationResult, *, is_dry: bool, 
         yield f"  the agents import {pluralize(files, 'file')} of the project, and {others}"
 
 
-@click.command("inspect", short_help="Show agents, topics and the graph.")
+@click.command("inspect", short_help="Show agents, topics and the graph of a build.")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
-@click.option("--agent", default="", metavar="AGENT", help="Only this agent, with its whole contract.")
-@click.option(
-    "--format", "form", type=click.Choice(["tree", "mermaid"]), default="tree", help="How the graph is drawn."
-)
+@click.option("--agent", default="", metavar="AGENT", help="Show only this agent, with its whole contract.")
+@click.option("--format", "form", type=click.Choice(["tree", "mermaid"]), default="tree", help="How to draw the graph.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
-    """Show what a build wrote to ARTIFACTS, a folder (.graphbus by default): agents, topics and the graph between them.
+    """Show the graph in the folder ARTIFACTS (.graphbus by default): agents, topics and the edges between them.
+
+    `graphbus inspect-negotiation` shows a negotiation instead: what was proposed, decided and written.
 
     Exit status: 0 done; 6 there are no artifacts, or no such agent in them.
 
@@ -128,7 +129,7 @@ def inspect(*, artifacts: str, agent: str, form: str, as_json: bool) -> None:
     if as_json:
         console.emit_json(_document(found, chosen))
     elif form == "mermaid":
-        console.print_line("\n".join(_mermaid(found, chosen)))
+        console.print_line(console.Verbatim("\n".join(_mermaid(found, chosen))))
     elif agent:
         console.print_tree(_title(chosen[0]), _branches(chosen[0], has_detail=True))
     else:
@@ -182,7 +183,7 @@ def _title(agent: AgentDefinition) -> str:
 
 
 def _branches(agent: AgentDefinition, *, has_detail: bool = False) -> dict[str, Any]:
-    """The contract of an agent: what it needs, offers, hears and says; with detail also the fields."""
+    """Lines on what an agent needs, offers, hears and publishes; with detail also the fields."""
     listed = [
         *(f"needs {sanitize(dependency.name)}" for dependency in agent.dependencies),
         *(f"offers {sanitize(_method(method, has_detail))}" for method in agent.methods if method.has_schema),

@@ -1,4 +1,4 @@
-"""`graphbus build`, the fifteen stages with or without agents, and `graphbus negotiate`, which leaves the artifacts alone."""
+"""`graphbus build` writes the artifacts, with or without a negotiation; `graphbus negotiate` only negotiates."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ from graphbus_core.model.findings import Finding, Severity
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--model", default="", metavar="MODEL", help='Who negotiates: "provider:name", or "rules".'),
-    click.option("--intent", default="", metavar="TEXT", help="What the agents shall work towards."),
-    click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="At most so many rounds of negotiation."),
-    click.option("--max-usd", type=click.FloatRange(min=0), metavar="USD", help="Spend at most so much; 0: no limit."),
-    click.option("--plan", "is_planned", is_flag=True, help="Say what it can cost at most; ask nobody."),
+    click.option(
+        "--model", default="", metavar="MODEL", help='The model that negotiates: "provider:name", or "rules".'
+    ),
+    click.option("--intent", default="", metavar="TEXT", help="A goal for the agents."),
+    click.option("--rounds", type=click.IntRange(min=1), metavar="N", help="Negotiate for at most N rounds."),
+    click.option(
+        "--max-usd", type=click.FloatRange(min=0), metavar="USD", help="Spend at most this much; 0 means no limit."
+    ),
+    click.option("--plan", "is_planned", is_flag=True, help="Show what it can cost at most; ask no model."),
     click.option("--review", "is_reviewed", is_flag=True, help="Ask me before each change is committed."),
-    click.option("--resume", "is_resumed", is_flag=True, help="Go on with the session that was interrupted."),
-    click.option("--commit", "makes_commits", is_flag=True, help="Make one git commit of each accepted proposal."),
+    click.option("--resume", "is_resumed", is_flag=True, help="Continue the interrupted session."),
+    click.option("--commit", "makes_commits", is_flag=True, help="Make a git commit of each accepted proposal."),
     click.option("--dry-run", is_flag=True, help="Show what would change; write nothing."),
-    click.option("--no-cache", is_flag=True, help="Send every request to the provider."),
-    click.option("--unsafe-verify", is_flag=True, help="Let changes pass that cannot be tried or tested."),
+    click.option("--no-cache", is_flag=True, help="Answer nothing from the cache of earlier answers."),
+    click.option("--unsafe-verify", is_flag=True, help="Accept changes that cannot be run or tested."),
 )
 
 _NEEDS_AGENTS = (
@@ -47,24 +51,26 @@ def _negotiation_options(command: F) -> F:
     return command
 
 
-@click.command("build", short_help="Write the artifacts; let the agents negotiate first.")
+@click.command("build", short_help="Write the artifacts; let agents negotiate first.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--enable-agents", is_flag=True, help="Let the agents negotiate and change source files first.")
 @_negotiation_options
-@click.option("--force", is_flag=True, help="Build although nothing has changed; ask every agent.")
+@click.option("--force", is_flag=True, help="Build even if nothing has changed; ask every agent.")
 @click.option("--frozen", "is_frozen", is_flag=True, help="Ask no model; fail unless the lock covers the sources.")
 @click.option("--strict", "is_strict", is_flag=True, help="Fail as `graphbus check --strict` does, after the build.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, is_strict: bool, **wished: Any) -> int:
-    """Read the agents in PATH, files or folders, and write the graph to .graphbus/; your code is read, not run.
+    """Read the agents in PATH (files or folders) and write the graph to .graphbus/. Your code is read, not run.
 
     With --enable-agents the agents negotiate first: they propose changes, every change is verified (your tests run on
-    a copy in a jail), those whom it affects vote, and what they agree on is written to the source files. `graphbus
-    undo` takes it back.
+    a copy in a sandbox), the affected agents vote, and accepted changes are written to the source files. `graphbus undo`
+    takes them back.
 
-    Exit status: 0 done; 2 wrong usage or settings; 3 the agents cannot be read, or no graph can be made of them, or
-    the lock does not cover them (--frozen), or something is wrong or not proven (--strict); 4 a change could not be
-    written; 5 the negotiation could not be held; 130 interrupted: nothing was written.
+    `graphbus negotiate` does only the second part: it changes the source files and writes no artifacts.
+
+    Exit status: 0 done; 2 wrong usage or settings; 3 the agents cannot be read or form no valid graph, the lock does
+    not cover them (--frozen), or something is wrong or not proven (--strict); 4 a change could not be written; 5 the
+    negotiation failed; 130 interrupted, and nothing was written.
 
     \b
     Examples:
@@ -86,18 +92,19 @@ def build(*, paths: tuple[str, ...], as_json: bool, enable_agents: bool, is_stri
     return check_strictly(paths)
 
 
-@click.command("negotiate", short_help="Let the agents improve the code.")
+@click.command("negotiate", short_help="Let the agents change the code; write no artifacts.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @_negotiation_options
-@click.option("--force", is_flag=True, help="Ask every agent, also those that have settled.")
+@click.option("--force", is_flag=True, help="Ask every agent, also those without new inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: Any) -> None:
-    """Let the agents in PATH, files or folders, propose changes and vote on them, and write what they agree on.
+    """Let the agents in PATH (files or folders) propose changes and vote on them, and write the accepted ones to the
+    source files. `graphbus undo` takes them back.
 
-    The artifacts stay as they are; `graphbus build` renews them. `graphbus undo` takes the changes back.
+    `graphbus build --enable-agents` does the same and then writes the artifacts, which this command leaves alone.
 
-    Exit status: 0 done, also when nothing was agreed on; 2 wrong usage or settings; 3 the agents cannot be read; 4 a
-    change could not be written; 5 the negotiation could not be held; 130 interrupted: nothing was written.
+    Exit status: 0 done, also when nothing was accepted; 2 wrong usage or settings; 3 the agents cannot be read; 4 a
+    change could not be written; 5 the negotiation failed; 130 interrupted, and nothing was written.
 
     \b
     Examples:
@@ -109,7 +116,7 @@ def negotiate(*, paths: tuple[str, ...], as_json: bool, **wished: Any) -> None:
 
 
 def _perform(paths: tuple[str, ...], wished: dict[str, Any], what: str, *, as_json: bool, **fixed: Any) -> None:
-    """Run a build or a negotiation and say what came of it, or only what it can cost."""
+    """Run a build or a negotiation and print its result; with `--plan` print only what it can cost."""
     is_planned, no_cache = wished.pop("is_planned"), wished.pop("no_cache")
     request = BuildConfig(paths=paths, use_cache=not no_cache, **wished, **fixed)
     if is_planned:
@@ -133,7 +140,7 @@ def _perform(paths: tuple[str, ...], wished: dict[str, Any], what: str, *, as_js
 
 
 def _run_with_agents(request: BuildConfig, write: Callable[[str], None]) -> BuildResult:
-    """Negotiate, and write each decision as it is made."""
+    """Run a build with a negotiation; each decision is printed as soon as it is made."""
     from graphbus_core.bus import MessageBus
     from graphbus_core.cli.live import TOPICS, NegotiationLines
     from graphbus_core.model.messages import Event
@@ -171,7 +178,7 @@ def _tell(what: str) -> None:
 
 
 def _interrupted(request: BuildConfig, session: str) -> str:
-    """Say what Ctrl-C has left: the session is kept, and whether files were changed is what the journal says."""
+    """Describe the state after Ctrl-C: whether the session is kept, and whether source files were changed, by the journal."""
     from graphbus_core import settings
     from graphbus_core.editing.promotion import fate_of
     from graphbus_core.negotiation.transcript import list_sessions, load_session
@@ -193,11 +200,11 @@ def _interrupted(request: BuildConfig, session: str) -> str:
 _NOUNS: dict[Severity, str] = {"error": "error", "warning": "warning", "info": "note"}
 _TICK = style("✓", "good")
 _SHOWN_ORDER = 12
-"""So many names of the order are read by a person."""
+"""At most this many names of the activation order are shown."""
 
 
 def _built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterator[str]:
-    """Sum up a build without agents."""
+    """Summarize a build without agents."""
     agents, topics, heard = result.tally.agents, result.tally.topics, result.tally.subscriptions
     counts = f"{pluralize(agents, 'agent')}, {pluralize(topics, 'topic')}, {pluralize(heard, 'subscription')}"
     if result.locked:
@@ -216,7 +223,7 @@ def _built(result: BuildResult, paths: Sequence[str], seconds: float) -> Iterato
 
 
 def _improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[str]:
-    """Sum up what agents did; `what` is `"Build"` or `"Negotiation"`."""
+    """Summarize a build or negotiation with agents; `what` is `"Build"` or `"Negotiation"`."""
     changed = {change.path: change.proposals for change in result.applied}
     for path, proposals in changed.items():
         accepted = style(f"({', '.join(proposals)})", "dim")
@@ -238,7 +245,7 @@ def _improved(result: BuildResult, paths: Sequence[str], what: str) -> Iterator[
 
 
 def _dry(result: BuildResult) -> Iterator[str]:
-    """Show what would have been written, and what it has cost to know it."""
+    """Show what a dry run would have written, and what it cost."""
     if result.config.enable_agents and not result.is_unchanged:
         yield ""
         for path in sorted(result.diffs):
@@ -249,7 +256,7 @@ def _dry(result: BuildResult) -> Iterator[str]:
 
 
 def _git_commits(result: BuildResult) -> Mapping[str, str]:
-    """Give the git commits that were made: proposal -> id, in their order."""
+    """Return the git commits that were made, in order: proposal -> commit ID."""
     if not (result.negotiations and result.applied and result.config.makes_commits):
         return {}
     from graphbus_core.negotiation.apply import load_commits
@@ -259,7 +266,7 @@ def _git_commits(result: BuildResult) -> Mapping[str, str]:
 
 
 def _spent(result: BuildResult) -> Iterator[str]:
-    """Say what the models have cost, if any was asked."""
+    """Say what the models cost, if any was asked."""
     cost = result.spent
     if cost.requests:
         import msgspec
@@ -291,7 +298,7 @@ def _left_over(findings: Sequence[Finding], paths: Sequence[str]) -> Iterator[st
 
 
 def _document(result: BuildResult) -> dict[str, object]:
-    """Give the result as `--json` shows it."""
+    """Return the result as `--json` prints it."""
     negotiations = result.negotiations
     return {
         "is_unchanged": result.is_unchanged,
@@ -311,11 +318,11 @@ def _document(result: BuildResult) -> dict[str, object]:
 
 
 def _elapsed(seconds: float) -> str:
-    """Give a duration for people: `38 ms`, `1.2 s`."""
+    """Format a duration: `38 ms`, `1.2 s`."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def _shown_folder(folder: Path) -> str:
-    """Give a folder relative to the working directory where it is below it."""
+    """Return a folder relative to the working directory if it is below it, otherwise as it is."""
     here = Path.cwd().resolve()
     return f"{folder.relative_to(here) if folder.is_relative_to(here) else folder}/"

@@ -1,8 +1,8 @@
-"""`graphbus check`: read the agents, report what does not fit together, mend what is safe. No key, no network, nothing is run."""
+"""`graphbus check`: report mistakes in the source code of agents and fix the safe ones, without running any of that code."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ _FAILED = BuildError.exit_status
 
 
 class CheckOptions(NamedTuple):
-    """What the command line asks for; the names are those of the options."""
+    """The options of the command line, by their names."""
 
     form: str = "text"
     select: tuple[str, ...] = ()
@@ -36,31 +36,35 @@ class CheckOptions(NamedTuple):
     exit_zero: bool = False
 
 
-@click.command("check", short_help="Find what does not fit together, and mend what is safe.")
+@click.command("check", short_help="Find mistakes in the code of agents, fix safe ones.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
-@click.option("--select", multiple=True, metavar="CODES", help="Report these rules only: codes or prefixes, or ALL.")
+@click.option(
+    "--select", multiple=True, metavar="CODES", help="Report only these rules: codes, prefixes of codes, or ALL."
+)
 @click.option("--ignore", multiple=True, metavar="CODES", help="Leave these rules out.")
-@click.option("--fix", is_flag=True, help="Mend what is safe: what no other agent and no caller can notice.")
+@click.option("--fix", is_flag=True, help="Fix what is safe: no other agent and no caller can notice it.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["text", "json", "sarif", "github"]),
-    help="How to report: text (default), json, sarif or github.",
+    help="The format of the report (text).",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option("--strict", is_flag=True, help="Fail for notes and for edges that are not proven as well.")
-@click.option("--exit-zero", is_flag=True, help="Never fail for what was found.")
+@click.option("--strict", is_flag=True, help="Also fail for notes, and for edges that are not proven.")
+@click.option("--exit-zero", is_flag=True, help="End with status 0 whatever was found.")
 def check(*, paths: tuple[str, ...], select: tuple[str, ...], ignore: tuple[str, ...], **wished: Any) -> int:
-    """Read the agents in PATH and report what does not fit together; no code of yours is run.
+    """Read the source code of the agents in PATH and report mistakes within and between them. Your code is not run.
 
-    A folder is read as one graph. For a file the whole package around it is read, and only what is found in
-    the file is reported. Without PATH the working directory is read.
+    A folder is read as one graph. For a file, the package around it is read, and only findings in that file are
+    reported. Without PATH the working directory is read.
 
-    The last line counts the edges of the graph: proven, where both ends are known and fit, unknown or broken.
-    `graphbus contract --unknown` lists those that are unknown, with the reason.
+    The last line counts the edges between agents: proven (both ends are known and fit), unknown or broken.
 
-    Exit status: 0 nothing found, or notes only; 3 errors or warnings found, or no agent in a folder; 2 wrong usage.
+    `graphbus contract` lists these edges one by one; `graphbus gate` judges a change; `graphbus validate` verifies
+    artifacts, not source code.
+
+    Exit status: 0 nothing found, or only notes; 3 errors or warnings found, or no agent in a folder; 2 wrong usage.
 
     \b
     Examples:
@@ -78,7 +82,7 @@ def _codes(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check(paths: tuple[str, ...], wanted: CheckOptions) -> int:
-    rules.selected_codes(wanted.select, wanted.ignore)  # refuses what is no code before anything is read
+    rules.selected_codes(wanted.select, wanted.ignore)  # refuses unknown codes before anything is read
     if wanted.diff and wanted.form in ("sarif", "github"):
         raise UsageError("GBE110", message=f"A diff has no {wanted.form} form.", command="graphbus check")
     config = settings.resolve_build(BuildConfig(paths=tuple(map(_to_read, paths))))
@@ -87,7 +91,7 @@ def _check(paths: tuple[str, ...], wanted: CheckOptions) -> int:
     project = Project.read(config)
     only = _only(paths, Path(config.root))
     if only is None and not project.definitions and not project.errors:
-        refusal = stages.no_agent_error(project)  # in the wrong folder, CI would stay green for ever
+        refusal = stages.no_agent_error(project)  # in the wrong folder, CI would pass forever
         if refusal.where is None:  # else the finding says it better
             raise refusal
     if only is not None:
@@ -105,11 +109,6 @@ def _check(paths: tuple[str, ...], wanted: CheckOptions) -> int:
     write_fixes(mended)
     report = _report(mended, wanted, only)
     _show(report, wanted)
-    unknown = report.edges.count("unknown")
-    if wanted.strict and unknown:
-        console.print_note(
-            f"--strict wants every edge proven: `graphbus contract --unknown` says why {unknown} cannot be."
-        )
     return _FAILED if _fails(report, wanted) and not wanted.exit_zero else 0
 
 
@@ -120,13 +119,13 @@ def _fails(report: formats.CheckReport, wanted: CheckOptions) -> bool:
 
 
 def check_strictly(paths: tuple[str, ...]) -> int:
-    """Give the exit status of `graphbus check --strict` for these paths; what it finds is said on stderr if it fails."""
+    """Return the exit status of `graphbus check --strict` for these paths; findings are printed to stderr if it fails."""
     wanted = CheckOptions(strict=True)
     project = Project.read(settings.resolve_build(BuildConfig(paths=paths)))
     report = _report(_Mended(project), wanted, None)
     if not _fails(report, wanted):
         return 0
-    for line in formats.as_text(report):
+    for line in (*formats.as_text(report), *_unproven(report, wanted)):
         console.print_note(line)
     return _FAILED
 
@@ -135,7 +134,7 @@ def check_strictly(paths: tuple[str, ...]) -> int:
 
 
 def _to_read(path: str) -> str:
-    """A folder is read as it is; around a file, its outermost package, so that both ends of its edges are seen."""
+    """Return what to read for a path: a folder itself; for a file its outermost package, so that its edges have both ends."""
     given = Path(path)
     if not given.is_file() or given.suffix != ".py":
         return path
@@ -146,7 +145,7 @@ def _to_read(path: str) -> str:
 
 
 def _only(paths: tuple[str, ...], root: Path) -> dict[str, None] | None:
-    """The files whose findings are reported, relative to the root; None: all."""
+    """Return the files whose findings are reported, relative to the root; None means all."""
     if not paths or not all(Path(path).is_file() for path in paths):
         return None
     return dict.fromkeys(Path(path).resolve().relative_to(root.resolve()).as_posix() for path in paths)
@@ -175,7 +174,7 @@ def _report(mended: _Mended, wanted: CheckOptions, only: Collection[str] | None)
 
 
 def _uncovered(project: Project) -> list[GraphBusError]:
-    """What stops a build and is not reported as a finding already."""
+    """Return the errors that stop a build and are not already reported as findings."""
     return [error for error in project.errors if error.code not in rules.COVERED_ERRORS]
 
 
@@ -199,10 +198,19 @@ def _show(report: formats.CheckReport, wanted: CheckOptions) -> None:
         for error in report.errors:
             console.print_error(error)
         console.print_lines(formats.as_text(report))
+        console.print_lines(_unproven(report, wanted))
+
+
+def _unproven(report: formats.CheckReport, wanted: CheckOptions) -> Iterator[str]:
+    """Say that `--strict` fails for edges that are not proven, if there are any."""
+    unknown = report.edges.count("unknown")
+    if wanted.strict and unknown:
+        edges = console.pluralize(unknown, "edge is", "edges are")
+        yield f"--strict: {edges} not proven; `graphbus contract --unknown` gives the reasons."
 
 
 def _show_diff(mended: _Mended, wanted: CheckOptions) -> int:
-    """What `--fix` would do, as a diff on stdout; fails when there is something to do, like `ruff --diff`."""
+    """Print what `--fix` would change as a diff; like `ruff --diff`, return a failing status if that is anything."""
     from graphbus_core.editing.edits import unified_diff
 
     errors = _uncovered(mended.project)
@@ -226,7 +234,7 @@ _MOST_PASSES = 50
 
 
 class _Mended(NamedTuple):
-    """What `--fix` came to.
+    """The result of `--fix`.
 
     Attributes:
         project: The project with all changes.
@@ -262,7 +270,7 @@ def apply_safe_fixes(project: Project, wanted: CheckOptions, only: Collection[st
 
 
 def _one_pass(state: Project, findings: Iterable[Finding]) -> tuple[list[tuple[Finding, Fix]], dict[str, bytes]]:
-    """Apply fixes that were all made for the same text: each symbol is changed by one of them at most."""
+    """Apply fixes that were computed for the same text; each symbol is changed by at most one of them."""
     from graphbus_core.editing.edits import apply_change
 
     files: dict[str, bytes] = {}

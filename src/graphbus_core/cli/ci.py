@@ -1,4 +1,4 @@
-"""`graphbus ci`: the pipeline of a forge, so that each pull request is proved and what main holds is shipped."""
+"""`graphbus ci`: write the pipeline of GitHub or GitLab, which checks each pull request and ships the main branch."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def ci(*, forge: Forge, output: str, **given: Any) -> None:
 
 
 def _plan(forge: Forge, given: Mapping[str, Any], root: Path, top: Path) -> PipelinePlan:
-    """Decide what the pipeline of a project below the top of its repository is made from.
+    """Decide what goes into the pipeline; the project may lie below the top of its repository.
 
     Raises:
         DeployError: GBE703, GBE713, GBE736-739.
@@ -202,7 +202,7 @@ class _Needs(NamedTuple):
         files: Where it is listed.
         has_hashes: Each line has a hash.
         has_git: Git has to fetch some of it.
-        lacks_graphbus: It is the list of a project that does not say where GraphBus comes from.
+        lacks_graphbus: The list does not say where to install GraphBus from.
     """
 
     files: tuple[str, ...]
@@ -264,10 +264,10 @@ def _no_graphbus(path: str) -> DeployError:
 
 
 def own_wheel() -> bytes:
-    """Pack the GraphBus that runs here.
+    """Return a wheel of the GraphBus that is running, as bytes.
 
     Raises:
-        DeployError: GBE736 if it is not installed, so that nothing tells what it needs.
+        DeployError: GBE736 if it is not installed, so that its requirements are unknown.
     """
     from importlib.metadata import PackageNotFoundError, distribution
 
@@ -283,7 +283,7 @@ def own_wheel() -> bytes:
 
 
 def _main_branch(top: Path) -> str:
-    """Return the branch that is shipped from: main, unless the repository has none and calls another one its own."""
+    """Return the branch to ship from: main, or the default branch of the repository if it has no main."""
     listed = _git(top, "for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads", "refs/remotes").split()
     if "main" in listed or "origin/main" in listed:
         return "main"
@@ -294,12 +294,12 @@ def _main_branch(top: Path) -> str:
 
 
 def _git(top: Path, *arguments: str) -> str:
-    """The output of git; empty if it fails or is not there."""
+    """Return the output of git; empty if git fails or is not installed."""
     return run_captured(["git", *arguments], top).text.strip()
 
 
 def _name(wanted: str, folder: str) -> str:
-    """What files, jobs and image of a project are called by; `""` where the project is all of its repository."""
+    """Return the name used for files, jobs and image of a project; `""` if the project is its whole repository."""
     if wanted:
         return check_label(wanted, "project name")
     name = make_label(Path(folder).name)
@@ -329,7 +329,7 @@ def _negotiation(given: Mapping[str, Any], config: LLMConfig) -> NegotiationJob:
 
 
 def _has_own_pipeline(top: Path) -> bool:
-    """Is there a pipeline that was not written by us, or one that includes ours?"""
+    """True if the repository has a pipeline that GraphBus did not write."""
     try:
         return GITLAB_MARK not in (top / GITLAB_PIPELINE).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -337,7 +337,7 @@ def _has_own_pipeline(top: Path) -> bool:
 
 
 def _notes(forge: Forge, plan: PipelinePlan, *, is_included: bool) -> Iterator[str]:
-    """What is left to do."""
+    """Yield the remaining steps for the user."""
     is_github = forge == "github"
     if plan.wheel:
         yield f"The jobs install GraphBus from {plan.wheel}, made of the one that runs here: commit it with the pipeline."

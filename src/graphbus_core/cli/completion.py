@@ -1,7 +1,7 @@
-"""`graphbus completion`: click's completion, and the words of a project that click does not know.
+"""`graphbus completion`: shell completion by click, extended by words of the project such as agents and topics.
 
-What the help calls a value (`TOPIC`, `[SESSION]`) decides where its words come from. Words of the project are read from its
-artifacts, so that nothing of the project is run; what cannot be read gives no words.
+The metavar of a parameter (`TOPIC`, `[SESSION]`) decides where its words come from. They are read from the artifacts, so that
+no code of the project runs. An artifact that cannot be read gives no words.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Words = Iterable[tuple[str, str]]
 @click.command("completion", short_help="Print the script that completes words in your shell.")
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(*, shell: str) -> None:
-    """Print a script for SHELL: bash, zsh or fish. Nothing is installed or changed; load it where the shell begins.
+    """Print a completion script for SHELL: bash, zsh or fish. Nothing is installed; load it when the shell starts.
 
     It completes commands, options, their values and files, and words of the project: agents, methods, topics,
     sessions. They are read from the artifacts of the last build; your code is not run.
@@ -62,7 +62,7 @@ def completion(*, shell: str) -> None:
 
 
 def print_completions(instruction: str) -> int:
-    """Write the words that fit for the script of a shell, e.g. `zsh_complete`; any failure means that none does."""
+    """Print the matching words for the script of a shell, e.g. `zsh_complete`; after any failure print none."""
     lines, _ = attempt(lambda: _lines(instruction.partition("_")[0]))
     sys.stdout.buffer.write("".join(f"{line}\n" for line in lines or ()).encode("utf-8", "replace"))
     return 0
@@ -82,7 +82,7 @@ def _lines(shell: str) -> list[str]:
 
 
 def complete_words(words: list[str], incomplete: str) -> list[CompletionItem[str]]:
-    """Give the words that may stand after these; the working directory is then the one that `-C` names."""
+    """Return the completions after these words. Changes the working directory to the one that `-C` names."""
     for option, folder in pairwise(words):
         if option == "-C":
             os.chdir(folder)
@@ -93,7 +93,7 @@ def complete_words(words: list[str], incomplete: str) -> list[CompletionItem[str
 
 
 def _teach(command: click.Command | None, words: list[str]) -> None:
-    """Let a command and those below it complete what only a project knows."""
+    """Add the words of the project to the completion of a command and its subcommands."""
     for below in getattr(command, "commands", {}).values():
         _teach(below, words)
     for parameter in command.params if command else ():
@@ -102,7 +102,7 @@ def _teach(command: click.Command | None, words: list[str]) -> None:
 
 
 def completable_names(parameter: click.Parameter) -> list[str]:
-    """Give what the help calls a value, if its words are known: `[ID]... [ARTIFACTS]` is an ID or ARTIFACTS."""
+    """Return the metavars of a parameter whose words are known: `[ID]... [ARTIFACTS]` gives ID and ARTIFACTS."""
     shown = parameter.metavar or (parameter.name or "").upper()
     if isinstance(parameter.type, click.Path | click.Choice):
         return []
@@ -123,7 +123,7 @@ def _fitting(names: list[str], given: list[str], _ctx: click.Context, incomplete
 
 
 def _folder(given: list[str]) -> Path:
-    """The artifact folder that is meant: the one that was typed, else that of the project."""
+    """Return the artifact folder: the one among the typed words, otherwise that of the project."""
     for word in given:
         if os.path.isfile(os.path.join(word, "agents.json")):
             return Path(word)
@@ -151,7 +151,7 @@ def _methods(folder: Path) -> _Words:
 
 
 def _stops(folder: Path) -> _Words:
-    """Methods that can be called, and handlers."""
+    """Return the places where `--break` can stop: callable methods, and handlers."""
     yield from _methods(folder)
     for agent in _read(folder, "agents.json")["agents"]:
         for subscription in agent.get("subscriptions", ()):

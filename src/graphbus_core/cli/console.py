@@ -1,4 +1,4 @@
-"""The only module that prints. Results go to stdout, talk goes to stderr, colour goes to terminals.
+"""The only module that prints. Results go to stdout, progress and hints to stderr; only terminals get colour.
 
 With `--json` a command writes one JSON document to stdout with `emit_json` and nothing else; `print_note` still writes to stderr.
 Text that comes from a user's files or from an agent passes through `sanitize` before it is styled.
@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, Literal
+from itertools import zip_longest
+from typing import IO, Any, Literal
 
 import click
 
 from graphbus_core.errors import GraphBusError, UsageError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 Role = Literal["good", "bad", "warn", "gone", "name", "accent", "strong", "dim"]
 
@@ -40,14 +39,14 @@ _statuses: list[str] = []
 
 
 def prepare_streams() -> None:
-    """Forget what an earlier command has written, and let no character stop this one: what a stream cannot hold is escaped.
+    """Prepare both streams for a command: reset what an earlier one has written, and escape characters that cannot be encoded.
 
     Raises:
-        UsageError: stdout is closed, so that nothing of what is asked for could be shown.
+        UsageError: GBE119, stdout is closed, so that no result could be shown.
     """
     _documents.clear()
     _statuses.clear()
-    if sys.stderr is None:  # closed: talk goes nowhere
+    if sys.stderr is None:  # closed: notes are discarded
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is open to the end, as every stderr
     if sys.stdout is None:
         raise UsageError("GBE119", reason="it is closed")
@@ -57,7 +56,7 @@ def prepare_streams() -> None:
 
 
 def is_coloured(stream: IO[str]) -> bool:
-    """True for a terminal; NO_COLOR forbids colour, FORCE_COLOR asks for it, a dumb terminal has none."""
+    """True if the stream gets colour: a terminal that is not dumb. NO_COLOR forbids colour, FORCE_COLOR demands it."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -71,7 +70,7 @@ def style(text: str, role: Role) -> str:
 
 
 def sanitize(text: str) -> str:
-    """Make text from elsewhere safe to show: control, escape and direction characters become visible signs."""
+    """Make untrusted text safe to print: control, escape and text-direction characters become visible symbols."""
     if text.isprintable():
         return text
     return "".join(map(_visible, text))
@@ -89,19 +88,25 @@ def _visible(character: str) -> str:
 
 
 def sanitize_line(text: str) -> str:
-    """Give a text from elsewhere on one line, safe to show."""
+    """Return untrusted text on one line, safe to print."""
     return sanitize(" ".join(text.split()))
 
 
 def pluralize(number: int, noun: str, several: str = "") -> str:
-    """Give a number with its noun: `1 file`, `2 files`, `3 deliveries`."""
+    """Return a number with its noun: `1 file`, `2 files`, `3 deliveries`."""
     return f"{number} {noun if number == 1 else several or f'{noun}s'}"
 
 
+class Verbatim(str):
+    """A line that is written as it is, however wide the terminal is: code, a diff, JSON, a command to copy."""
+
+    __slots__ = ()
+
+
 def print_line(text: str = "", *, end: str = "\n") -> None:
-    """Write a result to stdout."""
+    """Write a result to stdout. A terminal gets it wrapped between words, unless it is `Verbatim` or has no line end."""
     show_status("")
-    click.echo(text + end, nl=False, color=is_coloured(sys.stdout))
+    click.echo(_fitted(text, end, sys.stdout) + end, nl=False, color=is_coloured(sys.stdout))
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -111,7 +116,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_result(document: object, lines: Iterable[str], *, as_json: bool) -> None:
-    """Write what a command has found: as the one JSON document, or as lines to read."""
+    """Write the result of a command: as its one JSON document, or as lines of text."""
     if as_json:
         emit_json(document)
     else:
@@ -119,7 +124,7 @@ def print_result(document: object, lines: Iterable[str], *, as_json: bool) -> No
 
 
 def chosen_format(wished: dict[str, Any]) -> str:
-    """Take `--format` and `--json`, which is short for one of its values, out of the options of the running command.
+    """Remove `form` and `as_json` from the options and return the format to use; `--json` is short for `--format json`.
 
     Raises:
         UsageError: GBE110, they contradict each other.
@@ -132,16 +137,16 @@ def chosen_format(wished: dict[str, Any]) -> str:
 
 
 def print_note(text: str = "", *, end: str = "\n") -> None:
-    """Talk: progress, hints and all else that is not the result, to stderr; where nobody can hear it, it goes nowhere."""
+    """Write progress, hints and everything else that is not the result to stderr. If stderr cannot be written, discard it."""
     show_status("")
     try:
-        click.echo(text + end, nl=False, err=True, color=is_coloured(sys.stderr))
+        click.echo(_fitted(text, end, sys.stderr) + end, nl=False, err=True, color=is_coloured(sys.stderr))
     except OSError:
         _abandon(sys.stderr)
 
 
 def show_status(text: str) -> None:
-    """Show on the last line of a terminal what is going on; the next text, or an empty status, takes its place."""
+    """Show the current activity on the last line of a terminal, until the next output or an empty status replaces it."""
     if _statuses == [text] or not sys.stderr.isatty() or not is_coloured(sys.stderr):
         return
     if _statuses:
@@ -165,7 +170,7 @@ def _as_json(document: object) -> str:
 
     try:
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    except UnicodeEncodeError:  # half of a character, which events and states may hold: JSON can write it, UTF-8 cannot
+    except UnicodeEncodeError:  # half of a surrogate pair, which events may hold: JSON can escape it
         import json
 
         return json.dumps(msgspec.to_builtins(document), indent=2)
@@ -177,13 +182,13 @@ def has_emitted_json() -> bool:
 
 
 def print_error(refusal: GraphBusError) -> None:
-    """Show a refusal on stderr."""
+    """Print an error to stderr."""
     for line in error_lines(refusal):
         print_note(line)
 
 
 def error_lines(refusal: GraphBusError) -> Iterator[str]:
-    """Give a refusal as people read it: `place: error: sentence [code]`, then the hint."""
+    """Return an error as lines of text: `place: error: sentence [code]`, then the hint."""
     place = f"{sanitize(str(refusal.where))}: " if refusal.where else ""
     code = style(f"[{refusal.code}]", "dim")
     yield f"{style(place, 'strong')}{style('error:', 'bad')} {sanitize(refusal.sentence)} {code}"
@@ -192,14 +197,14 @@ def error_lines(refusal: GraphBusError) -> Iterator[str]:
 
 
 def error_as_json(refusal: GraphBusError) -> dict[str, object]:
-    """Give a refusal as it appears in JSON output."""
+    """Return an error as it appears in JSON output."""
     where = refusal.where
     place = {"path": where.path, "line": where.line, "column": where.column} if where else None
     return {"code": refusal.code, "message": refusal.sentence, "hint": refusal.hint, "where": place}
 
 
 def print_bug_report() -> None:
-    """Show the traceback of the exception that is being handled, and ask for a report."""
+    """Print the traceback of the current exception, and ask the user to report it."""
     import traceback
 
     print_note(traceback.format_exc(), end="")
@@ -208,16 +213,16 @@ def print_bug_report() -> None:
 
 
 def print_diff(text: str, write: Callable[[str], None] = print_line) -> None:
-    """Write a unified diff, coloured by line; to stdout, unless it is part of a talk."""
+    """Write a unified diff, coloured by line."""
     for line in diff_lines(text):
         write(line)
 
 
 def diff_lines(text: str) -> Iterator[str]:
-    """Give the lines of a unified diff, coloured."""
+    """Yield the lines of a unified diff, coloured."""
     for line in text.splitlines():
         role = _diff_role(line)
-        yield style(sanitize(line), role) if role else sanitize(line)
+        yield Verbatim(style(sanitize(line), role) if role else sanitize(line))
 
 
 def _diff_role(line: str) -> Role | None:
@@ -235,36 +240,61 @@ def print_table(
     optional: Sequence[str] = (),
     write: Callable[[str], None] = print_line,
 ) -> None:
-    """Write aligned columns; cells may be painted. To stdout, unless it is talk.
+    """Write aligned columns; cells may be styled. On a narrow terminal cells are wrapped between words.
 
     Args:
         headers: The names of the columns.
         rows: The cells.
         right: Columns that hold numbers.
         optional: Columns that are left out, in this order, where the terminal is too narrow for all.
-        write: Where to.
+        write: `print_line`, or `print_note` for stderr.
     """
-    from rich.table import Table
-    from rich.text import Text
-
-    cells = [[Text.from_ansi(cell) for cell in row] for row in rows]
-    widths = {
-        name: max([len(name), *(row[index].cell_len for row in cells)]) + _GAP for index, name in enumerate(headers)
-    }
+    room = _width(write)
+    columns = [[style(name, "strong") if name else "", *cells] for name, *cells in zip(headers, *rows, strict=True)]
     for name in optional:
-        if sum(widths.values()) - _GAP > _width(write):
-            del widths[name]
-    shown = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for name in widths:
-        is_right = name in right
-        shown.add_column(Text(name), justify="right" if is_right else "left", overflow="fold", no_wrap=is_right)
-    for row in cells:
-        shown.add_row(*(cell for name, cell in zip(headers, row, strict=True) if name in widths))
-    _draw(shown, write)
+        if _table_width(columns, _cell_width) > room:
+            columns = [column for column in columns if click.unstyle(column[0]) != name]
+    below: list[list[str]] = []  # columns whose words have no room: each cell on lines of its own, below its row
+    while len(columns) > 1 and _table_width(columns, _longest_word) > room:
+        below.insert(0, columns.pop())
+    widths = _column_widths(columns, room)
+    are_right = [click.unstyle(column[0]) in right for column in columns]
+    for number, row in enumerate(zip(*columns, strict=True)):
+        for parts in zip_longest(*map(_wrap, row, widths), fillvalue=""):
+            write(Verbatim((" " * _GAP).join(map(_padded, parts, widths, are_right)).rstrip()))
+        for column in below if number else ():
+            for line in _wrap(f"    {column[number]}", room, 4):
+                write(Verbatim(line.rstrip()))
+
+
+def _table_width(columns: Sequence[Sequence[str]], measure: Callable[[str], int]) -> int:
+    return sum(max(map(measure, cells)) + _GAP for cells in columns) - _GAP
+
+
+def _column_widths(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Return the width of each column: what its cells need, less where the widest columns must be wrapped to fit."""
+    wanted = [max(map(_cell_width, cells)) for cells in columns]
+    least = [max(map(_longest_word, cells)) for cells in columns]
+    room -= _GAP * (len(columns) - 1)
+    widths = wanted.copy()
+    while sum(widths) > room and widths != least:
+        widest = max((index for index in range(len(widths)) if widths[index] > least[index]), key=widths.__getitem__)
+        widths[widest] -= 1
+    for index, cells in enumerate(columns):  # what wrapping leaves free goes to the other columns
+        widths[index] = max(_cell_width(part) for cell in cells for part in _wrap(cell, widths[index]))
+    for index in range(len(widths)):
+        widths[index] += max(0, min(room - sum(widths), wanted[index] - widths[index]))
+    return widths
+
+
+def _padded(cell: str, width: int, is_right: bool) -> str:
+    blanks = " " * (width - _cell_width(cell))
+    return blanks + cell if is_right else cell + blanks
 
 
 def print_tree(label: str, branches: Mapping[str, Any]) -> None:
-    """Write a tree to stdout: a mapping of label -> mapping of the same kind, empty for a leaf; labels may be painted."""
+    """Write a tree to stdout: a mapping of label -> mapping of the same kind, empty for a leaf; labels may be styled."""
+    from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
 
@@ -274,25 +304,12 @@ def print_tree(label: str, branches: Mapping[str, Any]) -> None:
 
     root = Tree(Text.from_ansi(label), guide_style="dim")
     grow(root, branches)
-    _draw(root)
-
-
-def _draw(drawing: RenderableType, write: Callable[[str], None] = print_line) -> None:
-    """Let rich draw: as wide as the terminal, or as wide as it wants to be where there is none."""
-    from rich.console import Console
-
-    stream = sys.stderr if write is print_note else sys.stdout
-    coloured = is_coloured(stream)
-    console = Console(
-        file=stream,
-        color_system="standard" if coloured else None,
-        force_terminal=coloured,
-        width=_width(write),
-        highlight=False,
-    )
+    coloured = is_coloured(sys.stdout)
+    colours: Literal["standard"] | None = "standard" if coloured else None
+    console = Console(color_system=colours, force_terminal=coloured, width=_width(print_line), highlight=False)
     with console.capture() as capture:
-        console.print(drawing)
-    write("\n".join(line.rstrip() for line in capture.get().splitlines()))
+        console.print(root)
+    print_line(Verbatim("\n".join(line.rstrip() for line in capture.get().splitlines())))
 
 
 def _width(write: Callable[[str], None]) -> int:
@@ -301,20 +318,20 @@ def _width(write: Callable[[str], None]) -> int:
 
 
 def _columns() -> int:
-    """How wide the terminal is; `shutil` brings three compressors with it, which nobody needs who writes to a file."""
+    """Return the width of the terminal. `shutil` is imported late, because it loads three compression modules."""
     from shutil import get_terminal_size
 
     return get_terminal_size().columns
 
 
 def flush() -> None:
-    """Write out what is buffered, so that a closed pipe is noticed here and not at exit."""
+    """Flush both streams, so that a closed pipe is noticed here and not at exit."""
     sys.stdout.flush()
     sys.stderr.flush()
 
 
 def output_failure(error: Exception) -> UsageError | None:
-    """Give the refusal for an error that comes from writing to stdout; what is still buffered goes nowhere then."""
+    """Return a UsageError if the error comes from writing to stdout, otherwise None; the rest of the output is then discarded."""
     from traceback import walk_tb
 
     codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
@@ -325,7 +342,7 @@ def output_failure(error: Exception) -> UsageError | None:
 
 
 def abandon_stdout() -> None:
-    """Nobody reads stdout any more: let what is still buffered go nowhere."""
+    """Discard what is still buffered for stdout, because its reader has gone."""
     _abandon(sys.stdout)
 
 
@@ -335,36 +352,87 @@ def _abandon(stream: IO[str]) -> None:
     os.close(void)
 
 
-# --- long texts, folded to the width of the terminal -------------------------------------------
+# --- long lines, wrapped to the width of the terminal ------------------------------------------
 
 _LEAST = 20
-"""In less room than this, folding makes nothing easier to read."""
+"""In fewer columns than this, text is not wrapped."""
+_MARK = re.compile(r"(\[[A-Z]+\]|[✓✗?·~=|-]|::) ")
+_TOKENS = re.compile(r" +|[^ ]+")
 
 
 def terminal_width() -> int:
-    """Give the width of the terminal that stdout is; 0 where it is none, and every line is as long as it is."""
+    """Return the width of the terminal behind stdout; 0 if it is not a terminal and lines are not wrapped."""
     return _columns() if sys.stdout.isatty() else 0
 
 
 def wrap_lines(prefix: str, text: str, indent: int, outer: int = 0) -> Iterator[str]:
-    """Give a prefix, which may be painted, and a text behind it; all lines but the first are indented.
+    """Yield a prefix, which may be styled, and a text after it, wrapped to the terminal; all lines but the first are indented.
 
     Args:
-        outer: So many columns will stand before each of the lines.
+        outer: The caller writes this many columns before each of the lines.
     """
-    from textwrap import wrap
-
     room = terminal_width() - indent - outer
-    lines = [
-        part
-        for line in text.split("\n")
-        for part in (wrap(line, room, break_long_words=False, break_on_hyphens=False) if room >= _LEAST else [line])
-        or [""]
-    ]
-    yield f"{prefix}{lines[0]}"
-    yield from (f"{' ' * indent}{line}".rstrip() for line in lines[1:])
+    wrapped = [part for line in text.split("\n") for part in (_wrap(line, room) if room >= _LEAST else [line])]
+    yield f"{prefix}{wrapped[0]}"
+    yield from (f"{' ' * indent}{line}".rstrip() for line in wrapped[1:])
 
 
 def labelled_lines(label: str, value: str, width: int) -> Iterator[str]:
-    """Give a label and its value, folded under its beginning; the values of labels of one width stand below each other."""
+    """Yield a label and its value, wrapped below its beginning. Labels with the same `width` align their values."""
     return wrap_lines(f"  {style(f'{label}:'.ljust(width), 'dim')} ", value, width + 3)
+
+
+def command_lines(command: str, indent: int = 0) -> Iterator[str]:
+    """Yield a shell command; for a narrow terminal it continues on further lines with a backslash, so that it can be copied."""
+    words = re.findall(r"(?:'[^']*'|[^ '])+", command)
+    room, lines = terminal_width() - indent - 2, [""]
+    for word in words:
+        if lines[-1] and 0 < room < len(lines[-1]) + 1 + len(word):
+            lines.append(" ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    yield Verbatim(" \\\n".join(f"{' ' * indent}{line}" for line in lines))
+
+
+def _fitted(text: str, end: str, stream: IO[str]) -> str:
+    """Wrap each line for a terminal; further parts are indented below the text after a mark such as `✓` or `[AGENT]`."""
+    if isinstance(text, Verbatim) or not end or not stream.isatty():
+        return text
+    return "\n".join(part for line in text.split("\n") for part in _wrap(line, _columns(), _hanging(line)))
+
+
+def _hanging(line: str) -> int:
+    shown = click.unstyle(line)
+    text = shown.lstrip(" ")
+    mark = _MARK.match(text)
+    return len(shown) - len(text) + (mark.end() if mark else 2)
+
+
+def _wrap(line: str, room: int, indent: int = 0) -> list[str]:
+    """Break a line between words, so that each part fits; a word that is wider than the room stays whole."""
+    if _cell_width(line) <= room:
+        return [line]
+    lines, current = [""], 0
+    for token in _TOKENS.findall(line):
+        width = _cell_width(token)
+        if not token.isspace() and current + width > room and lines[-1].strip():
+            lines[-1] = lines[-1].rstrip()
+            lines.append(" " * indent)
+            current = indent
+        elif token.isspace() and len(lines) > 1 and not lines[-1].strip():
+            continue
+        lines[-1] += token
+        current += width
+    return lines
+
+
+def _cell_width(text: str) -> int:
+    shown = click.unstyle(text)
+    if shown.isascii():
+        return len(shown)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in shown)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(_cell_width, text.split(" ")))

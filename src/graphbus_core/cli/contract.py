@@ -1,11 +1,11 @@
-"""`graphbus contract`: whether what agents promise each other holds, what a change breaks, and the promises as documents.
+"""`graphbus contract`: check what agents promise each other, find what a change breaks, and export the promises.
 
 contract validate    every method and edge; with --against, what has changed since a revision
 contract diff        two states of the graph, compared
-contract export      the promises in formats that others read
+contract export      the promises as JSON Schema, OpenAPI or AsyncAPI
 
 A state of the graph is a folder with sources, a folder with artifacts, or a git revision:
-agents/   .graphbus/   an existing path wins          main   HEAD~3   v1.2   else a revision          rev:agents   a revision
+agents/   .graphbus/   an existing path comes first     main   HEAD~3   v1.2   otherwise a revision     rev:agents   always one
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _WHY_NO_REVISION = {
 
 
 class _ValidatesByDefault(click.Group):
-    """`contract agents/` is `contract validate agents/`; a folder that is called like a subcommand is `./diff`."""
+    """Runs `validate` without its name: `contract agents/`. A folder named like a subcommand is written `./diff`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put `validate` before words that no subcommand begins."""
+        """Insert `validate` unless the first word is a subcommand."""
         word = args[0] if args else ""
         is_named = word in (*self.commands, *ctx.help_option_names)
         if not (is_named or os.path.exists(word)) and (near := did_you_mean(word, self.commands)):
@@ -74,12 +74,17 @@ class _ValidatesByDefault(click.Group):
 _OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="The same as --format json."),
     click.option(
-        "--format", "form", type=click.Choice(["text", "json", "github", "markdown"]), help="How to report (text)."
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "github", "markdown"]),
+        help="The format of the report (text).",
     ),
-    click.option("--check-version", is_flag=True, help="Fail if the version is lower than what has changed asks for."),
-    click.option("--current", default="", metavar="VERSION", help="The version before (that of pyproject.toml there)."),
-    click.option("--allow-announced", is_flag=True, help="Do not fail for what the raised version announces."),
-    click.option("--allow-breaking", is_flag=True, help="Do not fail for what breaks somebody."),
+    click.option("--check-version", is_flag=True, help="Fail if the version is too low for the changes."),
+    click.option("--current", default="", metavar="VERSION", help="The version of OLD (that in its pyproject.toml)."),
+    click.option(
+        "--allow-announced", is_flag=True, help="Do not fail for breaking changes that the raised version announces."
+    ),
+    click.option("--allow-breaking", is_flag=True, help="Do not fail for breaking changes."),
 )
 
 
@@ -94,9 +99,12 @@ def _refusal(message: str, command: str) -> UsageError:
     return UsageError("GBE110", message=message, command=f"graphbus contract {command}")
 
 
-@click.group("contract", cls=_ValidatesByDefault, short_help="Validate, compare and export what agents promise.")
+@click.group("contract", cls=_ValidatesByDefault, short_help="List edges between agents, compare and export them.")
 def contract() -> None:
-    """Validate, compare and export what agents promise each other. `contract agents/` is short for `contract validate agents/`.
+    """List, compare and export what agents promise each other. `contract agents/` is short for `contract validate agents/`.
+
+    `graphbus check` reports mistakes; this command lists every promise, also those that hold. `contract diff` compares only
+    promises and says whom a change breaks; `graphbus diff` lists every value that differs between two builds.
 
     \b
     Examples:
@@ -107,22 +115,21 @@ def contract() -> None:
     """
 
 
-@contract.command("validate", short_help="Validate every contract and every edge.")
+@contract.command("validate", short_help="List every contract and edge with its verdict.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
-@click.option("--against", metavar="REV", help="Say what has changed since HEAD left REV, and whom it breaks.")
-@click.option("--unknown", "only_unknown", is_flag=True, help="Show only the edges that are not known, and why.")
+@click.option("--against", metavar="REV", help="List what changed since HEAD left REV, and whom it breaks.")
+@click.option("--unknown", "only_unknown", is_flag=True, help="List only the unknown edges, with the reasons.")
 @_options
 def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...], **wished: Any) -> int:
-    """Validate what agents promise each other: every `@schema_method` and every edge. No code of yours is run.
+    """List every `@schema_method` and every edge between agents with its verdict: proven (both ends are known and fit),
+    unknown (with the reason) or broken. Your code is not run. The rules are those of `graphbus check`.
 
-    PATH is a folder or file with agents, or a folder with artifacts, which stands for the sources that were built; without PATH
-    it is the project. Every edge is shown with its verdict: proven, where both ends are known and fit, unknown, with the reason,
-    or broken. It is the verdict of `graphbus check`, by edge.
+    PATH is a folder or file with agents, or a folder with artifacts, whose sources are read; by default the project.
 
-    With --against the changes since then are shown as well, for pull requests: REV is a branch, tag or commit, and
-    origin/REV stands in for a branch that is not here.
+    With --against, the changes since a revision are listed as well, for pull requests: REV is a branch, tag or commit. For a
+    branch that does not exist here, origin/REV is used.
 
-    Exit status: 0 everything holds; 3 it does not, or a change breaks somebody; 2 wrong usage.
+    Exit status: 0 everything holds; 3 something is broken, or a change breaks an agent; 2 wrong usage.
 
     \b
     Examples:
@@ -152,14 +159,14 @@ def validate(*, against: str | None, only_unknown: bool, paths: tuple[str, ...],
 def diff(*, old: str, new: str, paths: tuple[str, ...], **wished: Any) -> int:
     """Compare the contracts of two states of the graph: OLD, and NEW (the working tree by default).
 
-    Each is a folder with sources, a folder with artifacts, or a git revision; a folder that exists comes first, and
-    `rev:NAME` is a revision in any case. A revision is read from git; nothing is checked out and no code of yours is run.
-    Without --path the agents are anywhere in the project.
+    Each is a folder with sources, a folder with artifacts, or a git revision. An existing folder takes precedence;
+    `rev:NAME` always means a revision. Revisions are read from git without a checkout, and your code is not run. Without
+    --path, agents are searched in the whole project.
 
-    A change is breaking if those who relied on the contract can fail: agents of the graph that did not change with it, or
-    others, for methods and for external_topics. The next version follows from that.
+    A change is breaking if an agent that relies on the contract can fail, or a caller from outside, for methods and
+    external_topics. The next version number follows from that.
 
-    Exit status: 0 no change breaks anybody; 3 one does, or --check-version fails; 2 wrong usage.
+    Exit status: 0 no change breaks anything; 3 one does, or --check-version fails; 2 wrong usage.
 
     \b
     Examples:
@@ -178,7 +185,7 @@ class _GraphState(NamedTuple):
     """One state of a graph.
 
     Attributes:
-        label: How to call it.
+        label: Its name in messages.
         surface: Its promises.
         version: The version of its project, empty if none is known.
         root: The project root on disk; empty for a revision.
@@ -199,7 +206,7 @@ def _compared(
     allow_announced: bool,
     check_version: bool,
 ) -> Comparison:
-    """Compare two states; the version of the old one counts, unless another is given."""
+    """Compare two states; `current` replaces the version of the old one if it is given."""
     changes = compare.compare_surfaces(old.surface, new.surface)
     suggestion = versions.suggest_version(changes, current or old.version, new.version)
     return Comparison(
@@ -223,7 +230,7 @@ def _show(
     *,
     only_unknown: bool = False,
 ) -> int:
-    """Write what was found, and give the exit status."""
+    """Print the report, and return the exit status."""
     shown = validation.with_verdict("unknown") if validation and only_unknown else validation
     if comparison and comparison.checks_version and comparison.suggestion.is_enough is None:
         raise UsageError("GBE172", which="old" if not comparison.suggestion.current else "new")
@@ -249,13 +256,13 @@ def _read(paths: tuple[str, ...]) -> Project:
     project = Project.read(settings.resolve_build(BuildConfig(paths=paths or _everything())))
     if not project.definitions and not project.errors:
         for folder in filter(store.has_artifacts, paths):
-            store.load_manifest(folder)  # refuses: without it nothing of a build can be read
+            store.load_manifest(folder)  # raises: artifacts cannot be read without a manifest
         raise DeployError("GBE746", path=", ".join(paths) or "the working tree")
     return project
 
 
 def _roots_of(folder: str) -> tuple[str, ...]:
-    """The sources that artifacts were built from, which must be as they were then."""
+    """Return the sources that artifacts were built from, which must be unchanged since."""
     manifest = load_any(Path(folder))[0].manifest
     if manifest is None:
         raise TypeError("artifacts that are loaded have a manifest")
@@ -270,7 +277,7 @@ def _is_artifacts(path: str) -> bool:
 
 
 def _read_state(name: str, paths: Sequence[str]) -> _GraphState:
-    """Read what a person calls so; without a name the working tree. Nothing is run and nothing written.
+    """Read the state with this name; without a name, the working tree. No code is run, and nothing is written.
 
     Args:
         name: A folder or a revision.
@@ -301,12 +308,12 @@ def _unreadable(project: Project) -> list[BuildError]:
 
 
 def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = False) -> _GraphState:
-    """Read the project as it is in a commit, without checking it out.
+    """Read the project in a commit, without checking it out.
 
     Args:
-        name: What a person calls the commit.
-        paths: What to read, as seen from the working directory.
-        is_merge_base: Read the commit from which HEAD has left it instead; `origin/NAME` stands in for a name that is not here.
+        name: The name of the commit.
+        paths: What to read, relative to the working directory.
+        is_merge_base: Read the merge base of the commit and HEAD instead; `origin/NAME` replaces a name that is unknown here.
     """
     root = settings.find_root([Path(path) for path in paths] or [Path.cwd()])
     try:
@@ -320,7 +327,7 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
     with tree_at(repository, commit, lambda path: path.endswith(".py") or path == _PYPROJECT) as tree:
         wanted = [tree / os.path.relpath(os.path.realpath(path), root) for path in paths or _everything()]
         present = tuple(str(path) for path in wanted if path.exists())
-        if not present:  # the agents came later
+        if not present:  # the agents did not exist yet
             return _GraphState(label, Surface((), ()), _version_of(tree))
         config = ResolvedBuild(root=str(tree), paths=present, settings=settings.load(tree), dry_run=True)
         project = Project.read(config, cache=False)
@@ -331,7 +338,7 @@ def _read_revision(name: str, paths: Sequence[str], *, is_merge_base: bool = Fal
 
 
 def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
-    """The commit from which HEAD has left a name, and how to call it."""
+    """Return the merge base of a revision and HEAD, and its name in messages."""
     called, commit = name, ""
     with suppress(GraphBusError):
         commit = repository.resolve(name)
@@ -339,7 +346,7 @@ def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
         with suppress(GraphBusError):
             called, commit = f"origin/{name}", repository.resolve(f"origin/{name}")
     if not commit:
-        repository.resolve(name)  # the refusal speaks of the name that was given
+        repository.resolve(name)  # raises an error with the name that was given
     status, output, _ = repository.git.attempt("merge-base", commit, "HEAD")
     if status:
         return commit, f"{called}, which has no commit in common with HEAD"
@@ -348,7 +355,7 @@ def _merge_base(repository: Repository, name: str) -> tuple[str, str]:
 
 
 def _version_of(root: str | Path) -> str:
-    """The version that pyproject.toml gives the project, if it does."""
+    """Return the version in pyproject.toml; empty if there is none."""
     import tomllib
 
     try:
@@ -365,15 +372,17 @@ def _version_of(root: str | Path) -> str:
 @contract.command("export", short_help="Write the contracts as JSON Schema, OpenAPI or AsyncAPI.")
 @click.argument("path", metavar="[PATH]", default="")
 @click.option(
-    "--format", "form", required=True, type=click.Choice(["jsonschema", "openapi", "asyncapi"]), help="What is written."
+    "--format", "form", required=True, type=click.Choice(["jsonschema", "openapi", "asyncapi"]), help="The format."
 )
-@click.option("--output", "-o", default="", metavar="FILE|DIR", help="Where to; a folder ends with `/` (stdout).")
-@click.option("--yaml", "as_yaml", is_flag=True, help="YAML instead of JSON.")
+@click.option(
+    "--output", "-o", default="", metavar="FILE|DIR", help="The file, or a folder that ends with `/` (stdout)."
+)
+@click.option("--yaml", "as_yaml", is_flag=True, help="Write YAML instead of JSON.")
 @shipping.writing_options
 def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) -> None:
-    """Write what agents promise in a format that others read. No code of yours is run.
+    """Write what agents promise in a standard format. Your code is not run.
 
-    PATH is a folder with sources, or one with artifacts; without PATH it is the project. The same contracts give the same bytes.
+    PATH is a folder with sources or with artifacts; by default the project. The same contracts always give the same bytes.
 
     \b
     jsonschema  payloads of topics, arguments and results (draft 2020-12):
@@ -381,7 +390,7 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
     openapi     what `graphbus run --serve` offers over HTTP (OpenAPI 3.1)
     asyncapi    topics with their payloads and both ends (AsyncAPI 3.0)
 
-    Exit status: 0 done; 2 wrong usage; 3 sources cannot be read; 6 artifacts cannot; 8 a file is there already, or with --check
+    Exit status: 0 done; 2 wrong usage; 3 sources cannot be read; 6 artifacts cannot; 8 a file exists, or with --check
     differs.
 
     \b
@@ -412,7 +421,7 @@ def export(*, path: str, form: str, output: str, as_yaml: bool, **wished: bool) 
 
 
 def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[str, Any]]:
-    """Give the documents by their names, of the artifacts in a folder, or of what a build would make of the sources there.
+    """Return name -> document for the artifacts in a folder, or for what a build would make of the sources there.
 
     Raises:
         GraphBusError: What is wrong with the artifacts or the sources.
@@ -426,7 +435,7 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
     else:
         from graphbus_core.compiler.stages import History, describe_project
 
-        project = _read((path,) if path else ())  # an empty document would be taken for a promise of nothing
+        project = _read((path,) if path else ())  # refused if empty: an empty document would promise nothing
         raise_all(project.errors)
         serve = project.config.settings.runtime.serve
         info, artifacts = settings.project_info(project.config.root), describe_project(project, History())
@@ -440,7 +449,7 @@ def _documents(path: str, form: str, *, is_split: bool) -> Mapping[str, Mapping[
 
 
 def _rendered(document: Mapping[str, Any], *, as_yaml: bool) -> str:
-    """Give YAML, or legible JSON with escapes for what a terminal may obey."""
+    """Return the document as YAML, or as indented JSON without control characters."""
     if as_yaml:
         from graphbus_core.deploy import yaml
 

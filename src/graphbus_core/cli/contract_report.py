@@ -29,6 +29,8 @@ _MARKS: Mapping[Verdict | Effect, tuple[str, console.Role]] = {
 _EFFECTS: tuple[Effect, ...] = ("breaking", "settled", "compatible")
 _KINDS = {"method": "method", "call": "call", "depends_on": "depends on", "topic": "event", "request": "request"}
 _WIDEST = 90
+_PLACE_WIDTH = 50
+"""On a terminal without this much room beside the titles, places are not aligned."""
 
 
 class Comparison(NamedTuple):
@@ -36,8 +38,8 @@ class Comparison(NamedTuple):
 
     Attributes:
         root: Of the new state, on disk; empty if it is a revision.
-        is_allowed: What breaks somebody does not fail.
-        may_announce: A version that is raised far enough would allow it.
+        is_allowed: Breaking changes do not fail.
+        may_announce: Raising the version far enough would allow them.
         checks_version: A version that is too low fails.
     """
 
@@ -66,7 +68,7 @@ class Comparison(NamedTuple):
 
     @property
     def way_out(self) -> str:
-        """What to do if the changes are meant, where a raised version is an answer."""
+        """A sentence on how to announce breaking changes with the version; empty if that is not possible or not needed."""
         if not self.of("breaking") or not self.may_announce or self.is_allowed:
             return ""
         found, least = self.suggestion.found, self.suggestion.least
@@ -79,7 +81,7 @@ class Comparison(NamedTuple):
 
 
 def as_text(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
-    """Edges, those that hold left out if there are changes to show; then the changes, and what they mean for the version."""
+    """Yield the report as text: edges (only open ones if there are changes to show), then changes and the next version."""
     if validation:
         lines = [*_edge_lines(validation, root, only_open=comparison is not None)]
         yield from (*lines, "") if lines else ()
@@ -90,7 +92,7 @@ def as_text(comparison: Comparison | None, validation: ContractValidation | None
 
 
 def as_markdown(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
-    """The same for a comment of a pull request: as code, so that nothing in it becomes markup."""
+    """Yield the report for a comment on a pull request, as a code block, so that nothing in it becomes markup."""
     text = click.unstyle("\n".join(as_text(comparison, validation, root)))
     fence = "```"
     while fence in text:
@@ -99,14 +101,15 @@ def as_markdown(comparison: Comparison | None, validation: ContractValidation | 
 
 
 def _edge_title(edge: ContractEdge) -> str:
-    """`Pricing → /Price/Set → Board.on_price`, for a method its name."""
+    """Return `Pricing → /Price/Set → Board.on_price`; for a method its name."""
     return " → ".join(filter(None, (edge.source, edge.topic, edge.target))) if edge.kind != "method" else edge.target
 
 
 def _edge_lines(validation: ContractValidation, root: str, *, only_open: bool) -> Iterator[str]:
-    """A line for each edge; below one that does not fit, what was found; with `only_open` none for those that fit."""
+    """Yield a line for each edge, with its findings below; with `only_open` leave out proven edges."""
     shown = [edge for edge in validation.edges if not (only_open and edge.verdict == "proven")]
-    width = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
+    widest = min(max((len(_edge_title(edge)) for edge in shown), default=0), _WIDEST)
+    width = widest if not 0 < console.terminal_width() < widest + _PLACE_WIDTH else 0
     for edge in shown:
         mark, role = _MARKS[edge.verdict]
         note = f"  {style(sanitize(edge.unknown), 'warn')}" if edge.verdict == "unknown" else ""
@@ -133,7 +136,7 @@ def _edge_summary(validation: ContractValidation) -> str:
 
 
 def _change_lines(comparison: Comparison) -> Iterator[str]:
-    """What differs, what breaks first, each with those whom it breaks; then the version."""
+    """Yield all changes, breaking ones first, each with whom it breaks; then the next version."""
     suggestion = comparison.suggestion
     yield style(f"{sanitize(comparison.old)} → {sanitize(comparison.new)}", "strong")
     yield ""
@@ -163,7 +166,7 @@ def _lines_of(change: ContractChange, root: str) -> Iterator[str]:
 
 
 def _outside(change: ContractChange) -> str:
-    """Who may rely on it besides the agents of the graph."""
+    """Say who relies on it besides the agents of the graph."""
     is_topic = change.place.startswith("/")
     return f"breaks outside: {'external_topics names it' if is_topic else 'it can be called over HTTP and from Python'}"
 
@@ -179,14 +182,14 @@ def _counts(comparison: Comparison) -> str:
 
 
 def _version(suggestion: Suggestion) -> str:
-    """What the version should be, and whether it is high enough already."""
+    """Say what the version should be, and whether it is high enough already."""
     enough = f"; {suggestion.found} is enough" if suggestion.is_enough else ""
     step = f"{suggestion.current} → {suggestion.least}" if suggestion.current else suggestion.level
     return f"Version: {step}, because {suggestion.because}{enough}."
 
 
 def _place(span: SourceSpan, root: str) -> str:
-    """A place as seen from the working directory; below no root as the project has it."""
+    """Return a place relative to the working directory; without a root relative to the project."""
     path = os.path.relpath(os.path.join(root, span.path)) if root else span.path
     return style(sanitize(f"{path}:{span.line}"), "dim")
 
@@ -197,7 +200,7 @@ def _place(span: SourceSpan, root: str) -> str:
 def document(
     comparison: Comparison | None, validation: ContractValidation | None, root: str, errors: Sequence[GraphBusError]
 ) -> dict[str, Any]:
-    """All edges with their verdicts and all changes; paths are relative to the project root, lines count from 1."""
+    """Return the report for `--json`: edges with verdicts, and changes. Paths are relative to the root, lines count from 1."""
     changes = _changes_document(comparison) if comparison else None
     if validation is None:
         return changes or {}
@@ -227,7 +230,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _changes_document(comparison: Comparison) -> dict[str, Any]:
-    """All changes, and what the version should be; `breaks` is about this graph, `outside` about others."""
+    """Return all changes and the next version; `breaks` lists agents of this graph, `outside` is about other users."""
     suggestion = comparison.suggestion
     names = {"current": suggestion.current, "suggested": suggestion.least, "found": suggestion.found}
     return {
@@ -260,7 +263,7 @@ def _change(change: ContractChange) -> dict[str, Any]:
 
 
 def for_github(comparison: Comparison | None, validation: ContractValidation | None, root: str) -> Iterator[str]:
-    """Annotations for the lines of a pull request; each finding once, with the first edge that it concerns."""
+    """Yield annotations for the lines of a pull request; each finding once, with the first edge that it concerns."""
     found = [(_edge_title(edge), each) for edge in validation.edges for each in edge.findings] if validation else []
     found += [("", each) for each in validation.others] if validation else []
     once = {(each.span, each.message): (title, each) for title, each in reversed(found)}
@@ -274,9 +277,9 @@ def for_github(comparison: Comparison | None, validation: ContractValidation | N
 
 
 def _change_remarks(comparison: Comparison) -> Iterator[Remark]:
-    """An error for each change that breaks somebody, beside the change, and a warning at each line that it breaks.
+    """Yield an error at each breaking change, and a warning at each line that it breaks; then the version and what to do.
 
-    What is allowed to break somebody is a warning itself. The version and what to do come last.
+    An allowed breaking change is only a warning.
     """
     for change in comparison.of("breaking"):
         message = change.why + (f"\n{_outside(change)}" if change.breaks_outside else "")

@@ -1,4 +1,4 @@
-"""What agents decided: `graphbus why` tells who wrote a line, `undo` takes a session back, `replay` runs it again."""
+"""Commands on decisions of agents: `graphbus why` shows who wrote a line, `undo` reverts a session, `replay` repeats it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from graphbus_core.model.config import ResolvedBuild
 from graphbus_core.negotiation.provenance import KnownDecision, LineOrigin, decided_files, lines_of, trace_lines
 
 
-@click.command("replay", short_help="Run a session again on its record, and compare.")
+@click.command("replay", short_help="Repeat a session from its record, and compare.")
 @click.argument("session", default="", metavar="[SESSION]")
 @click.option("--verify", is_flag=True, help="Exit with status 5 if anything differs.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def replay(session: str, verify: bool, as_json: bool) -> None:
-    """Run SESSION, or the one in .graphbus/negotiation.lock, again and compare its record, files and artifacts.
+    """Repeat SESSION, by default the one in .graphbus/negotiation.lock, and compare its record, files and artifacts.
 
-    No model is asked and nothing is written: the answers are those of the record, and the gate works in a copy of the
-    project. In a fresh clone the lock alone is enough.
+    The answers come from the record, so no model is asked; the gate works in a copy of the project, so nothing is
+    written. In a fresh clone the lock is enough.
 
-    Exit status: 0 done; 3 the lock cannot be read; 5 there is no such session, it cannot be run again, or with
+    `graphbus dlq replay` is something else: it delivers failed events again.
+
+    Exit status: 0 done; 3 the lock cannot be read; 5 there is no such session, it cannot be repeated, or with
     --verify something differs.
 
     \b
@@ -59,13 +61,13 @@ def _config() -> ResolvedBuild:
 
 @click.command("undo", short_help="Take back what a negotiation changed.")
 @click.argument("session", default="", metavar="[SESSION]")
-@click.option("--dry-run", is_flag=True, help="Say what would be restored, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be restored; restore nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def undo(session: str, dry_run: bool, as_json: bool) -> None:
-    """Take back what a negotiation changed: the last one, or SESSION.
+    """Restore the source files as they were before a negotiation: the last one, or SESSION.
 
-    Nothing happens if one of the files was changed since. The artifacts are not touched: run `graphbus build` afterwards.
-    Nor are git commits: those of the session are named, for `git revert`.
+    Nothing is restored if one of the files was changed since. Artifacts stay as they are: run `graphbus build`
+    afterwards. Git commits stay too: the command names those of the session, for `git revert`.
 
     Exit status: 0 done; 4 there is nothing to undo, or a file was changed since.
 
@@ -95,11 +97,11 @@ def undo(session: str, dry_run: bool, as_json: bool) -> None:
 
 
 def _commits(config: ResolvedBuild, session: str) -> dict[str, str]:
-    """Give the git commits of the session that are part of the history here, the last one first: proposal -> id."""
+    """Return the git commits of the session that are in the history of HEAD, the last one first: proposal -> commit ID."""
     from graphbus_core.editing.git import Repository
     from graphbus_core.negotiation.apply import load_commits
 
-    with suppress(NegotiationError):  # the files are restored, whatever git says
+    with suppress(NegotiationError):  # the files are restored even if git fails
         made = load_commits(config.artifacts_dir, session)
         repository = Repository.find(config.root) if made else None
         if made and repository:
@@ -112,30 +114,31 @@ _ADVICE = "In a shallow clone `git fetch --unshallow` gets the rest; in a partia
 _PLACE = re.compile(r"(.+?):([0-9]{1,9})(?::[0-9]{1,9})?", re.DOTALL)
 
 
-@click.command("why", short_help="Tell which decision wrote a line.")
+@click.command("why", short_help="Show which decision of a session wrote a line.")
 @click.argument("place", metavar="FILE[:LINE]")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def why(place: str, as_json: bool) -> None:
-    """Tell which decision wrote a line: who proposed it, why, who agreed. Without LINE, list the lines of every decision.
+    """Show which decision of a negotiation wrote a line: who proposed it, why, and who agreed. Without LINE, list the
+    lines of every decision in the file.
 
-    Works from the sessions that are kept here; where they are gone, from the commits that `--commit` has made.
+    The answer comes from the stored sessions, or else from the commits that `--commit` made. `graphbus
+    inspect-negotiation` starts from a session instead of a line.
 
-    Exit status: 0 done, also when no decision wrote the line; 5 there is no such file or line, or git cannot be
-    asked.
+    Exit status: 0 done, also when no decision wrote the line; 5 there is no such file or line, or git failed.
 
     \b
     Examples:
       graphbus why agents/order_processor.py:42
       graphbus why agents/order_processor.py
     """
-    match = None if _exists(place) else _PLACE.fullmatch(place)  # a file may be called so
+    match = None if _exists(place) else _PLACE.fullmatch(place)  # a file may have a name like `a.py:3`
     written, number = (match[1], int(match[2])) if match else (place, None)
     config = _config()
     path = _in_project(config, written)
     try:
         lines, origins = lines_of(Path(config.root, path).read_bytes()), trace_lines(config, path)
     except (EditError, OSError) as refused:
-        if isinstance(refused, EditError) and refused.code != "GBE312":  # it is no text
+        if isinstance(refused, EditError) and refused.code != "GBE312":  # not a text file
             raise
         raise _unknown(config, written) from None
     if number is None:
@@ -148,7 +151,7 @@ def why(place: str, as_json: bool) -> None:
 
 
 def _exists(name: str) -> bool:
-    with suppress(OSError, ValueError):  # longer than a name can be, or with a NUL in it
+    with suppress(OSError, ValueError):  # the name is too long, or contains NUL
         return Path(name).exists()
     return False
 
@@ -180,7 +183,7 @@ def _show_line(path: str, number: int, text: str, origin: LineOrigin, *, as_json
 
 
 def _nobody(origin: LineOrigin) -> Iterator[str]:
-    """Say where a line comes from that no decision wrote, or that one of several did."""
+    """Say where a line comes from that no decision wrote, or that several decisions may have written."""
     nobody = "No decision of GraphBus wrote this line"
     if origin.kind == "unknown":
         yield f"It is not known which decision wrote this line, if any: {_OUT_OF_REACH}."
@@ -193,7 +196,7 @@ def _nobody(origin: LineOrigin) -> Iterator[str]:
 
 
 def _describe(decided: KnownDecision) -> Iterator[str]:
-    """Give a decision as lines to read."""
+    """Yield a decision as lines of text."""
     yield f"{style(decided.proposal, 'strong')}  {sanitize(decided.title or 'the record of its session is gone')}"
     votes = (f"{vote.evaluator} {vote.decision}: {vote.reasoning}".removesuffix(": ") for vote in decided.votes)
     facts = [
@@ -217,7 +220,7 @@ def _describe(decided: KnownDecision) -> Iterator[str]:
 
 
 def _ranges_of(origins: Sequence[LineOrigin]) -> Iterator[tuple[int, int, LineOrigin]]:
-    """Join neighbouring lines of one decision, both ends included, and leave out what no decision wrote."""
+    """Yield first line, last line and origin of each run of lines with the same decision."""
     for origin, same in groupby(enumerate(origins, 1), key=itemgetter(1)):
         numbers = [number for number, _ in same]
         if origin.kind == "decision":

@@ -29,18 +29,18 @@ _SIGNS: dict[_Sign, tuple[str, console.Role]] = {
 }
 _WHOLE = (SourceSpan, Schema, Type)
 _IDENTITY = ("proposal_id", "commit_id", "path", "source", "target", "kind", "label", "topic", "agent", "method", "key")
-"""What a member of a list without a name is told apart by."""
+"""Fields that identify a member of a list that has no name."""
 _MEMBER = 4
-"""How long a path is that leads to a part of an agent; what moves inside of it moves with it."""
+"""The length of a path to a part of an agent; what moves inside that part is not listed separately."""
 _LONGEST = 72
 _DIGEST = 64
 
 
 class _Difference(NamedTuple):
-    """A value that is new, gone, different, or only at another place in the source.
+    """A difference between two builds: a value that is new, gone, different, or only moved in the source.
 
     Attributes:
-        path: The artifact without its suffix, then the names that lead to the value.
+        path: The artifact without its suffix, then the keys that lead to the value.
         old: The value before; None for what is new.
         new: The value now; None for what is gone.
     """
@@ -54,12 +54,12 @@ class _Difference(NamedTuple):
 def compare_builds(
     old: BuildArtifacts, new: BuildArtifacts, unsaid: frozenset[str] = frozenset()
 ) -> tuple[_Difference, ...]:
-    """Give everything that differs, by path; what is new or gone as a whole is one change.
+    """Return all differences, sorted by path; a part that is new or gone as a whole is one difference.
 
     Args:
         old: A build.
         new: Another one.
-        unsaid: Fields of the manifest that one of them does not say, as its format is too old: they are not compared.
+        unsaid: Fields of the manifest that the older format of one build lacks; they are not compared.
     """
     skipped = {("manifest", name) for name in (*unsaid, "artifacts")}  # the digests follow from the rest
     before, after = ({path: each for path, each in _leaves(build) if path[:2] not in skipped} for build in (old, new))
@@ -77,7 +77,7 @@ def compare_builds(
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Give each value of artifacts with its path; None and what is empty has none."""
+    """Yield each value of artifacts with its path; None and empty values are left out."""
     if isinstance(value, msgspec.Struct) and not isinstance(value, _WHOLE):
         for name in value.__struct_fields__:
             yield from _leaves(getattr(value, name), path if path == (name,) else (*path, name))
@@ -92,7 +92,7 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 def _named(members: Iterable[Any]) -> dict[str, Any]:
-    """Name each member of a list; a second one of the same name gets a number."""
+    """Return name -> member for a list; a second member with the same name gets a number."""
     named: dict[str, Any] = {}
     for member in members:
         of = getattr(member, "proposal", member)
@@ -105,26 +105,28 @@ def _named(members: Iterable[Any]) -> dict[str, Any]:
 
 
 def _tops(paths: Iterable[tuple[str, ...]], other: Iterable[tuple[str, ...]]) -> set[tuple[str, ...]]:
-    """Give the shortest beginnings of paths that nothing in the other build has."""
+    """Return the shortest prefixes of paths that the other build does not have."""
     known = {path[:length] for path in other for length in range(1, len(path) + 1)}
     return {
         next((path[:length] for length in range(2, len(path)) if path[:length] not in known), path) for path in paths
     }
 
 
-@click.command("diff", short_help="Tell what changed between two artifact folders.")
+@click.command("diff", short_help="List every value that differs between two builds.")
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="[NEW]", default=".graphbus")
 @click.option("--exit-code", "tells_status", is_flag=True, help="End with status 3 if there is a difference.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
-    """Tell what changed in the graph between the artifacts in the folders OLD and NEW (.graphbus by default).
+    """List every value that differs between the artifacts in the folders OLD and NEW (.graphbus by default).
 
-    + is new, - is gone, ~ is different, and > only stands at another place in the source. Folders of an older format are compared
-    as they would be after `graphbus migrate`; nothing is written. `graphbus contract diff` says which of the changes break whom,
-    and compares git revisions, too.
+    + is new, - is gone, ~ is different, and > only moved to another line of the source. Artifacts of an older format are
+    compared as `graphbus migrate` would convert them; nothing is written.
 
-    Exit status: 0, whether they differ or not; with --exit-code 3 if they differ; 6 artifacts that cannot be read.
+    `graphbus contract diff` compares only what agents promise each other, says whom a change breaks, and also compares
+    git revisions.
+
+    Exit status: 0 whether they differ or not; with --exit-code 3 if they differ; 6 the artifacts cannot be read.
 
     \b
     Examples:
@@ -155,7 +157,7 @@ def diff(*, old: str, new: str, tells_status: bool, as_json: bool) -> int:
 
 
 def _lines(changes: Iterable[_Difference]) -> Iterator[str]:
-    """Give what changed by artifacts; what only moved is counted: one new line at the top moves everything below it."""
+    """Yield the differences by artifact. Moved parts are only counted, because one new line moves everything below it."""
     for group, members in groupby(changes, key=lambda change: change.path[0]):
         yield style(group.replace("_", " ").capitalize(), "strong")
         listed = list(members)
@@ -183,7 +185,7 @@ def _shown(value: Any) -> str:
 
 
 def _members(change: _Difference) -> str:
-    """For what is too much for a line: which members of a list are new or gone, or only that it is different."""
+    """Describe a difference that is too long for a line: the new and removed members of a list, or only that it changed."""
     if not isinstance(change.old, tuple):
         return "changed"
     gone = [style(f"-{sanitize(_shown(each))}", "gone") for each in change.old if each not in change.new]

@@ -1,4 +1,4 @@
-"""`graphbus dlq`: the dead letters that running graphs have kept on disk, to look at, to replay and to drop."""
+"""`graphbus dlq`: list, replay or drop the dead letters that running graphs have stored on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from graphbus_core.cli import console
-from graphbus_core.cli.console import pluralize, sanitize, style
+from graphbus_core.cli.console import Verbatim, pluralize, sanitize, style
 from graphbus_core.cli.state import (
     AS_JSON,
     OF_ARTIFACTS,
@@ -26,16 +26,16 @@ from graphbus_core.hosting.dead_letters import FILE, DeadLetterFile, StoredLette
 _HINT = "Set `keep_dead_letters = true` in [tool.graphbus.runtime] to keep them from the next run on."
 _NUMBER = click.IntRange(min=1, max=(1 << 63) - 1)  # of SQLite
 _NUMBERS = click.argument("numbers", nargs=-1, type=_NUMBER, metavar="[ID]...")
-_ALL = click.option("--all", "is_all", is_flag=True, help="All of them.")
+_ALL = click.option("--all", "is_all", is_flag=True, help="Select all dead letters.")
 
 
-@click.group("dlq", short_help="Look at dead letters, replay or drop them.")
+@click.group("dlq", short_help="List, replay or drop dead letters (failed events).")
 def dlq() -> None:
-    """Look at dead letters, replay them or drop them.
+    """List, replay or drop dead letters.
 
-    An event that a handler could not handle, after all its attempts, is a dead letter. A running graph writes them to its
-    `state_dir` where its agents keep state, or with `keep_dead_letters = true` in [tool.graphbus.runtime], and they stay
-    there until somebody replays or drops them.
+    An event becomes a dead letter when a handler has failed on it in all its attempts. A running graph stores dead letters
+    in its `state_dir` if its agents use `self.state`, or if `keep_dead_letters = true` is set in [tool.graphbus.runtime].
+    They stay there until you replay or drop them.
 
     \b
     Examples:
@@ -45,13 +45,15 @@ def dlq() -> None:
     """
 
 
-@dlq.command("ls", short_help="List the dead letters, the last one at the end.")
-@click.option("--topic", default="", metavar="TOPIC", help="Only of this topic.")
-@click.option("--limit", default=50, type=click.IntRange(0, 10**6), metavar="N", help="The last so many (50); 0: all.")
+@dlq.command("ls", short_help="List the dead letters, the latest last.")
+@click.option("--topic", default="", metavar="TOPIC", help="Show only letters of this topic.")
+@click.option(
+    "--limit", default=50, type=click.IntRange(0, 10**6), metavar="N", help="Show at most N of them (50); 0 means all."
+)
 @OF_ARTIFACTS
 @AS_JSON
 def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
-    """List the dead letters of the project, the last one at the end.
+    """List the dead letters of the project, the latest last.
 
     Exit status: 0 done, also when there are none; 7 the file with them cannot be read.
 
@@ -81,12 +83,12 @@ def ls(*, topic: str, limit: int, artifacts: str, as_json: bool) -> None:
         console.print_note(f"{dropped} older ones were dropped, for want of room.")
 
 
-@dlq.command("show", short_help="Show everything that is known of one.")
+@dlq.command("show", short_help="Show one dead letter in full.")
 @click.argument("number", type=_NUMBER, metavar="ID")
 @OF_ARTIFACTS
 @AS_JSON
 def show(*, number: int, artifacts: str, as_json: bool) -> None:
-    """Show everything that is known of a dead letter: ids, times, the way it came, traceback and payload.
+    """Show a dead letter in full: IDs, times, causes, traceback and payload.
 
     Exit status: 0 done; 2 there is no such dead letter.
 
@@ -106,21 +108,21 @@ def show(*, number: int, artifacts: str, as_json: bool) -> None:
     for label, text in _lines(kept):
         console.print_line(f"{style(f'{label:<12}', 'dim')} {sanitize(text)}")
     if letter.traceback:
-        console.print_line(f"\n{sanitize(letter.traceback.rstrip())}")
+        console.print_line(Verbatim(f"\n{sanitize(letter.traceback.rstrip())}"))
     payload = sanitize(dumps(event.payload, indent=2, ensure_ascii=False))
-    console.print_line(f"\n{payload if kept.has_payload else 'The payload was no JSON.'}")
+    console.print_line(Verbatim(f"\n{payload if kept.has_payload else 'The payload was not JSON.'}"))
 
 
-@dlq.command("drop", short_help="Forget dead letters.")
+@dlq.command("drop", short_help="Delete dead letters.")
 @_NUMBERS
 @_ALL
 @YES
 @OF_ARTIFACTS
 @AS_JSON
 def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: str, as_json: bool) -> None:
-    """Forget dead letters: those with the given IDs, or all. It asks first.
+    """Delete dead letters: those with the given IDs, or all. The command asks first.
 
-    Exit status: 0 done; 2 there is no such dead letter, or nobody to ask; 130 somebody said no.
+    Exit status: 0 done; 2 there is no such dead letter, or no terminal to ask on; 130 the answer was no.
 
     \b
     Examples:
@@ -135,18 +137,20 @@ def drop(*, numbers: tuple[int, ...], is_all: bool, is_sure: bool, artifacts: st
     console.print_result({"dropped": chosen}, [f"Dropped {pluralize(removed, 'dead letter')}."], as_json=as_json)
 
 
-@dlq.command("replay", short_help="Deliver dead letters once more.")
+@dlq.command("replay", short_help="Deliver dead letters again.")
 @_NUMBERS
 @_ALL
-@click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
+@click.option("--allow-drift", is_flag=True, help="Start even if source files have changed since the build.")
 @OF_ARTIFACTS
 @AS_JSON
 def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifacts: str, as_json: bool) -> int:
-    """Deliver dead letters once more: those with the given IDs, or all, the oldest first.
+    """Deliver dead letters again: those with the given IDs, or all, the oldest first.
 
-    Starts the graph that was built, and ends it afterwards. Each event goes with its old ids to the handler that could not handle
-    it, or to all handlers when it had reached none. What is handled now is removed; what fails again stays, with its attempts
-    counted. A letter is removed after it was handled: when the process is killed in between, it is delivered again the next time.
+    The command starts the graph that was built and stops it afterwards. Each event keeps its IDs and goes to the handler
+    that failed, or to all handlers if it had reached none. A letter is removed once it has been handled; if it fails again,
+    it stays. If the process is killed between handling and removing, the letter is delivered again the next time.
+
+    `graphbus replay` is something else: it repeats a negotiation from its record.
 
     Exit status: 0 all were handled; 6 and 7 as `graphbus run`, 7 also when some were not.
 
@@ -160,14 +164,14 @@ def replay(*, numbers: tuple[int, ...], is_all: bool, allow_drift: bool, artifac
         if file is None or not chosen:
             console.print_note("No dead letters are kept here.")
             return 0
-        from graphbus_core.cli.running.dlq_replay import DeadLetterReplay  # a graph costs as much again to import
+        from graphbus_core.cli.running.dlq_replay import DeadLetterReplay  # imported late: it loads the whole runtime
 
         with file.replaying():
             return DeadLetterReplay(file, chosen, as_json=as_json).run(artifacts, allow_drift=allow_drift)
 
 
 def _choose(file: DeadLetterFile | None, numbers: Sequence[int], *, is_all: bool) -> list[int]:
-    """Give the numbers of the letters that are meant, the oldest first."""
+    """Return the IDs of the selected letters, the oldest first."""
     if is_all and numbers:
         raise UsageError("GBE132", option="--all", other="ID", reason="it already covers everything")
     if is_all:
@@ -191,7 +195,7 @@ def _row(kept: StoredLetter) -> tuple[str, ...]:
 
 
 def _age(moment: float) -> str:
-    """Give how long ago it was, in the largest unit that gives at least one."""
+    """Return how long ago it was, in the largest unit with a value of at least 1."""
     seconds = max(0, int(time.time() - moment))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
@@ -224,7 +228,7 @@ def _lines(kept: StoredLetter) -> Iterator[tuple[str, str]]:
 
 
 def _facts(kept: StoredLetter) -> dict[str, Any]:
-    """Give what a list tells of a letter, as JSON data."""
+    """Return the facts of a letter that a list shows, as JSON data."""
     letter, event = kept.letter, kept.letter.event
     facts: dict[str, Any] = {"id": kept.id, "replays": kept.replays, "topic": event.topic, "event_id": event.event_id}
     names = ("subscription", "reason", "error", "place", "attempts", "first_timestamp", "timestamp")

@@ -1,4 +1,4 @@
-"""`graphbus docker`: a Dockerfile and what belongs to it from the artifacts of a build; the image, where an engine is there."""
+"""`graphbus docker`: write a Dockerfile and its files for the artifacts of a build; build and run the image."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ _QUESTIONS: dict[_EngineName, tuple[str, ...]] = {
     "docker": ("version", "--format", "{{.Server.Version}}"),
     "podman": ("info", "--format", "{{.Version.Version}}"),
 }
-"""What only an engine can answer: the client of docker runs without one."""
+"""Arguments that fail unless the engine runs: the docker client alone also works without an engine."""
 
 
 _FILES_ALONE = "write the files alone with --no-build"
 
 
 class _Engine(NamedTuple):
-    """An engine, or the reason why there is none; then `name` is the one whose commands are shown.
+    """A container engine, or the reason why none is usable; then `name` is the one whose commands are shown.
 
     Attributes:
         missing: Why it does not answer; `"not found"` when none is installed.
-        looked_for: The names that would have done.
+        looked_for: The names that were tried.
     """
 
     name: _EngineName
@@ -74,7 +74,7 @@ class _Engine(NamedTuple):
     looked_for: tuple[_EngineName, ...] = _ENGINES
 
     def refusal(self, otherwise: str) -> DeployError:
-        """Give the refusal of a command that needs an engine, with what the user can do instead."""
+        """Return the error for a command that needs an engine; `otherwise` says what the user can do instead."""
         if self.missing == _NOT_FOUND:
             return DeployError("GBE704", program=" or ".join(self.looked_for), otherwise=otherwise)
         return DeployError("GBE715", program=self.name, reason=self.missing, otherwise=otherwise)
@@ -102,17 +102,17 @@ def _find_engine(wanted: _EngineName | None, otherwise: str = "") -> _Engine:
 def _run_command(
     engine: _EngineName, image: str, root: Path, *, port: int, is_served: bool, arguments: tuple[str, ...] = ()
 ) -> list[str]:
-    """Return the command that runs the image with as few rights as it needs, reachable from this machine alone.
+    """Return the command that runs the image with as few rights as it needs, reachable only from this machine.
 
     Args:
         root: The project, whose settings are read.
-        port: Of this machine, for probes and metrics.
-        arguments: On top of those of the image.
+        port: The port of this machine for probes and metrics.
+        arguments: Arguments in addition to those of the image.
     """
     settings = resolve_run(RuntimeConfig(artifacts=str(root / ".graphbus"))).settings
     name = split_image(image)[0].rpartition("/")[2]
     served = ["--publish", f"127.0.0.1:{SERVE_PORT}:{SERVE_PORT}", "--env", settings.serve.token_env]
-    # One word is enough for an engine to leave out what the image says; then nobody would answer its HEALTHCHECK.
+    # Any argument replaces the command of the image, so its own arguments are repeated; HEALTHCHECK needs them.
     given = (*start_arguments(is_served=is_served), *arguments) if arguments else ()
     return [
         *(engine, "run", "--rm", "--init"),
@@ -128,7 +128,7 @@ def _run_command(
 _engine = click.option(
     "--engine", type=click.Choice(_ENGINES), help="What builds and runs images (the first that answers)."
 )
-_serve = click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
+_serve = click.option("--serve", "is_served", is_flag=True, help="Accept calls and events over HTTP.")
 
 
 @click.group("docker", short_help="Write a Dockerfile, build the image, run it.")
@@ -202,10 +202,10 @@ def build(*, tag: str, engine: _EngineName | None, runs: bool, writes_only: bool
     tag = _check_tag(tag) if tag else name_image(root)
     builds = not (writes_only or wish.is_check or wish.is_diff)
     found = _Engine(engine or "docker")
-    if builds:  # nothing is written if somebody waits for more than the files
+    if builds:  # raises before anything is written if an image is required
         found = _find_engine(engine, _FILES_ALONE if runs or engine else "")
     states = shipping.write_files(Path(os.path.relpath(root)), files, wish)
-    as_docker = ["--format", "docker"] if found.name == "podman" else []  # else podman drops HEALTHCHECK
+    as_docker = ["--format", "docker"] if found.name == "podman" else []  # otherwise podman drops HEALTHCHECK
     command = [found.name, "build", *as_docker, "--tag", tag, "."]
     is_built = builds and not found.missing
     if is_built:
@@ -264,13 +264,13 @@ def run(
     name = _find_engine(engine, "" if is_dry else "see what would be run with --dry-run").name
     command = _run_command(name, image, root, port=port, is_served=is_served, arguments=arguments)
     if is_dry:
-        console.print_line(shlex.join(command))
+        console.print_lines(console.command_lines(shlex.join(command)))
         return
     shipping.replace_process(command, root)
 
 
 def _check_tag(tag: str) -> str:
-    """Return the tag of a new image, which cannot be a digest: nobody knows it before the build."""
+    """Return the tag of a new image; a digest is refused, because it is known only after the build."""
     name, at, _ = check_image(tag).partition("@")
     if at:
         raise invalid_value(tag, "name for a new image", "an image gets its digest only when it is built", name)
@@ -278,7 +278,7 @@ def _check_tag(tag: str) -> str:
 
 
 def _elsewhere(command: list[str], root: Path) -> str:
-    """Say what to do with files that are written where nothing can build an image from them."""
+    """Say how to build the image on another machine from the files that were written."""
     where = os.path.relpath(root)
     there = "" if where == "." else f"cd {shlex.quote(where)} && "
     return f"build it where there is one: `{there}{shlex.join(command)}`. The files are written; --no-build asks for no more"
@@ -305,12 +305,12 @@ Requires-Dist: msgspec>=0.20
 
 @cache
 def make_wheel() -> bytes:
-    """Pack the runtime."""
+    """Return a wheel of Runtime Mode, without what builds, as bytes."""
     return wheel.pack_wheel(_NAME, _modules(), {"METADATA": _METADATA})
 
 
 def _modules() -> dict[str, bytes]:
-    """Follow every import of the doors within the package, also those inside of functions."""
+    """Return path -> bytes of every module that the entry modules import, also inside functions."""
     top = Path(graphbus_core.__file__).parents[1]
     finder = ModuleFinder(path=[str(top)], excludes=[LEFT_BEHIND])
     for door in DOORS:
@@ -321,7 +321,7 @@ def _modules() -> dict[str, bytes]:
 
 
 class _ImageOptions(NamedTuple):
-    """What was asked for, named as the parameters of the command, in the order in which the command is shown again."""
+    """The options of the command by the names of its parameters, in the order in which the command is shown again."""
 
     requirements: str
     python: str
@@ -334,7 +334,7 @@ class _ImageOptions(NamedTuple):
 
 
 def _plan_image(wanted: _ImageOptions) -> tuple[Path, Files]:
-    """Find everything that a run of these artifacts needs, and return the project with the files of its image.
+    """Collect everything that the artifacts need at run time; return the project root and the files of the image.
 
     Raises:
         ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
@@ -349,7 +349,7 @@ def _plan_image(wanted: _ImageOptions) -> tuple[Path, Files]:
     )
     theirs = _their_requirements(project, wanted)
     base = _base(project, wanted)
-    own = [PROJECT_FILE] if (root / PROJECT_FILE).is_file() else []  # it has the settings, and shows where the top is
+    own = [PROJECT_FILE] if (root / PROJECT_FILE).is_file() else []  # it has the settings, and marks the project root
     shown = {**wanted._asdict(), "includes": tuple(path.rstrip("/") for path in wanted.includes)}
     plan = ImagePlan(
         command=shipping.command_line("graphbus docker build", shown),
@@ -384,7 +384,7 @@ def _included(root: Path, path: str) -> str:
 
 
 def _below(root: Path, path: str) -> str:
-    """The path as seen from the project; empty for the project itself, and for no path."""
+    """Return a path relative to the project; empty for the project itself, and for an empty path."""
     resolved = Path(path).resolve() if path else root
     if not resolved.is_relative_to(root):
         raise DeployError("GBE714", path=path, reason=f"it is not below the project {root}")
@@ -407,14 +407,14 @@ def _their_requirements(project: BuiltProject, wanted: _ImageOptions) -> dict[st
 
 
 def _pins(project: BuiltProject, wanted: _ImageOptions) -> Iterator[str]:
-    """The parts of our lock that a run of this project needs."""
+    """Yield the pinned requirements of GraphBus that this project needs at run time."""
     lock = package_files("graphbus_core.deploy") / "lock"
     needed = {"runtime": True, "serve": wanted.is_served, "otel": project.run.settings.tracing}
     return ((lock / f"{name}.txt").read_text(encoding="utf-8") for name, is_needed in needed.items() if is_needed)
 
 
 def _labels(project: BuiltProject, base: str) -> Iterator[tuple[str, str]]:
-    """What the project says of itself, as OCI labels; whoever builds the image adds the rest, e.g. the revision."""
+    """Yield OCI labels from pyproject.toml; the pipeline that builds the image adds others, e.g. the revision."""
     urls = project.about.get("urls")
     at = {key.lower(): url for key, url in urls.items()} if isinstance(urls, dict) else {}
     name, _, digest = base.partition("@")

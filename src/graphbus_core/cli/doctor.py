@@ -1,4 +1,4 @@
-"""`graphbus doctor`: which models can be asked, which one would negotiate, and what surrounds it on this machine."""
+"""`graphbus doctor`: show which models are usable, which one would negotiate, and what this machine provides."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from graphbus_core.settings import find_root, load
 _NOT_USABLE = 5
 
 
-@click.command("doctor", short_help="Tell which models are usable, and what is missing.")
-@click.option("--model", default="", metavar="MODEL", help="Examine the choice of this model instead of the settings'.")
+@click.command("doctor", short_help="Show which models are usable, and what is missing.")
+@click.option("--model", default="", metavar="MODEL", help="Examine this model instead of the one in the settings.")
 @click.option(
     "--test",
     "tested",
@@ -43,16 +43,16 @@ _NOT_USABLE = 5
     flag_value="",
     default=None,
     metavar="[MODEL]",
-    help="Make the smallest call to a model; without a name, to the one that would negotiate.",
+    help="Send a minimal request to a model; without a name, to the one that would negotiate.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def doctor(*, model: str, tested: str | None, as_json: bool) -> int:
-    """Tell which providers of models are usable and what is missing, which model `graphbus build --enable-agents` would use
-    now and why, and whether changed code can be run in a jail.
+    """Show which model providers are usable and what is missing, which model `graphbus build --enable-agents` would use now
+    and why, and whether changed code can run in a sandbox.
 
-    Without --test nobody outside of this machine is asked. Of a key only its presence is looked at.
+    Without --test nothing is sent to another machine. Keys are not read, only whether they are set.
 
-    Exit status: 0 done; 5 the model that would negotiate, or the one that is tested, cannot be asked.
+    Exit status: 0 done; 5 the model that would negotiate, or the one that was tested, cannot be used.
 
     \b
     Examples:
@@ -92,7 +92,7 @@ def _try(tested: str, chosen: ModelChoice, config: LLMConfig) -> TrialCall:
 
 
 def _show(states: Sequence[ProviderState], chosen: ModelChoice) -> None:
-    """Show the providers and the choice; a library that several of them need is named once, below."""
+    """Print the providers and the chosen model; a missing library that several providers need is named once, below."""
     console.print_line(style("Models", "strong"))
     console.print_table(("", "provider", "default model", "price", ""), [_row(state) for state in states])
     console.print_line()
@@ -126,7 +126,7 @@ def _row(state: ProviderState) -> tuple[str, ...]:
 
 
 def _machine(*, sandbox: str, has_git: bool, has_pytest: bool, without_effect: Sequence[str]) -> Iterator[str]:
-    """Say what a negotiation needs beside a model, and which variables are set that GraphBus does not heed."""
+    """Yield what else a negotiation needs, and the variables that are set but have no effect."""
     facts = [
         (sandbox[:1].upper() + sandbox[1:], not sandbox.startswith("there is no")),
         ("git is there" if has_git else "git is missing: --commit needs it", has_git),
@@ -138,7 +138,7 @@ def _machine(*, sandbox: str, has_git: bool, has_pytest: bool, without_effect: S
 
 
 def _show_tried(tried: TrialCall) -> None:
-    """Show what the smallest call came to."""
+    """Print the result of the test request."""
     cost = "its price is not known" if tried.cost_usd is None else format_usd(tried.cost_usd)
     console.print_line()
     console.print_line(

@@ -1,6 +1,6 @@
-"""What commands find, beside the lines of the sources: as text, JSON, SARIF 2.1.0 and annotations of GitHub.
+"""Reports of findings as text, JSON, SARIF 2.1.0 and annotations of GitHub.
 
-A `Remark` is what a log of SARIF and an annotation have in common; `check`, `gate` and `contract` make theirs of what they find.
+A `Remark` is what SARIF and annotations have in common; `check`, `gate` and `contract` convert their findings to remarks.
 Nothing is printed here.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 
 from graphbus_core import __version__
 from graphbus_core.cli import console
-from graphbus_core.cli.console import pluralize, sanitize, style
+from graphbus_core.cli.console import Verbatim, pluralize, sanitize, style
 from graphbus_core.compiler.rules import REGISTER
 from graphbus_core.contracts.edges import VERDICTS, ContractValidation
 from graphbus_core.errors import GraphBusError
@@ -24,6 +24,8 @@ from graphbus_core.model.digests import sha256_hex
 from graphbus_core.model.findings import Finding, Fix, Severity
 
 _MOST_RELATED = 3
+_LEAST_ROOM = 40
+"""On a terminal that leaves less room for source lines, they are shown whole."""
 _SARIF_LEVELS: Mapping[str, str] = {"error": "error", "warning": "warning", "info": "note"}
 _GITHUB_LEVELS: Mapping[str, str] = {"error": "error", "warning": "warning", "info": "notice"}
 _GITHUB_KEYS = {"startLine": "line", "endLine": "endLine", "startColumn": "col", "endColumn": "endColumn"}
@@ -32,7 +34,7 @@ _ROLES: Mapping[str, console.Role] = {"error": "bad", "warning": "warn", "info":
 
 
 class _Lines(Protocol):
-    """A source file, as far as its lines are shown."""
+    """The part of a source file that is needed to show its lines."""
 
     @property
     def utf8(self) -> bytes:
@@ -44,20 +46,20 @@ class _Lines(Protocol):
 
 
 class CheckReport(msgspec.Struct, frozen=True):
-    """What a check has to say.
+    """The result of a check.
 
     Attributes:
-        findings: By place.
-        errors: Files that could not be read and what else stops a build.
+        findings: All findings, sorted by place.
+        errors: Files that could not be read, and other errors that stop a build.
         root: The project root, absolute; all paths are below it.
-        source: Gives a file by its path.
-        fix_of: Gives the change that mends a finding, if there is one.
-        fixed: What `--fix` mended.
-        files: How many files were read, and
-        agents: how many agents they hold.
-        only: The files that are reported; empty: all.
-        edges: The edges of the graph with their verdicts, as far as they have an end in what is reported.
-        unread: Where topics are computed.
+        source: Path -> source file.
+        fix_of: Finding -> the change that fixes it, or None.
+        fixed: The findings that `--fix` has fixed, with their changes.
+        files: How many files were read.
+        agents: How many agents they contain.
+        only: The files that are reported; empty means all.
+        edges: The edges with an end in the reported files, with their verdicts.
+        unread: Places where topics are computed at run time, so that they are not known.
     """
 
     findings: tuple[Finding, ...]
@@ -79,16 +81,16 @@ class CheckReport(msgspec.Struct, frozen=True):
 
     @property
     def mendable(self) -> tuple[int, int]:
-        """How many findings `--fix` would mend, and how many a negotiation may."""
+        """How many findings `--fix` would fix, and how many a negotiation may fix."""
         safe = sum(finding.is_fix_safe for finding in self.findings)
         return safe, sum(finding.is_fixable for finding in self.findings) - safe
 
     def shown(self, path: str) -> str:
-        """Give a path as seen from the working directory."""
+        """Return a path of the project relative to the working directory."""
         return os.path.relpath(os.path.join(self.root, path)) if path else path
 
     def line(self, span: SourceSpan, number: int = 0) -> str:
-        """Give the text of a line, the first of the span if none is named."""
+        """Return the text of a line, by default the first of the span."""
         source = self.source(span.path)
         number = number or span.line
         starts = source.line_starts
@@ -96,13 +98,13 @@ class CheckReport(msgspec.Struct, frozen=True):
         return source.utf8[starts[number - 1] : end].decode().rstrip("\r\n")
 
     def columns(self, span: SourceSpan) -> tuple[int, int]:
-        """Give where a span begins and ends, in characters that count from 1; the end is exclusive."""
+        """Return the first and the end column of a span, in characters that count from 1; the end is exclusive."""
         first, last = self.line(span).encode(), self.line(span, span.end_line).encode()
         start = len(first[: span.column].decode(errors="ignore"))
         return start + 1, len(last[: span.end_column].decode(errors="ignore")) + 1
 
     def region(self, span: SourceSpan) -> dict[str, int]:
-        """Give a span as SARIF has it."""
+        """Return a span as a SARIF region."""
         start, end = self.columns(span)
         return {"startLine": span.line, "startColumn": start, "endLine": span.end_line, "endColumn": end}
 
@@ -111,7 +113,7 @@ class CheckReport(msgspec.Struct, frozen=True):
 
 
 def as_text(report: CheckReport) -> Iterator[str]:
-    """Show each finding with its line, the other end of the edge with its own, and what to do; then a summary."""
+    """Yield each finding with its source line, the other end of its edge and what to do; then a summary."""
     for finding in report.findings:
         yield from _finding_lines(finding, report)
         yield ""
@@ -128,7 +130,7 @@ def as_text(report: CheckReport) -> Iterator[str]:
 
 
 def _closing(report: CheckReport) -> Iterator[str]:
-    """What could not be read, and how much is proven."""
+    """Yield the topics that could not be read, and the number of edges by verdict."""
     if report.unread:
         places = [f"{sanitize(report.shown(span.path))}:{span.line}" for span in report.unread]
         rest = f" and {len(places) - _MOST_RELATED} more" if len(places) > _MOST_RELATED else ""
@@ -140,7 +142,7 @@ def _closing(report: CheckReport) -> Iterator[str]:
 
 
 def _finding_lines(finding: Finding, report: CheckReport) -> Iterator[str]:
-    """Show one finding as `as_text` does."""
+    """Yield the lines of one finding."""
     role = _ROLES[finding.severity]
     label = style(finding.code, role) + (" note:" if finding.severity == "info" else "")
     yield f"{style(sanitize(_place(finding.span, report)), 'strong')}: {label} {sanitize(finding.message)}"
@@ -166,14 +168,28 @@ def _place(span: SourceSpan, report: CheckReport) -> str:
 
 
 def _excerpt(span: SourceSpan, mark: str, role: console.Role, width: int, report: CheckReport) -> Iterator[str]:
+    """Yield the first line of a span and a mark below it; a narrow terminal shows only the part around the mark."""
     line = report.line(span)
     start, end = report.columns(span)
     if span.end_line > span.line:
         end = len(line) + 1
+    line, start, end = _cropped(line, start, end, console.terminal_width() - width - 3)
     before = "".join("\t" if letter == "\t" else " " for letter in line[: start - 1])
     bar = style("|", "dim")
-    yield f"{style(str(span.line).rjust(width), 'dim')} {bar} {sanitize(line)}"
-    yield f"{' ' * width} {bar} {before}{style(mark * max(end - start, 1), role)}"
+    yield Verbatim(f"{style(str(span.line).rjust(width), 'dim')} {bar} {sanitize(line)}")
+    yield Verbatim(f"{' ' * width} {bar} {before}{style(mark * max(end - start, 1), role)}")
+
+
+def _cropped(line: str, start: int, end: int, room: int) -> tuple[str, int, int]:
+    """Shorten a line to the room: cut its indentation, then its end, then its beginning. Columns count from 1."""
+    if len(line) <= room or room < _LEAST_ROOM:
+        return line, start, end
+    cut = min(len(line) - len(line.lstrip()), start - 1)
+    line, start, end = line[cut:], start - cut, end - cut
+    if end > room:
+        cut = max(min(end - room, start - _LEAST_ROOM // 2), 0)
+        line, start, end = f"…{line[cut + 1 :]}" if cut else line, start - cut, end - cut
+    return (line, start, end) if len(line) <= room else (f"{line[: room - 1]}…", start, min(end, room + 1))
 
 
 def _found(report: CheckReport) -> str:
@@ -192,7 +208,7 @@ def _found(report: CheckReport) -> str:
 
 
 def as_json(report: CheckReport) -> dict[str, Any]:
-    """One document; paths are relative to `root`, lines and columns count from 1 in characters, ends are exclusive."""
+    """Return the report for `--json`: paths relative to `root`, lines and columns in characters from 1, exclusive ends."""
     safe, other = report.mendable
     counts = {f"{noun}s": report.count(severity) for severity, noun in _NOUNS.items()}
     return {
@@ -236,15 +252,15 @@ def _place_document(span: SourceSpan, report: CheckReport) -> dict[str, Any]:
 
 
 class Remark(NamedTuple):
-    """Something to show beside a line.
+    """A message that belongs to a line of a file.
 
     Attributes:
         code: The rule; for GitHub it begins the title.
-        title: What the rule is called, or a title of its own.
-        path: Below the root; empty for none.
+        title: The name of the rule, or another title.
+        path: The file, relative to the root; empty for none.
         region: `startLine` and, as far as known, `startColumn`, `endLine` and `endColumn`, as SARIF has them.
         related: Message, path and region of other places.
-        key: What stays the same when lines move.
+        key: What identifies the remark even if its line moves.
     """
 
     severity: Severity
@@ -259,7 +275,7 @@ class Remark(NamedTuple):
 
 
 def remarks_of(report: CheckReport) -> Iterator[Remark]:
-    """Give the findings of a check."""
+    """Yield the findings of a check as remarks."""
     for each in report.findings:
         related = tuple((other.message, other.span.path, report.region(other.span)) for other in each.related)
         yield Remark(
@@ -269,7 +285,7 @@ def remarks_of(report: CheckReport) -> Iterator[Remark]:
 
 
 def remark_of(error: GraphBusError) -> Remark:
-    """Give an error of reading."""
+    """Return an error as a remark."""
     where = error.where
     region = {"startLine": where.line, "startColumn": where.column} if where else {}
     path = where.path if where else ""
@@ -281,11 +297,11 @@ def remark_of(error: GraphBusError) -> Remark:
 def as_sarif(
     tool: str, root: str, remarks: Iterable[Remark], errors: Sequence[GraphBusError] = (), about: Mapping[str, str] = {}
 ) -> dict[str, Any]:
-    """Give a SARIF 2.1.0 log with one run.
+    """Return a SARIF 2.1.0 log with one run.
 
     Args:
-        tool: Who found it.
-        root: What all paths are below.
+        tool: The name of the tool.
+        root: The folder that all paths are relative to.
         remarks: The results; those of one code have one title.
         errors: What could not be read: notifications of the invocation.
         about: Code -> what the rule is about, in a sentence or more.
@@ -354,7 +370,7 @@ def _quoted(path: str) -> str:
 
 
 def as_github(root: str, remarks: Iterable[Remark]) -> Iterator[str]:
-    """Give one workflow command for each remark: GitHub shows them beside the lines of a pull request."""
+    """Yield one workflow command for each remark; GitHub shows them beside the lines of a pull request."""
     for remark in remarks:
         places = {"file": _from_the_top(root, remark.path)} if remark.path else {}
         region = {name: remark.region[key] for key, name in _GITHUB_KEYS.items() if key in remark.region}
@@ -365,7 +381,7 @@ def as_github(root: str, remarks: Iterable[Remark]) -> Iterator[str]:
             f"{_from_the_top(root, path)}:{region['startLine']}: {message}" for message, path, region in remark.related
         ]
         message = "\n".join(filter(None, (remark.message, *related, remark.hint)))
-        yield f"::{_GITHUB_LEVELS[remark.severity]} {listed}::{_escaped(message)}"
+        yield Verbatim(f"::{_GITHUB_LEVELS[remark.severity]} {listed}::{_escaped(message)}")
 
 
 def _escaped(text: str, also: str = "") -> str:
@@ -375,10 +391,10 @@ def _escaped(text: str, also: str = "") -> str:
 
 
 def _from_the_top(root: str, path: str) -> str:
-    """Give a path of a project as annotations name it: from the top of the repository, wherever the command runs.
+    """Return a path as annotations need it: relative to the top of the repository, wherever the command runs.
 
-    Without a repository it is the workspace of the job that counts, and without that the working directory; without a root, as
-    of a revision, the path stays as it is.
+    Without a repository it is relative to the workspace of the job, otherwise to the working directory. Without a root (for a
+    revision) the path stays as it is.
     """
     if not root:
         return path

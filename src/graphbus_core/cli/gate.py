@@ -1,4 +1,4 @@
-"""`graphbus gate`: judge a change that another tool or a person made. Nothing is written."""
+"""`graphbus gate`: run the gate on a change that a person or another tool made. Nothing is written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _REFUSED = BuildError.exit_status
 
 
 class _GateOptions(NamedTuple):
-    """What the command line asks for; the names are those of the options."""
+    """The options of the command line, by their names."""
 
     path: str
     new: str
@@ -45,25 +45,26 @@ class _GateOptions(NamedTuple):
     unsafe_verify: bool
 
 
-@click.command("gate", short_help="Judge a change that another tool or a person made.")
+@click.command("gate", short_help="Run the gate on a change made outside a negotiation.")
 @click.argument("path", default="", metavar="[FILE]")
-@click.option("--new", default="", metavar="TEXT", help="A file with the whole new text of FILE; `-`: standard input.")
-@click.option("--patch", default="", metavar="DIFF", help="A unified diff for the working tree; `-`: standard input.")
-@click.option(
-    "--against", default="", metavar="REV", help="Compare the working tree with this revision (default: HEAD)."
-)
+@click.option("--new", default="", metavar="TEXT", help="A file with the new text of FILE; `-` is stdin.")
+@click.option("--patch", default="", metavar="DIFF", help="A unified diff for the working tree; `-` is stdin.")
+@click.option("--against", default="", metavar="REV", help="Compare the working tree with this revision (HEAD).")
 @click.option("--staged", is_flag=True, help="Judge what is staged, compared with HEAD.")
-@click.option("--allow", multiple=True, metavar="GLOB", help="Further files that may change, e.g. 'tests/**'.")
-@click.option("--base-tests", is_flag=True, help="Leave changed tests out; those from before decide alone.")
-@click.option("--unsafe-verify", is_flag=True, help="Let pass what cannot be tried.")
-@click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), help="How to report (default: text).")
+@click.option("--allow", multiple=True, metavar="GLOB", help="Allow changes to these files too, e.g. 'tests/**'.")
+@click.option("--base-tests", is_flag=True, help="Run only the tests from before the change.")
+@click.option("--unsafe-verify", is_flag=True, help="Accept changes that cannot be run or tested.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "sarif"]), help="The format of the report (text).")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def gate(**wished: Any) -> int:
-    """Judge a change as the gate judges those of agents: rung by rung, before anything is written.
+    """Run the gate on a change that a person or another tool made, rung by rung, as on the proposals of agents. Nothing
+    is written.
 
-    Without an option the working tree is compared with HEAD: all files, staged or not, new ones included. A change of a
-    file that is neither Python nor a document is refused unless --allow names it. With
-    --patch a diff is judged as if it were applied, with FILE and --new one file as if it had another text.
+    By default the change is the difference between HEAD and the working tree, staged or not, new files included. With
+    --patch it is a diff that is not applied yet; with FILE and --new it is a new text for one file. A change to a file
+    that is neither Python nor a document is refused unless --allow names it.
+
+    `graphbus check` judges the code as it is; the gate judges a change, and runs the tests on it.
 
     Exit status: 0 it passes; 3 it is refused; 2 wrong usage; 4 the patch does not apply.
 
@@ -111,7 +112,7 @@ def _gate(wanted: _GateOptions, form: str) -> int:
 
 
 def _read_change(wanted: _GateOptions, root: Path, stack: ExitStack) -> tuple[ForeignChange, str]:
-    """Read the change and the project before it; give it with what to call its other side."""
+    """Read the change and the project before it; return it with the name of what it is compared with."""
     if wanted.new:
         path = _below(root, wanted.path)
         return foreign.change_of_files(root, _settings(root, wanted), {path: _read(wanted.new)}), "the working tree"
@@ -137,7 +138,7 @@ def _is_judged(path: str, wanted: _GateOptions) -> bool:
 
 
 def _not_made_here(repository: Repository, artifacts: str, difference: Difference) -> tuple[str, ...]:
-    """Leave out what a build wrote: the artifacts, which the gate does not read, and what nobody has given to git."""
+    """Return the other changed files without those that a build wrote: artifacts, and untracked files in their folder."""
     from graphbus_core.negotiation.lock import LOCK
 
     written = {f"{artifacts}/{name}" for name in (*store.ARTIFACTS, store.MANIFEST, LOCK)}
@@ -147,7 +148,7 @@ def _not_made_here(repository: Repository, artifacts: str, difference: Differenc
 
 
 def _settings(root: Path, wanted: _GateOptions) -> Settings:
-    """Those of the tree before the change: no change loosens the gate that judges it."""
+    """Return the settings from before the change, so that no change loosens the gate that judges it."""
     found = settings.load(root)
     if not wanted.unsafe_verify:
         return found
@@ -156,7 +157,7 @@ def _settings(root: Path, wanted: _GateOptions) -> Settings:
 
 
 def _below(root: Path, path: str) -> str:
-    """Give a path as the project has it; one that leads out stays as it is written, for the gate to refuse."""
+    """Return a path relative to the project; one that leads out of it stays as it is, and the gate refuses it."""
     whole = Path(os.path.normpath(Path.cwd() / path))
     return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else path
 
@@ -198,13 +199,13 @@ _HINTS: Mapping[str, str] = {
 
 
 class _JudgedChange(NamedTuple):
-    """A report and what it is about.
+    """The report of the gate, with the change that it is about.
 
     Attributes:
-        report: What the rungs say.
+        report: The results of the rungs.
         files: What was judged.
-        base: With what it was compared.
-        others: Documents that differ, which nobody judges.
+        base: What the change was compared with.
+        others: Other files that differ and were not judged.
         root: The project root, absolute.
     """
 
@@ -216,7 +217,7 @@ class _JudgedChange(NamedTuple):
 
 
 def _hint_of(rung: RungResult) -> str:
-    """Say what to do about a refusal; empty when its message says it."""
+    """Return what to do about a refusal; empty if its message says it."""
     if rung.status != "failed":
         return ""
     if rung.code.endswith(".unverified"):
@@ -234,7 +235,7 @@ _MARKS: Mapping[str, tuple[str, console.Role]] = {
 
 
 def _as_text(judged: _JudgedChange, words: Mapping[str, str]) -> Iterator[str]:
-    """One line for each rung, what tried code has said there, what to do, what else changes, and a summary."""
+    """Yield a line for each rung with the output of tried code and a hint, other changes, and a summary."""
     if judged.files:
         yield f"{pluralize(len(judged.files), 'file')} against {judged.base}: {sanitize(', '.join(judged.files))}"
         for rung in judged.report.rungs:
@@ -280,7 +281,7 @@ def _summary(report: GateReport) -> str:
 
 
 def _as_json(judged: _JudgedChange) -> dict[str, Any]:
-    """One document; paths are relative to `root`, lines count from 1 (0: the file as a whole)."""
+    """Return the report for `--json`; paths are relative to `root`, lines count from 1 (0: the file as a whole)."""
     said = ("rung", "status", "code", "path", "line", "message")
     return {
         "root": judged.root,
@@ -304,7 +305,7 @@ def _as_json(judged: _JudgedChange) -> dict[str, Any]:
 
 
 def _remarks(judged: _JudgedChange) -> Iterator[Remark]:
-    """Refusals are errors, what passes unverified are warnings."""
+    """Yield refusals as errors, and rungs that could not verify the change as warnings."""
     for rung in judged.report.rungs:
         if rung.code:
             severity: Severity = "error" if rung.status == "failed" else "warning"

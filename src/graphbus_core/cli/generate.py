@@ -1,4 +1,4 @@
-"""`graphbus generate agent`: the file of a new agent and a test for it; nothing that exists is touched."""
+"""`graphbus generate agent`: write a new agent and a test for it. Existing files are never changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAKEN_NAMES = frozenset({"Event", "GraphBusNode"})
 
 
 class _NewAgent(NamedTuple):
-    """The agent that a person asks for on the command line, each topic and name once."""
+    """The agent that the command line asks for; each topic and name occurs once."""
 
     name: str
     heard: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class _NewAgent(NamedTuple):
 
 @click.group("generate", short_help="Add an agent and its test to a project.")
 def generate() -> None:
-    """Write new files into a project; nothing that exists is ever overwritten.
+    """Add files to a project. Existing files are never overwritten.
 
     \b
     Examples:
@@ -47,23 +47,25 @@ def generate() -> None:
 
 @generate.command("agent", short_help="Add an agent and its test.")
 @click.argument("name")
-@click.option("--subscribes", "heard", multiple=True, metavar="TOPIC", help="A topic that it hears; may be repeated.")
+@click.option(
+    "--subscribes", "heard", multiple=True, metavar="TOPIC", help="A topic that it subscribes to; may be repeated."
+)
 @click.option("--publishes", "said", multiple=True, metavar="TOPIC", help="A topic that it publishes; may be repeated.")
 @click.option("--depends-on", "needed", multiple=True, metavar="AGENT", help="An agent that it needs; may be repeated.")
 @click.option(
     "--path",
     "folder",
     type=click.Path(path_type=Path),
-    help="The folder of the agents (agents, or where the others are).",
+    help="The folder to write to (`agents`, or the folder of the other agents).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def agent(*, name: str, folder: Path | None, as_json: bool, **topics: tuple[str, ...]) -> None:
-    """Write an agent called NAME, a class name, into a file of its own, and a test for it. The first agent of a project gets a
-    folder `agents`.
+    """Write a new agent, the class NAME, into a file of its own, and a test for it. The first agent of a project goes into
+    the folder `agents`.
 
-    A topic that the project knows already is published with the fields that are sent there.
+    If other agents already publish a topic, the new agent publishes it with the same fields.
 
-    Exit status: 0 done; 2 the name, a topic or a file that is there already; 3 the agents of the project cannot be
+    Exit status: 0 done; 2 the name or a topic is not valid, or a file exists; 3 the agents of the project cannot be
     read.
 
     \b
@@ -86,7 +88,7 @@ def agent(*, name: str, folder: Path | None, as_json: bool, **topics: tuple[str,
 
 
 def _refusals(wish: _NewAgent, project: Project) -> Iterator[UsageError]:
-    """Give a refusal for each name and topic that cannot be one, or does not fit the agents that are there."""
+    """Yield an error for each name or topic that is not valid, or does not fit the existing agents."""
     known = {definition.name: definition for definition in project.definitions}
     reason = _why_no_class_name(wish.name)
     if wish.name in known:
@@ -119,7 +121,7 @@ def _why_no_class_name(name: str) -> str:
 
 
 def _folder_of(project: Project) -> Path:
-    """Give the folder of the agents: `agents`, or else the one in which they are.
+    """Return the folder for the agent: `agents`, otherwise the folder of the other agents.
 
     Raises:
         UsageError: GBE162, they are in several.
@@ -149,7 +151,7 @@ def _read_whole(folder: Path | None) -> Project:
 
 
 def _new_files(wish: _NewAgent, folder: Path, project: Project) -> dict[Path, str]:
-    """Give the files to write: the agent's in the folder, its test in the `tests` of the project."""
+    """Return path -> text of the files to write: the agent in the folder, its test in `tests` of the project."""
     payloads = {topic: _payload_of(topic, project.definitions) for topic in wish.said}
     root = Path(project.config.root)
     file = f"{_snake(wish.name)}.py"
@@ -160,7 +162,7 @@ def _new_files(wish: _NewAgent, folder: Path, project: Project) -> dict[Path, st
 
 
 def _payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> _Payload:
-    """Give what others send on a topic, or else a placeholder: field -> built-in type."""
+    """Return the payload that other agents publish on a topic, or a placeholder: field -> built-in type."""
     sent: dict[str, str] = {}
     for definition in definitions:
         for publication in definition.publications:
@@ -171,7 +173,7 @@ def _payload_of(topic: str, definitions: Iterable[AgentDefinition]) -> _Payload:
 
 
 def _write_new(files: Mapping[Path, str]) -> list[str]:
-    """Write all files or none, and give their paths.
+    """Write all files or none, and return their paths.
 
     Raises:
         UsageError: One of them exists already, or cannot be written.
@@ -200,7 +202,7 @@ _EXAMPLES = {"bool": "True", "int": "1", "float": "1.5", "str": '"text"', "list"
 
 
 def _snake(name: str) -> str:
-    """Give a class name or a topic in snake case: `HTTPGateway` -> `http_gateway`, `/Order/*` -> `order_any`."""
+    """Convert a class name or a topic to snake case: `HTTPGateway` -> `http_gateway`, `/Order/*` -> `order_any`."""
     wildcards = {"*": "any", "**": "all"}
     segments = [wildcards.get(segment, segment) for segment in name.split("/") if segment]
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", "_".join(segments))
@@ -208,7 +210,7 @@ def _snake(name: str) -> str:
 
 
 def _agent_source(wish: _NewAgent, payloads: Mapping[str, _Payload]) -> str:
-    """Write the module of the agent; its class carries a prompt and a method for each topic."""
+    """Return the source of the agent: a class with a prompt and a method for each topic."""
     imports = ["Event"] * bool(wish.heard) + ["GraphBusNode"] + ["depends_on"] * bool(wish.needed)
     imports += ["schema_method"] * bool(wish.said) + ["subscribe"] * bool(wish.heard)
     needed = ", ".join(f'"{name}"' for name in wish.needed)
@@ -252,7 +254,7 @@ def _announcement(topic: str, payload: _Payload) -> str:
 
 
 def _test_source(wish: _NewAgent, payloads: Mapping[str, _Payload], module: str) -> str:
-    """Write a test that runs the agent on a bus of its own; `module` is where the agent is imported from."""
+    """Return the source of a test that runs the agent alone; `module` is where the agent is imported from."""
     opening = f'''"""{wish.name} on a bus of its own."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`graphbus init`: a project from a template, whole or not at all, and never over somebody's files."""
+"""`graphbus init`: create a project from a template, completely or not at all. Existing files are never overwritten."""
 
 from __future__ import annotations
 
@@ -50,25 +50,23 @@ NEXT_STEPS: dict[str, tuple[tuple[str, str], ...]] = {
 """Template -> what to do next, command and purpose. Every template is a folder of `TEMPLATES` with the same name."""
 
 _PYTEST = ("python -m pip install pytest", "for its tests: agents change nothing that these cannot verify")
-"""Comes first where pytest is missing: the shop has tests, so that nothing in it can be improved before they can be run."""
+"""The first step where pytest is missing: without it, the tests of the shop cannot verify any change."""
 
 
-@click.command("init", short_help="Make a new project to start from.")
+@click.command("init", short_help="Create a project from a template.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "--template", type=click.Choice(list(NEXT_STEPS)), default="shop", show_default=True, help="What to begin with."
+    "--template", type=click.Choice(list(NEXT_STEPS)), default="shop", show_default=True, help="The template."
 )
-@click.option(
-    "--intent", default="", metavar="TEXT", help="What the agents shall work towards; kept in pyproject.toml."
-)
+@click.option("--intent", default="", metavar="TEXT", help="A goal for the agents; written to pyproject.toml.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def init(folder: Path, template: str, intent: str, as_json: bool) -> None:
-    """Make a new project in FOLDER, which must be new or empty.
+    """Create a project in FOLDER, which must be new or empty.
 
-    The templates: `shop` (four agents and a handful of mistakes for them to find), `hello` (the smallest graph that uses
-    everything), `news` (feeds become a digest), `blank` (no agents yet).
+    The templates: `shop` (four agents with some mistakes for them to find), `hello` (the smallest graph that uses
+    everything), `news` (turns feeds into a digest), `blank` (no agents yet).
 
-    Exit status: 0 done; 2 FOLDER is not empty or its name cannot be that of a project.
+    Exit status: 0 done; 2 FOLDER is not empty, or its name cannot be a project name.
 
     \b
     Examples:
@@ -86,7 +84,7 @@ def init(folder: Path, template: str, intent: str, as_json: bool) -> None:
 
 
 def _project_name(folder: Path) -> str:
-    """Give the name of the project that is made in this folder.
+    """Return the name of the project that is created in this folder.
 
     Raises:
         UsageError: A Python project cannot have this name.
@@ -101,7 +99,7 @@ def _project_name(folder: Path) -> str:
 
 
 def _render(template: str, name: str, intent: str) -> dict[str, str]:
-    """Give the files of a new project, relative path -> text."""
+    """Return the files of a new project: relative path -> text."""
     values = {"project_name": name, "intent": f"intent = {_toml_string(intent)}\n" if intent else ""}
     root = TEMPLATES / template
     files = {}
@@ -112,12 +110,12 @@ def _render(template: str, name: str, intent: str) -> dict[str, str]:
 
 
 def _toml_string(text: str) -> str:
-    """Write a text as a TOML basic string, which is a JSON string but for one character."""
+    """Return a text as a TOML basic string, which differs from a JSON string only in the escape of DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _write_project(folder: Path, files: dict[str, str]) -> None:
-    """Write all files or none: they are made in a folder beside the new one and moved in at the end.
+    """Write all files or none: they are written to a temporary folder beside the new one and moved at the end.
 
     Raises:
         UsageError: The folder has something in it, or it cannot be written.
@@ -135,15 +133,15 @@ def _write_project(folder: Path, files: dict[str, str]) -> None:
             if not folder.exists():
                 os.rename(made, folder)
                 return
-            for part in sorted(made.iterdir()):  # an empty folder that is there already stays the same folder
+            for part in sorted(made.iterdir()):  # an empty folder that exists already is kept
                 shutil.move(part, folder)
-    except (OSError, UnicodeError) as reason:  # a full disk, or an intent that is no text
+    except (OSError, UnicodeError) as reason:  # a full disk, or an intent that UTF-8 cannot encode
         text = getattr(reason, "strerror", None) or str(reason)
         raise UsageError("GBE113", where=Place(str(folder)), reason=text) from reason
 
 
 def _show(name: str, folder: Path, template: str, files: dict[str, str]) -> None:
-    """Say what was made and what to do with it."""
+    """Print the files that were created, and the next steps."""
     console.print_line(
         f"{console.style('✓', 'good')} Made {console.style(name, 'strong')} from the template {template}"
     )
@@ -156,7 +154,11 @@ def _show(name: str, folder: Path, template: str, files: dict[str, str]) -> None
     if folder.resolve() != Path.cwd():
         console.print_line(f"  cd {folder}")
     width = max(len(command) for command, purpose in steps if purpose)
+    is_narrow = 0 < console.terminal_width() < max(width + len(purpose) + 6 for _, purpose in steps)
     for command, purpose in steps:
-        console.print_line(
-            f"  {command:{width}}{console.style(f'  # {purpose}', 'dim')}" if purpose else f"  {command}"
+        note = console.style(f"# {purpose}", "dim")
+        if purpose and is_narrow:
+            console.print_line(f"  {note}")
+        console.print_lines(
+            [f"  {command:{width}}  {note}"] if purpose and not is_narrow else console.command_lines(command, 2)
         )

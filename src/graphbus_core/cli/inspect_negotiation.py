@@ -1,4 +1,4 @@
-"""`graphbus inspect-negotiation`: every proposal, evaluation, arbitration and commit of a session; every session."""
+"""`graphbus inspect-negotiation`: show proposals, votes, arbitration and commits of a session, or list all sessions."""
 
 from __future__ import annotations
 
@@ -37,17 +37,15 @@ _ROLES: dict[str, Role] = {
 _RUNG_WIDTH = max(map(len, RUNGS.values()))
 
 
-@click.command("inspect-negotiation", short_help="Browse proposals, votes and commits.")
+@click.command("inspect-negotiation", short_help="Show the proposals, votes and commits of a session.")
 @click.argument("proposal", metavar="[PROPOSAL]", default="")
-@click.option("--session", default="", metavar="SESSION", help="The session, e.g. S001; the last one by default.")
-@click.option("--agent", default="", metavar="AGENT", help="Only what this agent proposed or voted on.")
-@click.option("--file", "path", default="", metavar="PATH", help="Only what wanted to change this file.")
-@click.option(
-    "--round", "number", type=click.IntRange(min=1), metavar="N", help="Only what was proposed in this round."
-)
-@click.option("--status", type=click.Choice(get_args(Status)), help="Only what has come to this.")
-@click.option("--diff", "has_diff", is_flag=True, help="Show what each of them changes.")
-@click.option("--transcript", "is_transcript", is_flag=True, help="Show the whole session as it went on the screen.")
+@click.option("--session", default="", metavar="SESSION", help="The session, e.g. S001 (the last one).")
+@click.option("--agent", default="", metavar="AGENT", help="Show only what this agent proposed or voted on.")
+@click.option("--file", "path", default="", metavar="PATH", help="Show only proposals that change this file.")
+@click.option("--round", "number", type=click.IntRange(min=1), metavar="N", help="Show only proposals of this round.")
+@click.option("--status", type=click.Choice(get_args(Status)), help="Show only proposals with this status.")
+@click.option("--diff", "has_diff", is_flag=True, help="Show the diff of each proposal.")
+@click.option("--transcript", "is_transcript", is_flag=True, help="Show the session as it was printed while it ran.")
 @click.option("--sessions", "is_overview", is_flag=True, help="List all sessions.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def inspect_negotiation(
@@ -60,7 +58,9 @@ def inspect_negotiation(
     as_json: bool,
     **wanted: Any,
 ) -> None:
-    """List the proposals of a session, or show one PROPOSAL whole: reasons, diff, gate, votes, arbitration and commit.
+    """List the proposals of a session, or show one PROPOSAL in full: reasons, diff, gate, votes, arbitration and commit.
+
+    `graphbus report` writes a session as an HTML page; `graphbus why` starts from a line of code.
 
     Exit status: 0 done; 2 wrong usage; 5 there is no such session, proposal or agent.
 
@@ -99,7 +99,7 @@ def inspect_negotiation(
 
 
 def _checked(story: Story, *, agent: str, path: str, **others: Any) -> dict[str, Any]:
-    """Refuse an agent or a file that the session does not know."""
+    """Return the filters; an agent or a file that the session does not contain is refused."""
     path = path.removeprefix("./")
     if agent:
         _known(story, "agent", agent, story.record.agents)
@@ -123,7 +123,7 @@ def _known(story: Story, kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def _fate(story: Story) -> str:
-    """Say whether the accepted changes are in the source files, by the record and by the journal of what was written."""
+    """Say whether the accepted changes are in the source files, by the record and the journal."""
     if story.fate == "undone":
         return "written, then undone"
     if story.fate or story.record.is_applied:
@@ -136,7 +136,7 @@ def _applied(story: Story, refusal: str = "refusal") -> dict[str, object]:
 
 
 def _not_in_history(config: ResolvedBuild, commits: Sequence[str]) -> str:
-    """Say so if what is checked out does not have these commits: they were taken back, or are on another branch."""
+    """Return a remark if the history of HEAD does not contain these commits: reverted, or on another branch."""
     from graphbus_core.editing.git import Repository
 
     with suppress(NegotiationError):
@@ -275,7 +275,7 @@ def _document(story: Story, case: ProposalStory, made: MadeCommits | None) -> di
 
 
 def _whole(config: ResolvedBuild, story: Story, case: ProposalStory, made: MadeCommits | None) -> Iterator[str]:
-    """Give one proposal: what it is and why, what it changes, and what became of it."""
+    """Yield one proposal in full: what it is and why, what it changes, and its outcome."""
     record = case.record
     yield f"{style(case.name, 'strong')}  {style(record.status, _ROLES[record.status])}  {sanitize(case.title)}"
     for label, value in _facts(story, case).items():
@@ -320,18 +320,18 @@ def _facts(story: Story, case: ProposalStory) -> dict[str, str]:
 
 
 def _cost(usd: float | None) -> str:
-    """Give dollars for people; empty for nothing, and for what is not known."""
+    """Return an amount as text; empty for zero and for an unknown amount."""
     return format_usd(usd) if usd else ""
 
 
 def _diff_lines(one: ProposalRecord) -> Iterator[str]:
-    """Give the diffs that were committed, or what the changes would do to the text that they were written for."""
+    """Yield the diffs that were committed, otherwise those of the proposed changes."""
     found = one.commit.resolution.values() if one.commit else map(diff_of, one.proposal.code_changes)
     return console.diff_lines("\n".join(found).rstrip())
 
 
 def _rung_line(rung: RungResult) -> str:
-    """Give one rung: its name, what it says, its code and message, and the place."""
+    """Return the line of one rung: name, result, code, message and place."""
     status = rung.status.replace("_", " ")
     place = f"({rung.path}{f':{rung.line}' if rung.line else ''})" if rung.path else ""
     detail = " ".join(filter(None, (rung.code, rung.message, place)))
@@ -346,17 +346,13 @@ def _failures(report: GateReport) -> str:
 
 
 def _votes(votes: Sequence[ProposalEvaluation]) -> Iterator[str]:
-    """Give each judgement: who, what, how sure, why; then what it expects, what it rests on, what it would rather have."""
+    """Yield each vote: evaluator, decision, confidence and reason; then its impact, evidence and suggestions."""
     names = [sanitize(vote.evaluator) for vote in votes]
     for name, vote in zip(names, votes, strict=True):
         sure = f" ({vote.confidence:.0%} sure)" if vote.confidence < 1 else ""
         decision = style(vote.decision, _ROLES[vote.decision])
         head = f"{style(name.ljust(max(map(len, names))), 'name')}  {decision}{sure}"
-        if vote.reasoning and terminal_width() and len(vote.reasoning) > terminal_width() // 3:
-            yield f"{head}:"
-            yield from wrap_lines("    ", sanitize(vote.reasoning), 4, outer=2)
-        else:
-            yield f"{head}: {sanitize(vote.reasoning)}" if vote.reasoning else head
+        yield f"{head}: {sanitize(vote.reasoning)}" if vote.reasoning else head
         yield from (f"    {line}" for line in (*_impact(vote), *_evidence(vote), *_wishes(vote)))
 
 
@@ -374,7 +370,7 @@ def _evidence(vote: ProposalEvaluation) -> Iterator[str]:
         head = f"{evidence.kind} evidence, {'verified' if evidence.is_verified else 'unsubstantiated'}:"
         first, *more = evidence.text.strip().split("\n")
         yield head if more else f"{head} {sanitize(first)}"
-        if more:  # a test: code on lines of its own
+        if more:  # evidence that is a test has several lines of code
             yield from (f"  {sanitize(line)}".rstrip() for line in (first, *more))
         if evidence.detail:
             yield f"  {sanitize_line(evidence.detail)}"

@@ -1,4 +1,4 @@
-"""`graphbus k8s`: manifests for Kubernetes from the artifacts of a build, and their way to a cluster through kubectl."""
+"""`graphbus k8s`: write Kubernetes manifests for the artifacts of a build, and apply them with kubectl."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _REPLICAS = re.compile(r"^  (?:replicas|maxReplicas): (\d+)$", re.MULTILINE)
 _SCALED = re.compile(r"^  scaleTargetRef:\n(?:    .*\n)*?    name: (\S+)$", re.MULTILINE)
 _IMAGE = re.compile(r"^ +(?:- )?image: (\S+)$", re.MULTILINE)
 _OURS = ("\n    app.kubernetes.io/managed-by: graphbus\n", "- graphbus_core.runtime\n")
-"""One of them is in every workload that holds a bus, though an overlay may have changed its labels."""
+"""Every workload with a bus contains one of them, even if an overlay has changed its labels."""
 
 
 class _Applied(NamedTuple):
-    """What is applied.
+    """An object that is applied.
 
     Attributes:
-        replicas: How many an object or a scaler asks for, at most.
-        scaled: What a scaler changes, or the name of a workload that holds a bus.
+        replicas: The highest number of replicas that an object or an autoscaler asks for.
+        scaled: The workload that an autoscaler changes, or the name of a workload that contains a bus.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class _Kubectl:
     """kubectl, for one cluster.
 
     Attributes:
-        target: The cluster, for people.
+        target: The cluster, as shown to the user.
     """
 
     def __init__(self, folder: Path, context: str) -> None:
@@ -76,7 +76,7 @@ class _Kubectl:
             if current.status and not host:
                 raise DeployError("GBE731", reason=current.reason)
             self.target = f"the cluster around this container, https://{host}"
-        self.options = ("--context", context) if context else ()  # nobody can switch it meanwhile
+        self.options = ("--context", context) if context else ()  # switching the context now has no effect
         if context:
             path = "jsonpath={.clusters[0].cluster.server}"
             view = self._ask("config", "view", "--minify", *self.options, "-o", path)
@@ -85,12 +85,12 @@ class _Kubectl:
             self.target = f"context {context}, {view.text}"
 
     def render(self, folder: Path) -> str:
-        """Return what kustomize makes of a folder.
+        """Return the manifests that kustomize renders from a folder.
 
         Raises:
             DeployError: GBE733.
         """
-        place = str(folder) if folder.is_absolute() else f"./{folder}"  # else it may look like an option
+        place = str(folder) if folder.is_absolute() else f"./{folder}"  # otherwise it may look like an option
         answer = self._ask("kustomize", place)
         if answer.status:
             raise DeployError("GBE733", where=Place(str(folder)), reason=answer.reason)
@@ -109,7 +109,7 @@ class _Kubectl:
 
 
 def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Path) -> str:
-    """Write what is applied, and return its text: what was shown is what goes, whatever becomes of the folder."""
+    """Write the manifests to apply to a file and return their text; later changes to the folder have no effect."""
     rendered = kubectl.render(folder)
     if image:
         manifests.write_text(rendered, encoding="utf-8")
@@ -127,7 +127,7 @@ def _write_manifests(kubectl: _Kubectl, folder: Path, image: str, manifests: Pat
 
 
 def _read_objects(rendered: str) -> Iterator[_Applied]:
-    """Read what deploying depends on from each document, in the form in which kustomize writes it."""
+    """Yield the object in each document, in the form in which kustomize writes it."""
     for document in re.split(r"^---$", rendered, flags=re.MULTILINE):
         parts = re.split(r"^(?=[a-z])", document, flags=re.IGNORECASE | re.MULTILINE)
         own = "".join(part for part in parts if part.startswith(("kind:", "metadata:")))
@@ -158,7 +158,7 @@ def _unquoted(text: str) -> str:
 
 
 def _check(objects: Sequence[_Applied], namespace: str) -> None:
-    """Refuse another namespace than the one that was named, and what makes two buses of one: replicas, an autoscaler."""
+    """Refuse manifests for another namespace, and replicas or an autoscaler of a workload with a bus."""
     found = sorted({each.namespace for each in objects if each.namespace})
     if namespace and found != [namespace]:
         raise DeployError("GBE729", namespace=namespace, found=", ".join(found) or "none")
@@ -182,7 +182,7 @@ def _make_sure(kubectl: _Kubectl) -> None:
 
 
 def _follow(kubectl: _Kubectl, deployment: _Applied, namespace: str, timeout: str) -> None:
-    """Wait until a deployment runs as it is now; if it does not, show how to find out why."""
+    """Wait until a deployment is ready; if it fails, print how to find out why."""
     inside = ["--namespace", deployment.namespace or namespace] if deployment.namespace or namespace else []
     name = f"deployment/{deployment.name}"
     try:
@@ -224,7 +224,7 @@ def k8s() -> None:
     help="The image, by a tag that is not moved or a digest (NAME:VERSION of the project).",
 )
 @click.option("--name", default="", metavar="NAME", help="The name of the application (that of the project).")
-@click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP.")
+@click.option("--serve", "is_served", is_flag=True, help="Accept calls and events over HTTP.")
 @click.option("--pull-secret", default="", metavar="NAME", help="The secret to pull the image with.")
 @click.option("--cpu", default="100m", metavar="AMOUNT", help="CPU that is reserved (100m).")
 @click.option("--memory", default="256Mi", metavar="AMOUNT", help="Memory that is reserved, and the most (256Mi).")
@@ -348,7 +348,7 @@ def _plan(
     destinations: tuple[str, ...],
     **given: Any,
 ) -> ClusterPlan:
-    """Decide what shall run, from what was asked for and what the project is; `given` are further fields of the plan."""
+    """Return the plan from the options and the project; `given` holds further fields of the plan."""
     if topology == "per-agent":
         refuse_cut_edges(project.artifacts)
     name = check_application_name(name or make_label(text_of(project.about, "name") or project.root.name))
@@ -371,13 +371,13 @@ def _plan(
 
 
 def _artifacts(project: BuiltProject) -> str:
-    """The artifact folder as an image has it, relative to the project."""
+    """Return the artifact folder inside the image, relative to the project."""
     below = Path(os.path.relpath(os.path.realpath(project.folder), os.path.realpath(project.root))).as_posix()
     return ".graphbus" if below.startswith("..") else below
 
 
 def _find_keepers(project: BuiltProject) -> Iterator[str]:
-    """Find the agents whose module uses `self.state`; all of them, if a module without agents does, e.g. of a base class."""
+    """Return the agents whose module uses `self.state`; all agents if another module does, e.g. that of a base class."""
     agents = project.artifacts.agents.agents
     modules = {agent.path for agent in agents}
     sources = [path for path in store.needed_files(project.manifest) if path.endswith(".py")]
@@ -386,14 +386,14 @@ def _find_keepers(project: BuiltProject) -> Iterator[str]:
 
 
 def _command() -> str:
-    """The command that says the same again, without where it reads and writes."""
+    """Return this command line again, without the folders that it reads and writes."""
     given = click.get_current_context().params
     names = [each.name for each in click.get_current_context().command.params if each.name not in _NOT_OF_THE_PLAN]
     return shipping.command_line("graphbus k8s generate", {name: given[name] for name in names if name})
 
 
 def _notes(plan: ClusterPlan) -> Iterator[str]:
-    """What a person has to know and to do."""
+    """Yield the remaining steps for the user."""
     powers = plan.powers
     kept = [pod.name for pod in plan.pods if pod.keeps_state]
     if kept:

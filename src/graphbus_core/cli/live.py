@@ -1,10 +1,10 @@
-"""A negotiation as lines to read: the events on the bus in the form of seed 000, one block for each proposal.
+"""A negotiation as lines of text: one block for each proposal, in the form of seed 000, from the events on the bus.
 
     [AGENT] OrderProcessor: "I propose to ..."         what is proposed, why, whom it affects, where
     [AGENT] InventoryService: "Accepted — ..."         what the affected agents say to it
-    [ARBITER] Consensus (2/2). Committing.             what comes of it
+    [ARBITER] Consensus (2/2). Committing.             how it is decided
 
-Proposals of one round are judged side by side; a block is given when its proposal is decided, so that blocks never mix.
+The proposals of a round are decided in parallel; a block is printed when its proposal is decided, so that blocks never mix.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNVERIFIED_IS_REFUSED = (
     "changes pass unverified with --unsafe-verify (allow_unverified in [tool.graphbus.gate]).",
 )
 _UNVERIFIED_PASSES = "Unverified changes are let through: --unsafe-verify, or allow_unverified in [tool.graphbus.gate]."
-_NO_JAIL = 'Changed code runs without a jail: isolation = "process" in [tool.graphbus.gate].'
+_NO_JAIL = 'Changed code runs without a sandbox: isolation = "process" in [tool.graphbus.gate].'
 _UNKNOWN_PRICE = "The price of this model is not known: only calls and tokens count."
 _OVERTAKEN = "Overtaken. Its author may fit it to what was accepted, and it is voted on again."
 
@@ -58,7 +58,7 @@ _CONSENSUS: dict[Consensus, str] = {
     "override": "A person accepts",
 }
 _WORDS = {"yes": "Yes", "no": "No", "edit": "In my own words", "quit": "Stop"}
-"""What a person says, as it is shown."""
+"""The verdict of a person -> how it is shown."""
 _CLOSINGS: dict[Status, str] = {
     "rejected": "No consensus",
     "refused": "Refused",
@@ -79,7 +79,7 @@ _Payload = Mapping[str, Any]
 
 
 class _OpenProposal:
-    """An open proposal: its newest text, what the gate said of it, and who said what, in order."""
+    """An open proposal: its latest text, the report of the gate, and the votes in order."""
 
     def __init__(self, proposal: Proposal) -> None:
         self.proposal = proposal
@@ -90,20 +90,20 @@ class _OpenProposal:
         self.remarks: list[str] = []
 
     def hear(self, evaluation: ProposalEvaluation) -> None:
-        """Keep a vote; the last one of an agent holds."""
+        """Store a vote; it replaces an earlier one of the same agent."""
         self.evaluations.pop(evaluation.evaluator, None)
         self.evaluations[evaluation.evaluator] = evaluation
 
     def forget(self) -> None:
-        """Begin again with fresh votes."""
+        """Remove all votes and failures, for a new vote."""
         self.evaluations.clear()
         self.failures.clear()
 
 
 class NegotiationLines:
-    """Remembers what is still open and turns each event into the lines that it completes. It prints nothing itself.
+    """Stores open proposals and converts each event to the lines that it completes. It prints nothing itself.
 
-    The event `/Negotiation/SentBack` is handled by `_on_sentback`; what has no such method is passed over.
+    The event `/Negotiation/SentBack` is handled by `_on_sentback`; an event without such a method is ignored.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class NegotiationLines:
 
     @property
     def status(self) -> str:
-        """What is going on in one line, and what it has cost so far; empty while nothing is going on."""
+        """The current activity and the cost so far in one line; empty if there is none."""
         doing = f"voting on {pluralize(len(self._cases), 'proposal')}" if self._cases else ""
         verifying = self._verified()
         if verifying:
@@ -124,12 +124,12 @@ class NegotiationLines:
         return " · ".join(filter(None, (doing and f"Round {self._round}: {doing}", self._awaited, self._spent)))
 
     def lines(self, topic: str, payload: _Payload) -> list[str]:
-        """Give the lines that this event completes; none for an event that only adds to an open proposal."""
+        """Return the lines that this event completes; empty for an event that only adds to an open proposal."""
         listener = getattr(self, f"_on_{topic.rsplit('/', 1)[-1].lower()}", None)
         return list(listener(payload) or ()) if listener else []
 
     def _verified(self) -> _OpenProposal | None:
-        """The proposal that is at the gate."""
+        """Return the proposal that the gate is verifying, or None."""
         return next((case for case in self._cases.values() if case.report is None), None)
 
     def _case(self, payload: _Payload) -> _OpenProposal:
@@ -203,7 +203,7 @@ class NegotiationLines:
         case.failures += [case.report.failure] if case.report.failure else []
 
     def _on_told(self, payload: _Payload) -> Iterable[str]:
-        """Keep what tried code has said for the proposal that is being verified."""
+        """Store the output of changed code with the proposal that is being verified."""
         said = [f"{_INDENT}{style('|', 'dim')} {sanitize(line)}" for line in payload["words"].splitlines()]
         case = self._verified()
         if case is None:
@@ -263,13 +263,13 @@ class NegotiationLines:
         yield from self._block(case, _decided(verdict, payload["reason"]))
 
     def _once(self, *lines: str) -> Iterator[str]:
-        """Give an explanation the first time only."""
+        """Yield an explanation only the first time."""
         if self._explained.isdisjoint(lines):
             self._explained.update(lines)
             yield from lines
 
     def _block(self, case: _OpenProposal, verdict: Iterable[str]) -> Iterator[str]:
-        """Give everything about a proposal that has just been decided."""
+        """Yield the block of a proposal that has just been decided."""
         if self._shown_round != self._round:
             self._shown_round = self._round
             yield from ("", style(f"Round {self._round}", "strong"))
@@ -325,7 +325,7 @@ def _evaluation_lines(evaluations: list[ProposalEvaluation]) -> Iterator[str]:
 
 
 def _gate_lines(failures: list[RungResult]) -> list[str]:
-    """Say why the gate refused; each further failure is one that an attempt to mend the proposal met."""
+    """Say why the gate refused the proposal; each further failure is that of an attempt to repair it."""
     return [
         _verdict("GATE", f"{'Refused' if not i else 'Mended, refused again'} by {_failure(failure)}", "warn")
         for i, failure in enumerate(failures)
@@ -339,7 +339,7 @@ def _failure(failure: RungResult) -> str:
 
 
 def _decided(verdict: str, reason: str) -> list[str]:
-    """Say how a proposal was decided that is not accepted, and why."""
+    """Say how a proposal was decided that was not accepted, and why."""
     because = [f"{_INDENT}because: {sanitize_line(reason)}"] if reason else []
     return [_verdict("ARBITER", verdict, "warn"), *because]
 
@@ -357,7 +357,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def spent_so_far(amounts: Mapping[str, Any]) -> str:
-    """Give `12 calls, 34,567 tokens, $0.12`; dollars only where a price is known."""
+    """Return `12 calls, 34,567 tokens, $0.12`; with dollars only if a price is known."""
     parts = [pluralize(amounts["calls"], "call"), f"{amounts['tokens']:,} tokens"]
     if amounts["cost_usd"] or not amounts["unpriced"]:
         parts.append(format_usd(amounts["cost_usd"]))

@@ -1,4 +1,4 @@
-"""`--plan`: what a negotiation can cost at most, before anybody is asked."""
+"""`--plan`: show what a negotiation can cost at most, without asking a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphbus_core.negotiation.plan import CostPlan, plan_costs
 
 
 def show_plan(request: BuildConfig, *, as_json: bool, backend: Backend | None = None) -> None:
-    """Say what the negotiation that was asked for can cost at most. Nothing is asked and nothing is written."""
+    """Print what the negotiation can cost at most. No model is asked, and nothing is written."""
     config = settings.resolve_build(request)
     project = Project.read(config, cache=False)
     raise_all(project.errors)

@@ -1,4 +1,4 @@
-"""`graphbus powers`: which powers are declared, and which the code uses."""
+"""`graphbus powers`: show which powers are declared, and which ones the code uses."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MOST_PLACES = 3
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def powers(*, paths: tuple[str, ...], as_json: bool) -> int:
-    """Show which powers [tool.graphbus.powers] declares, and which the agents in PATH and what they import use.
+    """Show which powers [tool.graphbus.powers] declares, and which ones the agents in PATH and their imports use.
 
-    The code is read, not run. What only reads files is not found by that; `graphbus run --confined` refuses it nevertheless.
+    The code is read, not run. Code that only reads files is not found this way; `graphbus run --confined` still refuses it.
 
-    Exit status: 0 every power that is used is declared; 2 wrong usage or settings; 3 one is not, or the sources are broken.
+    Exit status: 0 every power in use is declared; 2 wrong usage or settings; 3 one is not, or the sources cannot be read.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ _SEEN: dict[str, Power] = {
     "G3.process": "processes",
     "G3.environment": "environment",
 }
-"""Code of a sign of rung G3 -> the power that it is of. Reading is left out: what a project reads is mostly its own."""
+"""Code of rung G3 -> its power. Reading files is left out: a project reads mostly its own files."""
 
 
 class _Use(NamedTuple):
@@ -97,7 +97,7 @@ class _Use(NamedTuple):
 
 
 def _powers_used(project: Project) -> tuple[_Use, ...]:
-    """Give every use, by place."""
+    """Return every use of a power, sorted by place."""
     paths = {*project.agent_files, *(path for path in project.imports.files if path.endswith(".py"))}
     files = AnalyzedFiles(project.index, project.reader, AllowedPackages(frozenset(), is_everything=True))
     return tuple(sorted({use for path in paths for use in _uses(files, path)}))

@@ -1,4 +1,4 @@
-"""`graphbus profile`: what `graphbus run --profile` has measured last."""
+"""`graphbus profile`: show what the last `graphbus run --profile` measured."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from graphbus_core.hosting.instruments.profile import SortKey, load_profile, sor
 from graphbus_core.model.config import RuntimeConfig
 
 
-@click.command("profile", short_help="Show how long handlers took.")
+@click.command("profile", short_help="Show how long each handler took.")
 @click.option("--artifacts", default=".graphbus", metavar="DIR", help="The artifact folder of the graph (.graphbus).")
 @click.option("--sort", "key", type=click.Choice(get_args(SortKey)), default="total", help="The column to sort by.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show only the first N.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def profile(*, artifacts: str, key: SortKey, top: int | None, as_json: bool) -> int:
-    """Show what the last `graphbus run --profile` has measured: for each handler and method how often it ran, how often it
-    failed, how long it took, and its share of the time of all.
+    """Show what the last `graphbus run --profile` measured: how often each handler and method ran and failed, how long it
+    took, and its share of the total time.
+
+    `graphbus trace` follows one event instead of summing up all.
 
     Exit status: 0; 7 there is no profile.
 

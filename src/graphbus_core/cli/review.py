@@ -1,4 +1,4 @@
-"""`--review`: shows a person each change before it is committed, and asks. Silence is never a yes; the end of input is the end.
+"""`--review`: show each change to a person before it is committed, and ask. The end of the input means `quit`, never `yes`.
 
 Review P001 of OrderProcessor: Refuse negative prices
   why:      A negative price would make the total wrong.
@@ -29,13 +29,13 @@ _SHOWN_LINES = 80
 
 
 def console_reviewer(write: Callable[[str], None]) -> ConsoleReviewer:
-    """Give who asks the person at the terminal.
+    """Return a reviewer that asks at the terminal.
 
     Args:
-        write: Where what is decided on is shown; the questions go to stderr.
+        write: Prints a line of the change under review; the questions go to stderr.
 
     Raises:
-        UsageError: GBE148, there is no terminal: nobody could answer.
+        UsageError: GBE148, there is no terminal.
     """
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("GBE148")
@@ -43,10 +43,10 @@ def console_reviewer(write: Callable[[str], None]) -> ConsoleReviewer:
 
 
 class ConsoleReviewer:
-    """Asks until there is an answer.
+    """Asks a person about each change until the answer is a verdict.
 
     Args:
-        read: Gives the next line of input; empty at its end.
+        read: Returns the next line of input; empty at its end.
     """
 
     def __init__(self, write: Callable[[str], None], read: Callable[[], str]) -> None:
@@ -54,7 +54,7 @@ class ConsoleReviewer:
         self._read = read
 
     def decide(self, sheet: ReviewSheet) -> PersonDecision:
-        """Show a change and ask for a word on it."""
+        """Show a change and return the verdict of the person."""
         self._show(_summary(sheet))
         if sheet.agreed:
             self._show_diff(sheet, _SHOWN_LINES)
@@ -67,7 +67,7 @@ class ConsoleReviewer:
             self._write(line)
 
     def _ask(self, sheet: ReviewSheet) -> PersonDecision | None:
-        """Ask once; None when what was said gives no verdict."""
+        """Ask once; None if the answer is not a verdict."""
         console.print_note(f"{style(' / '.join(_WORDS), 'strong')}: ", end="")
         line = self._read()
         if not line:
@@ -118,7 +118,7 @@ def _row(label: str, text: str) -> str:
 
 
 def _reasons(sheet: ReviewSheet) -> Iterator[str]:
-    """Give everything that was said of a change."""
+    """Yield all reasons, votes and results of the gate for a change."""
     proposal, report = sheet.review.proposal, sheet.review.report
     yield _row("intent", sanitize_line(proposal.intent))
     yield _row("why", sanitize_line(proposal.reason) or "no reason was given")
@@ -134,7 +134,7 @@ def _reasons(sheet: ReviewSheet) -> Iterator[str]:
 
 
 def _edited(sheet: ReviewSheet) -> PersonDecision | None:
-    """Open the changed files in the person's editor; None when nothing came of it."""
+    """Open the changed files in the person's editor; None if nothing was changed or the editor failed."""
     command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     if not command:
         console.print_note("Set VISUAL or EDITOR to your editor, e.g. `export EDITOR=nano`.")

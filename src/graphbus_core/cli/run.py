@@ -1,4 +1,4 @@
-"""`graphbus run`: the six stages of Runtime Mode, with work to do or until a signal; with --watch in a second process."""
+"""`graphbus run`: run a graph until its calls and events are done, or until a signal; with --watch in a second process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphbus_core.errors import UsageError
 from graphbus_core.store import BuildArtifacts
 
 
-@click.command("run", short_help="Run the graph as plain Python.")
+@click.command("run", short_help="Run the graph that a build wrote.")
 @click.argument("artifacts", metavar="[ARTIFACTS]", default=".graphbus")
 @click.option("--entrypoint", default="", metavar="MODULE:FUNCTION", help="Call this function with the running graph.")
 @click.option(
@@ -36,31 +36,35 @@ from graphbus_core.store import BuildArtifacts
 @click.option(
     "--validation",
     type=click.Choice(["strict", "warn", "off"]),
-    help="What happens to what does not fit its schema: refused (strict), logged, or not looked at.",
+    help="Refuse what does not match its schema (strict), log it (warn), or do not check (off).",
 )
-@click.option("--allow-drift", is_flag=True, help="Start although source files differ from what was built.")
+@click.option("--allow-drift", is_flag=True, help="Start even if source files have changed since the build.")
 @click.option("--partial", "is_partial", is_flag=True, help="Leave out the agents that cannot start.")
-@click.option("--only", multiple=True, metavar="AGENT", help="Run this agent without the others; may be repeated.")
+@click.option("--only", multiple=True, metavar="AGENT", help="Run only this agent; may be repeated.")
 @click.option(
     "--confined", "is_confined", is_flag=True, help="Enforce [tool.graphbus.powers] with Landlock and seccomp."
 )
 @click.option("--watch", "is_watched", is_flag=True, help="Build and restart whenever a source file is saved.")
-@click.option("--break", "breaks", multiple=True, metavar="AGENT.METHOD", help="Stop before it; may be repeated.")
-@click.option("--trace", "is_traced", is_flag=True, help="Write down every delivery, for `graphbus trace`.")
-@click.option("--trace-payloads", "traces_payloads", is_flag=True, help="Write down the payloads, too.")
+@click.option(
+    "--break", "breaks", multiple=True, metavar="AGENT.METHOD", help="Stop in the debugger before it; may be repeated."
+)
+@click.option("--trace", "is_traced", is_flag=True, help="Record every delivery, for `graphbus trace`.")
+@click.option("--trace-payloads", "traces_payloads", is_flag=True, help="Record the payloads too.")
 @click.option("--profile", "is_profiled", is_flag=True, help="Measure every handler, for `graphbus profile`.")
 @shared_options
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def run(**given: object) -> int:
-    """Run the graph that a build has written to ARTIFACTS, a folder (.graphbus by default). No model is asked.
+    """Run the graph that a build wrote to the folder ARTIFACTS (.graphbus by default). No model is asked.
 
-    With --entrypoint, --call or --publish it does that, delivers everything that comes of it and ends; else it stays up
-    until SIGTERM or Ctrl-C, delivers what waits, stops the agents and ends with 0. With --serve, --health or --watch it
-    always stays up, unless there is an entry point.
+    With --entrypoint, --call or --publish it does that, delivers all events that follow, and ends. Otherwise it stays up
+    until SIGTERM or Ctrl-C, then delivers waiting events, stops the agents and ends with 0. With --serve, --health or
+    --watch it stays up, unless there is an entry point.
+
+    `graphbus dev` starts from the source files instead, and builds and restarts after each save.
 
     Exit status: 0 done; 6 the artifacts are damaged or outdated; 7 the graph cannot start, a call or an event was
-    refused, or a handler failed (not while it stays up: then a failure is logged and counted); 130 and 143 when a
-    signal came before the work was done.
+    refused, or a handler failed (a graph that stays up logs and counts failures instead); 130 and 143 a signal came
+    before the work was done.
 
     \b
     Examples:
@@ -86,7 +90,9 @@ def _watch(options: RunOptions) -> int:
     from graphbus_core.cli.running.watching import require_watchfiles
 
     require_watchfiles("--watch")
-    OneShot(options.publications, options.calls, as_json=options.as_json)  # refuses what it cannot understand
+    OneShot(
+        options.publications, options.calls, as_json=options.as_json
+    )  # raises for calls and events that are not valid
     from graphbus_core.cli.running.supervisor import Builder, Save, Supervisor
 
     artifacts = runtime.load_build_artifacts(runtime.load_runtime_config(options.request()))

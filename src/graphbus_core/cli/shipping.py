@@ -1,7 +1,7 @@
-"""What `docker`, `k8s` and `ci` share: the project, the programs that take what is generated, and how files are written.
+"""What `docker`, `k8s` and `ci` share: reading the built project, running programs, and writing generated files.
 
-Nothing of other content is overwritten unasked, and all files are written or none. Programs are found on PATH, started with a
-list of words, and shown as they run.
+Files with other content are overwritten only by force, and either all files are written or none. Programs are found on PATH,
+started without a shell, and shown as they run.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class BuiltProject(NamedTuple):
     """A project that was built.
 
     Attributes:
-        root: Where it is.
-        folder: Its artifact folder, as it was named.
-        run: How Runtime Mode would run it.
+        root: The project root.
+        folder: Its artifact folder, as given on the command line.
+        run: Its configuration for Runtime Mode.
         about: The table `[project]` of its pyproject.toml.
     """
 
@@ -64,11 +64,11 @@ class BuiltProject(NamedTuple):
 
 
 def read_project(folder: str) -> BuiltProject:
-    """Read what a build has written into a folder, and the project that it belongs to.
+    """Read the artifacts in a folder and the project that they belong to.
 
     Raises:
         ArtifactError: GBE501-507 for damaged artifacts, GBE508 for each file that was changed since, GBE515.
-        UsageError: What reading the settings raises.
+        UsageError: The settings cannot be read.
     """
     artifacts = store.load(folder, without=("negotiations.json", "modified_files.json"))
     manifest = store.load_manifest(folder)
@@ -85,14 +85,14 @@ def text_of(about: Mapping[str, object], key: str) -> str:
 
 
 def name_image(root: Path, *, option: str = "--tag") -> str:
-    """Return the name that an image of this project has: `name:version`.
+    """Return the default name of the project's image: `name:version`.
 
     Args:
         root: The project.
-        option: The option of the command that gives another name.
+        option: The option that sets another name, for the hint.
 
     Raises:
-        DeployError: GBE716 when the project does not say one of them.
+        DeployError: GBE716 if pyproject.toml lacks one of them.
     """
     about = project_table(root)
     name, version = make_label(text_of(about, "name")), text_of(about, "version")
@@ -103,7 +103,7 @@ def name_image(root: Path, *, option: str = "--tag") -> str:
 
 
 class ProgramResult(NamedTuple):
-    """How a program ended: its status, its output, and the last line of its complaint."""
+    """The result of a program: exit status, stdout, and the last line of stderr."""
 
     status: int
     text: str
@@ -111,7 +111,7 @@ class ProgramResult(NamedTuple):
 
 
 def run_captured(command: Sequence[str], cwd: Path | None = None, timeout_s: float | None = None) -> ProgramResult:
-    """Run a program and return what it says; a status other than 0 is for the caller to judge."""
+    """Run a program and capture its output. A failing status does not raise."""
     nothing = subprocess.DEVNULL
     try:
         done = subprocess.run(
@@ -126,7 +126,7 @@ def run_captured(command: Sequence[str], cwd: Path | None = None, timeout_s: flo
 
 
 def run_at_terminal(command: Sequence[str], cwd: Path) -> None:
-    """Run a program at this terminal. What it says is seen at once, and goes to stderr, so that stdout stays ours.
+    """Run a program at this terminal, with its output on stderr, so that stdout is left for our results.
 
     Raises:
         DeployError: GBE705 it failed, or could not be started.
@@ -143,7 +143,7 @@ def run_at_terminal(command: Sequence[str], cwd: Path) -> None:
 
 
 def replace_process(command: list[str], cwd: Path) -> NoReturn:
-    """Let a program replace this process, so that Ctrl-C and SIGTERM reach it directly.
+    """Replace this process by a program, so that Ctrl-C and SIGTERM reach it directly.
 
     Raises:
         DeployError: GBE705 it cannot be started.
@@ -162,7 +162,7 @@ def _show(command: Sequence[str]) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a program. A signal that ends this process ends the program first."""
+    """Wait for a program; a signal to this process is passed on before this process ends."""
     received: list[int] = []
 
     def end(number: int, _frame: object) -> None:
@@ -181,15 +181,15 @@ def _wait(process: subprocess.Popen[bytes]) -> int:
 
 
 def _said(status: int) -> str:
-    """Name a status as a shell does: what a signal has ended is 128 and its number."""
-    return str(status) if status >= 0 else f"{128 - status}, by {signal.Signals(-status).name}"
+    """Return a status as a shell shows it: 128 plus the number of the signal that ended the program."""
+    return str(status) if status >= 0 else f"{128 - status} (killed by {signal.Signals(-status).name})"
 
 
 # --- Generated files on their way to disk ------------------------------------------------------------------------------
 
 
 class WriteOptions(NamedTuple):
-    """How files are to be written: the options that `options` adds to a command."""
+    """How to write files: the options that `writing_options` adds to a command."""
 
     is_forced: bool = False
     is_check: bool = False
@@ -198,23 +198,23 @@ class WriteOptions(NamedTuple):
 
 
 def writing_options(command: _Function) -> _Function:
-    """Add --force, --check, --diff and --json to a command, by the names of the fields of `Wish`."""
+    """Add --force, --check, --diff and --json to a command, by the names of the fields of `WriteOptions`."""
     for words, text in (
         (("--json", "as_json"), "Write one JSON document to stdout."),
         (("--diff", "is_diff"), "Show what would change; write nothing."),
-        (("--check", "is_check"), "Write nothing; fail if a file differs from what it would be."),
-        (("--force", "is_forced"), "Overwrite files of other content, and show what changes."),
+        (("--check", "is_check"), "Write nothing; fail if a file is not up to date."),
+        (("--force", "is_forced"), "Overwrite files with other content, and show the changes."),
     ):
         command = click.option(*words, is_flag=True, help=text)(command)
     return command
 
 
 def command_line(command: str, values: Mapping[str, object]) -> str:
-    """Return the line that calls the running command with these values again; what is empty or a default is left out.
+    """Return a command line that repeats the running command with these values, without empty and default ones.
 
     Args:
         command: The words before the options.
-        values: The values by the names of the parameters, in the order in which they are written.
+        values: Parameter name -> value, in the order in which they are written.
     """
     context = click.get_current_context()
     parameters = {parameter.name: parameter for parameter in context.command.params}
@@ -230,10 +230,10 @@ def command_line(command: str, values: Mapping[str, object]) -> str:
 
 
 def write_files(folder: Path, files: Files, wish: WriteOptions) -> dict[str, _State]:
-    """Write files below a folder, and print what became of each; with --json the caller prints it.
+    """Write files below a folder and print the result for each; with --json only the caller prints.
 
     Returns:
-        Path -> what it is beside the file that was there.
+        Path -> whether the file is new, the same or changed.
 
     Raises:
         DeployError: GBE701 a file would be overwritten, GBE702 one cannot be written, GBE706 with `is_check`, one differs.
@@ -292,7 +292,7 @@ def _difference(path: str, before: bytes | None, after: bytes) -> str:
 
 
 def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all beside their places first, so that a full disk or a missing permission is met before anything is replaced."""
+    """Write temporary files first, so that a full disk or a missing permission is noticed before any file is replaced."""
     ready: list[tuple[Folder, str, str]] = []
     place = folder
     with ExitStack() as opened:
@@ -312,7 +312,7 @@ def _write_all(folder: Path, files: Mapping[str, bytes]) -> None:
             raise _unwritable(place, error) from None
         finally:
             for above, beside, _ in ready:
-                with suppress(OSError):  # it is not there, or nothing can be done
+                with suppress(OSError):  # already renamed, or it cannot be removed
                     above.remove(beside)
 
 

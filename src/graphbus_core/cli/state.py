@@ -1,7 +1,7 @@
-"""`graphbus state`: what agents keep from one run to the next, to look at, to export, to import and to empty.
+"""`graphbus state`: list, export, import or reset what agents store in `self.state`.
 
-It may be used while a graph runs: each command sees one moment, and changes all or nothing. A change is shown, confirmed, kept
-in a backup that takes it back, and made.
+It works while a graph runs: each command reads a consistent snapshot, and changes all or nothing. A change is shown, confirmed
+and backed up before it is made.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def runtime_settings(artifacts: str) -> RuntimeSettings:
-    """Give the settings that the graph would run with."""
+    """Return the settings that the graph would run with."""
     return settings.resolve_run(RuntimeConfig(artifacts=artifacts)).settings
 
 
 def kept_file_path(artifacts: str, name: str) -> Path:
-    """Give the place where the graph keeps a file."""
+    """Return the path of a file in the `state_dir` of the graph."""
     return Path(settings.resolve_run(RuntimeConfig(artifacts=artifacts)).state_dir) / name
 
 
 @contextmanager
 def open_kept_file(artifacts: str, name: str, open_file: Callable[[str], F]) -> Iterator[F | None]:
-    """Open a file of the graph; None when there is none, and none is made.
+    """Open a file of the graph for a `with` block; None if it does not exist.
 
     Raises:
-        ArtifactError: GBE501 there is no such folder either.
+        ArtifactError: GBE501, the artifact folder does not exist either.
     """
     path = kept_file_path(artifacts, name)
     if path.exists():
@@ -85,11 +85,11 @@ def open_kept_file(artifacts: str, name: str, open_file: Callable[[str], F]) -> 
 
 
 def confirm_or_refuse(question: str, nobody: UsageError) -> None:
-    """Ask for a confirmation.
+    """Ask for confirmation.
 
     Args:
-        question: What is asked.
-        nobody: Raised without a terminal.
+        question: The question.
+        nobody: The error to raise if there is no terminal.
 
     Raises:
         Abort: The answer was no.
@@ -100,7 +100,7 @@ def confirm_or_refuse(question: str, nobody: UsageError) -> None:
 
 
 def as_cell(text: str) -> str:
-    """Give a text from elsewhere as a cell of a table."""
+    """Return untrusted text as a table cell: on one line, shortened."""
     return console.sanitize_line(text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 1]}…")
 
 
@@ -116,12 +116,12 @@ def _changing(command: Command) -> Command:
     return command
 
 
-@click.group("state", short_help="Look at states, export, import and empty them.")
+@click.group("state", short_help="List, export, import or reset what agents store.")
 def state() -> None:
-    """Look at what agents keep, export it, import it or empty it.
+    """List, export, import or reset what agents store.
 
-    `self.state` of each agent is in the `state_dir` of the project. All of these commands may be used while the graph runs: they
-    see one moment, and what they change is changed whole or not at all. A running agent sees it at once.
+    `self.state` of each agent is stored in the `state_dir` of the project. All of these commands work while the graph runs:
+    each reads a consistent snapshot, and changes all or nothing. A running agent sees a change at once.
 
     \b
     Examples:
@@ -136,9 +136,9 @@ def state() -> None:
 @OF_ARTIFACTS
 @AS_JSON
 def ls(*, agent: str, artifacts: str, as_json: bool) -> None:
-    """List the agents that keep something, or the keys of AGENT with the begin of their values.
+    """List the agents that have state, or the keys of AGENT with the beginning of their values.
 
-    Exit status: 0 done, also when there are none; 2 nobody knows AGENT; 7 the file with them cannot be read.
+    Exit status: 0 done, also when there are none; 2 AGENT is unknown; 7 the states cannot be read.
 
     \b
     Examples:
@@ -181,9 +181,9 @@ def _list(document: object, headers: str, rows: Sequence[tuple[str, ...]], nothi
 @OF_ARTIFACTS
 @AS_JSON
 def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
-    """Show what AGENT keeps under KEY, or everything that it keeps, as JSON.
+    """Show as JSON what AGENT stores under KEY, or everything that it stores.
 
-    Exit status: 0 done; 2 there is no such agent or key; 7 the file with them cannot be read.
+    Exit status: 0 done; 2 there is no such agent or key; 7 the states cannot be read.
 
     \b
     Examples:
@@ -196,21 +196,21 @@ def show(*, agent: str, key: str | None, artifacts: str, as_json: bool) -> None:
         console.emit_json({"agent": agent, **({"keys": entries} if key is None else {"key": key, **entries[key]})})
         return
     value = {name: kept.value for name, kept in keys.items()} if key is None else keys[key].value
-    console.print_line(sanitize(dumps(value, indent=2, ensure_ascii=False)))
+    console.print_line(console.Verbatim(sanitize(dumps(value, indent=2, ensure_ascii=False))))
 
 
 @state.command("export", short_help="Write states to a file.")
 @_AGENT
-@click.option("--output", "-o", default="-", metavar="FILE", help="Where to; `-`, the default: stdout.")
-@click.option("--force", "is_forced", is_flag=True, help="Write over a file that is there.")
+@click.option("--output", "-o", default="-", metavar="FILE", help="The file to write; `-` is stdout (-).")
+@click.option("--force", "is_forced", is_flag=True, help="Overwrite a file that exists.")
 @OF_ARTIFACTS
 @AS_JSON
 def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json: bool) -> None:
-    """Write the states of all agents, or of AGENT, as one JSON document: values and versions, all of one moment.
+    """Write the states of all agents, or of AGENT, as one JSON document of values and versions: a consistent snapshot.
 
-    `graphbus state import` reads it. The file is readable by its owner only.
+    `graphbus state import` reads it. Only its owner can read the file.
 
-    Exit status: 0 done; 2 there is a file already, or nobody knows AGENT; 7 the states cannot be read, or FILE not be written.
+    Exit status: 0 done; 2 the file exists, or AGENT is unknown; 7 the states cannot be read, or FILE cannot be written.
 
     \b
     Examples:
@@ -231,18 +231,18 @@ def export(*, agent: str, output: str, is_forced: bool, artifacts: str, as_json:
     console.print_result(document, [line], as_json=as_json)
 
 
-@state.command("import", short_help="Take states from a file.")
+@state.command("import", short_help="Read states from a file.")
 @click.argument("file")
 @click.option("--merge", "is_merge", is_flag=True, help="Keep the keys that FILE does not name.")
 @_changing
 def import_(*, file: str, is_merge: bool, **wished: Any) -> None:
-    """Take the states in FILE, which `graphbus state export` has written; `-` is stdin.
+    """Replace states by those in FILE, which `graphbus state export` wrote; `-` is stdin.
 
-    Each agent in FILE gets exactly the keys that FILE has for it; other agents keep theirs. With --merge keys that FILE does not
-    name stay, too. FILE is read whole before anything is changed. It shows what changes, and asks first. What was there before is
-    kept in a file beside the states. Each change gives a key a new version, so that an agent that is at work notices it.
+    Each agent in FILE gets exactly the keys that FILE has for it; with --merge it keeps its other keys. Agents that are not
+    in FILE stay as they are. The command shows what changes and asks first, and saves the old states to a file beside
+    them. Each change gives a key a new version, so that a running transaction notices it.
 
-    Exit status: 0 done; 2 nobody to ask; 7 FILE was refused, or the states cannot be written; 130 somebody said no.
+    Exit status: 0 done; 2 no terminal to ask on; 7 FILE is not valid, or the states cannot be written; 130 the answer was no.
 
     \b
     Examples:
@@ -254,17 +254,18 @@ def import_(*, file: str, is_merge: bool, **wished: Any) -> None:
     _change("import", wanted, is_merge=is_merge, after_version=found.version, **wished)
 
 
-@state.command("reset", short_help="Empty states.")
+@state.command("reset", short_help="Remove states.")
 @_AGENT
 @_KEY
-@click.option("--all", "is_all", is_flag=True, help="Of all agents.")
+@click.option("--all", "is_all", is_flag=True, help="Reset the states of all agents.")
 @_changing
 def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished: bool) -> None:
     """Remove KEY from the state of AGENT, or all of its keys, or with --all those of all agents.
 
-    It shows what goes, and asks first. What was there before is kept in a file beside the states.
+    The command shows what is removed and asks first, and saves the old states to a file beside them.
 
-    Exit status: 0 done; 2 there is no such agent or key, or nobody to ask; 7 the states cannot be written; 130 somebody said no.
+    Exit status: 0 done; 2 there is no such agent or key, or no terminal to ask on; 7 the states cannot be written; 130 the
+    answer was no.
 
     \b
     Examples:
@@ -276,7 +277,7 @@ def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished
     if not is_all and not agent:
         raise UsageError("GBE178")
     found = _look(agent, artifacts, key)
-    wanted: dict[str, Texts] | None = None  # all agents that have a state when it is done
+    wanted: dict[str, Texts] | None = None  # None: all agents that have a state by then
     if not is_all:
         wanted = {name: {} if key is None else {key: None} for name in found.agents}
     _change("reset", wanted, is_merge=key is not None, artifacts=artifacts, **wished)
@@ -286,10 +287,10 @@ def reset(*, agent: str, key: str | None, is_all: bool, artifacts: str, **wished
 
 
 def _look(agent: str, artifacts: str, key: str | None = None) -> StateSnapshot:
-    """Give the states of all agents, or of one.
+    """Return the states of all agents, or of one.
 
     Raises:
-        UsageError: GBE175 nobody knows that one, GBE176 it has no such key.
+        UsageError: GBE175, the agent is unknown; GBE176, it has no such key.
     """
     with open_kept_file(artifacts, FILE, States) as states:
         found = StateSnapshot(0, {}) if states is None else states.snapshot()
@@ -308,7 +309,7 @@ def _look(agent: str, artifacts: str, key: str | None = None) -> StateSnapshot:
 def _agents_of_graph(artifacts: str) -> tuple[str, ...]:
     try:
         return store.load_artifact(Path(artifacts), GraphArtifact).nodes
-    except ArtifactError:  # what is kept may be looked at without them
+    except ArtifactError:  # states can be listed without artifacts
         return ()
 
 
@@ -334,7 +335,7 @@ def _change(
     as_json: bool,
     after_version: int = 0,
 ) -> None:
-    """Show what changes, ask, and do it; what changes is found anew from what the file has then.
+    """Show the changes, ask, and make them; they are computed again from the state at that time.
 
     Raises:
         UsageError: GBE177 there is no terminal to ask on.
@@ -373,7 +374,7 @@ def _change(
 
 
 def _preview(path: Path, wanted: Mapping[str, Texts] | None, *, is_merge: bool) -> list[StateChange]:
-    """Find what would change now; no file is made."""
+    """Return what would change now; no file is created."""
     if not path.exists():
         return plan_changes(StateSnapshot(0, {}), wanted or {}, is_merge=is_merge)
     with closing(States(str(path))) as states:
@@ -390,7 +391,7 @@ def _backup(folder: Path, before: StateSnapshot) -> Path:
 
 
 def _write_private(path: Path, data: bytes) -> None:
-    """Write a file that its owner alone can read, whole or not at all; where a link is, the file behind it.
+    """Write a file atomically, readable only by its owner; a link is followed.
 
     Raises:
         RunError: GBE699.
@@ -409,9 +410,9 @@ def _write_private(path: Path, data: bytes) -> None:
 # --- an export ------------------------------------------------------------------------------
 
 _DEPTH = strict_json.MAX_DEPTH + 4
-"""A value may be as deep as any, and is inside of the document, its agents, an agent and an entry."""
+"""A value may have the full depth, and the document adds four levels around it."""
 
-_Version = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # SQLite counts to twice as many
+_Version = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]  # half of what SQLite can count
 
 
 class _ExportedValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -427,7 +428,7 @@ class _Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def render_export(snapshot: StateSnapshot) -> bytes:
-    """Write states as one JSON document, in ASCII: a value may have what no terminal and no UTF-8 takes."""
+    """Return states as one JSON document in ASCII, because a value may hold half of a surrogate pair."""
     agents = {
         agent: {key: {"value": kept.value, "version": kept.version} for key, kept in keys.items()}
         for agent, keys in snapshot.agents.items()
@@ -437,14 +438,14 @@ def render_export(snapshot: StateSnapshot) -> bytes:
 
 
 def parse_export(data: bytes, path: str) -> StateSnapshot:
-    """Read what `render` has written; all of it is checked before any of it is used.
+    """Parse what `render_export` wrote; the whole document is checked.
 
     Args:
         data: The document.
-        path: Where it is from, for refusals.
+        path: Its file, for error messages.
 
     Raises:
-        RunError: GBE697 it is no export; GBE641, GBE642 a value that no state can have.
+        RunError: GBE697, it is not an export; GBE641 or GBE642, a value that no state can have.
     """
     try:
         document = msgspec.convert(strict_json.loads(data, any_text=True, max_depth=_DEPTH), _Export)
@@ -465,7 +466,7 @@ def _read_keys(agent: str, entries: dict[str, _ExportedValue]) -> dict[str, Stor
 
 
 def _size_of(keys: Mapping[str, StoredValue]) -> int:
-    """Count the bytes of all values together; their JSON is ASCII."""
+    """Return the size of all values in bytes; their JSON is ASCII."""
     return sum(len(kept.text) for kept in keys.values())
 
 
@@ -474,7 +475,7 @@ def _newest(keys: Mapping[str, StoredValue]) -> int:
 
 
 def _size(number: int) -> str:
-    """Give a number of bytes in the unit that suits it."""
+    """Format a number of bytes in a suitable unit."""
     for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
         if number >= factor:
             return f"{number / factor:.1f} {unit}"
@@ -486,14 +487,14 @@ def _value(text: str) -> str:
 
 
 def _kind(change: StateChange) -> tuple[str, console.Role, str]:
-    """Give the sign, the role and the name of a change."""
+    """Return the sign, the colour and the name of a change."""
     if change.before is None:
         return "+", "good", "set"
     return ("-", "gone", "removed") if change.after is None else ("~", "warn", "changed")
 
 
 def _lines(changes: Collection[StateChange]) -> Iterator[str]:
-    """`+ agent key  value`, `~` and `-`; of many the first."""
+    """Yield `+ agent key  value` for each change, with `~` and `-` likewise; at most the first 20."""
     for change in list(changes)[:_MOST_LINES]:
         sign, role, _ = _kind(change)
         value = "" if change.after is None else f"  {_value(change.after)}"

@@ -1,4 +1,4 @@
-"""What click refuses, said as GraphBus says it: in one line, with the nearest right word."""
+"""Converts errors of click to errors of GraphBus, with a suggestion for a misspelled word."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REJECTED = re.compile(r"'(.*?)' is not one of ")
 
 
 def with_better_cause(refusal: GraphBusError) -> GraphBusError:
-    """Say of a folder in which artifacts were looked for that it holds source files, if it does."""
+    """Return GBE191 instead of "no artifacts" if the folder contains source files; otherwise the error itself."""
     place = refusal.where.path if refusal.code == "GBE501" and refusal.where else ""
     try:
         names = os.listdir(place) if os.path.isdir(place) else [place]
@@ -24,10 +24,10 @@ def with_better_cause(refusal: GraphBusError) -> GraphBusError:
 
 
 def as_usage_error(refusal: click.ClickException, root: click.Group, words: Iterable[str]) -> UsageError:
-    """Make our refusal of click's, which does not always know the command that was meant.
+    """Convert an error of click, which does not always name the command that failed.
 
     Args:
-        words: What was typed.
+        words: The words of the command line.
     """
     context = getattr(refusal, "ctx", None) or _named(click.Context(root, info_name="graphbus"), words)
     message = " ".join(_sentence(refusal, context).split())

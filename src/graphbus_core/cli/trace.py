@@ -1,4 +1,4 @@
-"""`graphbus trace`: what `graphbus run --trace` has written, as a tree of causes and effects."""
+"""`graphbus trace`: show what `graphbus run --trace` recorded as a tree of causes and effects."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ _LINES = 200
 _ROOTS = 20
 
 
-@click.command("trace", short_help="Show what an event has caused.")
+@click.command("trace", short_help="Show what an event caused, handler by handler.")
 @click.argument("event_id", metavar="[EVENT_ID]", default="")
 @click.option("--artifacts", default=".graphbus", metavar="DIR", help="The artifact folder of the graph (.graphbus).")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Events in the table (20) or lines of the tree (200); 0: all.",
+    help="Show N events (20) or N lines of the tree (200); 0 means all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def trace(*, event_id: str, artifacts: str, limit: int | None, as_json: bool) -> int:
-    """Show the causal tree of the event with this id, or whose id begins so: which handlers got it, what they published,
-    how long each took, what failed and what was tried again. `last` is the last event from outside; without an id all of
-    those are listed.
+    """Show the event with this ID, or the beginning of an ID, as a tree of causes and effects: which handlers received it,
+    what they published, how long each took, what failed and what was retried. `last` is the last event from outside;
+    without an ID, all events from outside are listed.
 
-    The trace is written by `graphbus run --trace`; it may be read while that runs.
+    `graphbus run --trace` writes the trace; it can be read while the graph runs. `graphbus profile` sums up times by
+    handler instead of following one event.
 
     Exit status: 0; 7 there is no trace, or no such event in it.
 

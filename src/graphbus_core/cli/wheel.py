@@ -1,4 +1,4 @@
-"""Wheels of GraphBus, made from the files that are installed: an image and a pipeline have no index to install it from."""
+"""Builds wheels of GraphBus from its installed files, for images and pipelines that cannot install it from an index."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: graphbus\nRoot-Is-Purelib: true\nTag: p
 
 
 def wheel_name(distribution: str) -> str:
-    """Return the name of the file for a distribution of this version."""
+    """Return the file name of the wheel of a distribution in this version."""
     return f"{distribution}-{__version__}-py3-none-any.whl"
 
 
 def pack_wheel(distribution: str, files: Mapping[str, bytes], about: Mapping[str, str]) -> bytes:
-    """Pack a wheel. Nothing is compressed: compressors differ between machines, and the hash must not.
+    """Return a wheel as bytes. It is not compressed, so that its hash is the same on every machine.
 
     Args:
         distribution: Its name, with `_` for `-`.

@@ -229,19 +229,19 @@ def _fault_of_option(line: str) -> str:
     """Return why an option is refused; empty if it is allowed."""
     if _HARMLESS.fullmatch(line):
         return ""
-    return f"{re.split('[ =]', line)[0]} could let in another file, what is no wheel, or what has no hash; leave it out"
+    return f"{re.split('[ =]', line)[0]} would allow packages that are not wheels or have no hash; remove it"
 
 
 def _fault_of_package(line: str, name: re.Match[str] | None) -> str:
     """Return why an entry for a package is refused; empty if it is allowed. `name` is the match of `_NAME`."""
     if name is None:
-        return "it does not begin with the name of a package"
+        return "a line does not begin with the name of a package"
     if not _HASH.search(line):
         return f"{name[1]} has no `--hash=sha256:`"
     if _normalize_name(name[1]) in ("graphbus", "graphbus-core", "graphbus-runtime"):
         return f"the runtime of GraphBus comes from its own wheel; leave {name[1]} out"
     if name[2] == "@" and not re.split(r"[?#\s]", line[name.end() :].strip())[0].endswith(".whl"):
-        return f"{name[1]} comes from an address that is no wheel, and to install it would run code of others"
+        return f"{name[1]} comes from an address that is not a wheel, so that installing it would run foreign code"
     return ""
 
 

@@ -109,7 +109,7 @@ def _add_symbol(source: SourceText, change: CodeChange) -> _Edit:
     place = placement.find_insertion_point(source, change.target)
     line = bound_line(place.body, change.target.rpartition(".")[2])
     if line:
-        nearest = f"There: {source.line(line).strip()!r}. Use replace_symbol to change it."
+        nearest = f"That line reads {source.line(line).strip()!r}. Use replace_symbol to change it."
         raise EditError("GBE310", where=source.place(line), target=change.target, line=line, nearest=nearest)
     container = change.target.rpartition(".")[0]
     if container and (change.old_code or change.base_sha256):  # they quote the class that the symbol goes into
@@ -209,7 +209,9 @@ def _check_digest(source: SourceText, change: CodeChange, start: int, end: int) 
     texts = (text, with_lf(text))
     written = {before + each + after for before in ("", indentation) for each in texts for after in ("", "\n")}
     if change.base_sha256 and change.base_sha256 not in {hashlib.sha256(each.encode()).hexdigest() for each in written}:
-        raise _stale_error(source, change, start, "The digest does not match: read the file again.")
+        raise _stale_error(
+            source, change, start, "Its digest differs: read the file again, and write the change for its present code."
+        )
 
 
 def _stale_error(source: SourceText, change: CodeChange, start: int, nearest: str) -> EditError:
@@ -231,7 +233,7 @@ def _nearest_lines(region: str, old: str, first: int) -> str:
     quoted = next(line.strip() for line in with_lf(old).split("\n") if line.strip())
     near = get_close_matches(quoted, lines, n=3)
     shown = ", ".join(f"line {number} {line!r}" for number, line in enumerate(lines, first) if line in near)
-    return f"Nearest: {shown}." if shown else "No line there resembles the first line of the text."
+    return f"The most similar lines: {shown}." if shown else "No line is similar to the first line of the text."
 
 
 # --- does the new code fit the operation? ------------------------------------------------------

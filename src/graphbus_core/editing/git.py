@@ -329,7 +329,9 @@ def _check_obedience(git: Git) -> None:
     """Raise GBE431 for a git before 2.31, which ignores settings from the environment and would run hooks and filters."""
     _, output, _ = git.attempt("config", "--get", "core.hooksPath")
     if os.fsdecode(output).rstrip("\n") != os.devnull:
-        raise git.refusal("config", "git is older than 2.31, so that it cannot be kept from running hooks and filters")
+        raise git.refusal(
+            "config", "it is older than version 2.31, which is needed to keep git from running other programs"
+        )
 
 
 class Difference(NamedTuple):

@@ -174,7 +174,7 @@ def _to_undo(journal: Journal, session: str) -> JournalEntry:
     found = [entry for entry in open_ones if session in ("", entry.session)]
     if found:
         return found[-1]
-    of_session = f" of {session}" if session else ""
+    of_session = f" in session {session}" if session else ""
     raise EditError("GBE327", of_session=of_session, known=", ".join(entry.session for entry in open_ones) or "none")
 
 

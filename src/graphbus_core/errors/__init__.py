@@ -1,11 +1,11 @@
-"""Every way in which GraphBus refuses: one code each, with its family, its sentence and its hint.
+"""The errors of GraphBus: one class for each family, one code for each error, with a sentence and a hint.
 
-A failure carries data; its sentence is built from that data and the entry of `register.REGISTER`:
+An error carries data; its sentence and hint are formatted from that data and the templates in `register.REGISTER`:
 
     raise BuildError("GBE210", where=Place("agents/shop.py", 12), name="OrderProcessor", other="agents/old.py:3")
 
-The family decides the exit status of the command line. Findings of `graphbus check` (GB001 ...) are not failures; their
-register is `graphbus_core.compiler.rules`.
+The family decides the exit status of the command line. Findings of `graphbus check` (GB001 ...) are not errors; they are in
+`graphbus_core.compiler.rules`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphbus_core.errors.legible import escape_unprintable
 
 
 class Place(NamedTuple):
-    """Where something is: a path as the user wrote or would write it, a line and a column that count from 1 (0: not known)."""
+    """A place in a file: a path as the user would write it, a line and a column that count from 1 (0: unknown)."""
 
     path: str
     line: int = 0
@@ -29,25 +29,25 @@ class Place(NamedTuple):
 
 
 class ErrorText(NamedTuple):
-    """What the register holds for one code: the sentence and the hint, both templates over the data of the failure."""
+    """The sentence and the hint for one code: format templates for the data of the error."""
 
     sentence: str
     hint: str
 
 
 class GraphBusError(Exception):
-    """Root of all failures that GraphBus reports; each one is shown to the user without a traceback.
+    """Base of all errors that GraphBus reports to the user, without a traceback.
 
     Attributes:
-        code: The entry of `register.REGISTER`, e.g. `"GBE210"`.
-        where: The place to look at, if there is one.
-        data: What the sentence was built from.
+        code: The key in `register.REGISTER`, e.g. `"GBE210"`.
+        where: The place of the error, if there is one.
+        data: The values of the template fields.
     """
 
     exit_status: ClassVar[int] = 1
 
     def __init__(self, code: str, *, where: Place | None = None, **data: object) -> None:
-        from graphbus_core.errors.register import REGISTER  # most commands never refuse anything
+        from graphbus_core.errors.register import REGISTER  # imported late: most commands raise no error
 
         entry = REGISTER[code]
         self.code = code
@@ -72,14 +72,14 @@ class GraphBusError(Exception):
 
 
 def _revive(kind: type[GraphBusError], arguments: tuple[Any, ...], data: dict[str, Any]) -> GraphBusError:
-    """Make an error again that was pickled: its sentence is made already."""
+    """Recreate a pickled error; its sentence is formatted already."""
     error = kind.__new__(kind, *arguments)
     error.__dict__.update(data)
     return error
 
 
 class UsageError(GraphBusError):
-    """The command, its options or its configuration cannot be understood."""
+    """The command, its options or its settings are not valid."""
 
     exit_status = 2
 
@@ -91,17 +91,17 @@ class BuildError(GraphBusError):
 
 
 class EditError(GraphBusError):
-    """A change to source text was refused, or writing it was impossible."""
+    """A change to a source file was refused or could not be written."""
 
     exit_status = 4
 
 
 class NotJudgedError(EditError):
-    """The machine was too busy to try a change, so there is no verdict on it."""
+    """The machine was too busy to test a change, so there is no verdict on it."""
 
 
 class NegotiationError(GraphBusError):
-    """A negotiation could not be started, continued or looked up."""
+    """A negotiation could not be started, continued or found."""
 
     exit_status = 5
 
@@ -148,7 +148,7 @@ class RunError(GraphBusError):
 class PowerError(RunError, PermissionError):
     """A confined graph tried to use a power that is not declared, and was refused.
 
-    It is a PermissionError as well, so that a library which tries a file or a host and goes on without it still can.
+    It is also a PermissionError, so that libraries which continue without a file or a host still do.
     """
 
     def __init__(self, code: str, *, where: Place | None = None, **data: object) -> None:
@@ -157,7 +157,7 @@ class PowerError(RunError, PermissionError):
 
 
 class BackpressureError(RunError):
-    """The queue of the bus is full; publish later, or less."""
+    """The queue of the bus is full."""
 
 
 class DeadlockError(RunError):
@@ -169,16 +169,16 @@ class RequestTimeoutError(RunError):
 
 
 class DeployError(GraphBusError):
-    """What is to be shipped cannot be generated, written, built or handed over."""
+    """An image, manifest or pipeline could not be generated, written, built or deployed."""
 
     exit_status = 8
 
 
 class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup
-    """More than one failure of one operation, all of them reported; the first decides the exit status.
+    """Several errors of one operation; all are reported, and the first decides the exit status.
 
     Attributes:
-        errors: The failures in the order of their places.
+        errors: The errors, in the order of their places.
     """
 
     def __init__(self, errors: Iterable[GraphBusError]) -> None:
@@ -190,7 +190,7 @@ class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup
 
     @property
     def status(self) -> int:
-        """The exit status of the first failure."""
+        """The exit status of the first error."""
         return self._first.status
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ class SeveralErrors(GraphBusError):  # noqa: N818 - a group, like ExceptionGroup
 
 
 def raise_all(errors: Iterable[GraphBusError]) -> None:
-    """Raise the only failure itself, and several ones as `SeveralErrors`; without any, return."""
+    """Raise a single error itself, several ones as `SeveralErrors`; return if there are none."""
     found = tuple(errors)
     if len(found) == 1:
         raise found[0]
@@ -207,7 +207,7 @@ def raise_all(errors: Iterable[GraphBusError]) -> None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Give `" Did you mean 'x'?"` for the nearest of `known`, or the empty string when none is near."""
+    """Return `" Did you mean 'x'?"` for the most similar of `known`, or `""` if none is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, sorted(known), n=1, cutoff=0.6)

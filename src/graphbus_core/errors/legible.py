@@ -1,15 +1,15 @@
-"""Text from anywhere, e.g. from a payload, made fit for a terminal, a log and a file in UTF-8."""
+"""Escapes untrusted text, e.g. of a payload, for terminals, logs and UTF-8 files."""
 
 from __future__ import annotations
 
 
 def escape_unprintable(text: str) -> str:
-    """The text in its lines; what else a terminal obeys or UTF-8 does not have is escaped, e.g. ESC or half a surrogate pair."""
+    """Return the text with its line breaks and tabs; escape everything else that is not printable, e.g. ESC."""
     return text if text.isprintable() else "\n".join(map(_legible_line, text.split("\n")))
 
 
 def escape_to_one_line(text: str) -> str:
-    """The same, with the ends of lines escaped, too."""
+    """Return the text with everything escaped that is not printable, line breaks included."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escaped(each) for each in text)
 
 

@@ -1,7 +1,7 @@
-"""Code -> sentence and hint, of all families. Codes are public: never reused, never renumbered.
+"""The sentence and the hint of each error code. Codes are public: they are never reused and never renumbered.
 
-This half has usage, sources, edits and negotiation (GBE1xx to GBE4xx). `GraphBusError` imports the register when the first
-error is made, because most commands never make one.
+This half contains usage, sources, edits and negotiation (GBE1xx to GBE4xx). `GraphBusError` imports it when the first error is
+created, because most commands create none.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REGISTER: dict[str, ErrorText] = {
     ),
     "GBE114": ErrorText(
         "{name!r} cannot be used as the name of a new agent: {reason}.",
-        "Choose the name of a Python class, e.g. `ShippingService`.",
+        "Choose another name, which must be that of a Python class, e.g. `ShippingService`.",
     ),
     "GBE115": ErrorText(
         "{topic!r} is not a valid topic.",
@@ -261,7 +261,9 @@ REGISTER: dict[str, ErrorText] = {
         "one session.",
     ),
     # Changes to source text, promotion and undo: exit status 4
-    "GBE301": ErrorText("{target} is not defined in this file.{suggestion}", "Use one of the names that are: {known}."),
+    "GBE301": ErrorText(
+        "{target} is not defined in this file.{suggestion}", "Use one of the names in this file: {known}."
+    ),
     "GBE302": ErrorText(
         "{target} is defined {count} times in this file, on lines {lines}.",
         "Change the class or block around it as a whole, or use search_replace.",
@@ -294,8 +296,8 @@ REGISTER: dict[str, ErrorText] = {
         "The change to {target} does not say which code it expects.", "Add `old_code` or `base_sha256` to the change."
     ),
     "GBE314": ErrorText(
-        "The decorator {name} of {target} cannot be changed: {reason}.",
-        "Change one of its decorators with a single call: {nearest}",
+        "The decorator{name} of {target} cannot be changed: {reason}.",
+        "Name a decorator that occurs once. The decorators there: {nearest}",
     ),
     "GBE315": ErrorText("{target} cannot be changed on its own: {reason}.", "Change the class or block around it."),
     "GBE317": ErrorText(
@@ -307,7 +309,7 @@ REGISTER: dict[str, ErrorText] = {
         "Write the change again for the file as it is now.",
     ),
     "GBE320": ErrorText(
-        "This file was changed by someone else during the session.",
+        "This file was changed from outside during the session.",
         "Nothing was written. Build again, so that the agents read the file as it is now.",
     ),
     "GBE321": ErrorText(
@@ -342,8 +344,8 @@ REGISTER: dict[str, ErrorText] = {
         "This file was changed while it was being checked, so it was left alone.", "Run the command again."
     ),
     "GBE331": ErrorText(
-        "The {tier} jail, in which changed code runs, could not be set up: {reason}.",
-        "No changed code was run. `graphbus doctor` shows which jails this machine supports.",
+        "The {tier} sandbox, in which changed code runs, could not be set up: {reason}.",
+        "No changed code was run. `graphbus doctor` shows which sandbox this machine supports.",
     ),
     "GBE332": ErrorText(
         "This machine is too busy to judge the change: in {wall_s:.0f} s its tests got {used_s:.0f} of the {timeout_s:g} "
@@ -387,7 +389,7 @@ REGISTER: dict[str, ErrorText] = {
     ),
     "GBE406": ErrorText("Session {session} has no {kind} {name}.{suggestion}", "Choose one of these: {known}."),
     "GBE407": ErrorText(
-        "Session {session} cannot be recorded: {reason}. No source file was changed.",
+        "The session {session} cannot be recorded: {reason}. No source file was changed.",
         "Free disk space or correct the permissions, then negotiate again.",
     ),
     "GBE408": ErrorText(

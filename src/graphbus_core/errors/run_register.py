@@ -7,7 +7,7 @@ from graphbus_core.errors import ErrorText
 
 
 def how_to_install(extra: str) -> str:
-    """Give the hint for an extra of GraphBus. Its name alone must not be in it: on public indexes that is another package."""
+    """Return the hint for a missing extra. It must not name `graphbus` alone, which is another package on public indexes."""
     return (
         f"In a checkout of GraphBus run `pip install '.[{extra}]'`, "
         f"or beside its wheel `pip install './graphbus-{__version__}-py3-none-any.whl[{extra}]'`."
@@ -33,7 +33,7 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "{name} does not match the manifest: it was edited, or a build was interrupted.",
         "Run `graphbus build` to write it again. Artifacts must not be edited by hand.",
     ),
-    "GBE507": ErrorText("{name} cannot be opened: {reason}.", "Check the permissions of the artifact folder."),
+    "GBE507": ErrorText("{name} cannot be opened: {reason}.", "Check the artifact folder and its permissions."),
     "GBE508": ErrorText(
         "This file has changed since the artifacts were built.", "If you meant the change, run `graphbus build` again."
     ),
@@ -173,7 +173,7 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "An agent cannot wait for its own answer. Call the method directly, or publish an event and do not wait.",
     ),
     "GBE634": ErrorText(
-        "A handler cannot wait for the receipt of {topic}: the event is not done before the handler returns.",
+        "A handler cannot wait for the receipt of {topic}: the event is finished only after the handler returns.",
         "Subscribe to the events that follow from it instead.",
     ),
     "GBE635": ErrorText(
@@ -212,7 +212,9 @@ RUN_REGISTER: dict[str, ErrorText] = {
     "GBE644": ErrorText(
         "{what} is locked by another process.", "Stop that process, or try again later. Nothing was changed."
     ),
-    "GBE645": ErrorText("{what} cannot be used: {reason}.", "Check the permissions and the free disk space."),
+    "GBE645": ErrorText(
+        "{what} cannot be used: {reason}.", "Check that it is a regular file, and that it can be written."
+    ),
     "GBE646": ErrorText(
         "The state key {key!r} of {agent} was changed by another process or thread during a transaction.",
         "Run the transaction again. None of it was written.",
@@ -328,7 +330,9 @@ RUN_REGISTER: dict[str, ErrorText] = {
     ),
     "GBE684": ErrorText("There is no trace to read: {reason}.", "Run `graphbus run --trace` to write one."),
     "GBE685": ErrorText("The trace contains no event {event_id}.", "Run `graphbus trace` to list the latest events."),
-    "GBE686": ErrorText("{count} events have an ID that begins with {event_id}: {known}.", "Give more of the ID."),
+    "GBE686": ErrorText(
+        "{count} events have an ID that begins with {event_id}: {known}.", "Type more characters of the ID."
+    ),
     "GBE687": ErrorText(
         "There is no profile to read: {reason}.", "Run `graphbus run --profile`, which writes one when it ends."
     ),
@@ -457,7 +461,7 @@ RUN_REGISTER: dict[str, ErrorText] = {
         "Correct that first. `graphbus check` shows what is wrong with source files.",
     ),
     "GBE746": ErrorText(
-        "{path} contains neither agents nor artifacts.",
+        "There are neither agents nor artifacts in {path}.",
         "Name the folder with the agents; `graphbus build` writes artifacts.",
     ),
 }

@@ -146,7 +146,7 @@ class NodeModules:
         """Import a module and verify that it comes from `path` in the project; return the module or the error."""
         wanted = os.path.realpath(os.path.join(self.root, path))
         if not self._contains(wanted) or not os.path.isfile(wanted):
-            return RunError("GBE604", module=name, path=path, found="nowhere")
+            return RunError("GBE604", module=name, path=path, found="no file of the project")
         present = sys.modules.get(name) or sys.modules.get(name.partition(".")[0])
         if present is not None and not self._is_ours(present):
             return RunError("GBE604", module=name, path=path, found=_origin(present))

@@ -121,7 +121,11 @@ def compose_from_classes(
     for agent, each in zip(agents, classes, strict=True):
         if not issubclass(each, GraphBusNode):
             name = each.__qualname__ if agent is each else format_value(agent)
-            raise UsageError("GBE146", name=name, reason="its class does not derive from GraphBusNode")
+            raise UsageError(
+                "GBE146",
+                name=name,
+                reason="it is neither an agent nor the class of one",
+            )
         schemas |= topics_of(each)
         promised |= _subscribed_schemas(each)
     members = [_from_class(agent, each, validation) for agent, each in zip(agents, classes, strict=True)]

@@ -130,7 +130,7 @@ class BudgetMeter:
 
     def _overdraft(self, taken: Amount) -> str:
         budget = self._budget
-        cause = "a model's server counts more than was set aside for an answer"
+        cause = "an answer cost more than was reserved for it"
         if budget.max_tokens and taken.tokens > budget.max_tokens:
             return f"{cause}: {taken.tokens} tokens so far, and max_tokens is {budget.max_tokens}"
         if budget.max_usd and taken.nano_usd > budget.max_usd * NANO:

@@ -135,7 +135,7 @@ def check_provider(provider: Provider) -> None:
     host = host_of(provider)
     owners = KEY_OWNERS.get(provider.key_env.upper())
     if owners is not None and not (is_https(provider) and _is_host_of(provider, host, owners)):
-        owner = " or ".join(name.removeprefix(".") for name in owners) or "the programs of its maker"
+        owner = " or ".join(name.removeprefix(".") for name in owners) or "its own service"
         raise UsageError("GBE142", name=provider.name, variable=provider.key_env, owner=owner)
     if provider.key_env and not is_https(provider) and not is_loopback(host):
         raise _bad_address(provider, "a key must not be sent to another machine over plain http")
@@ -165,7 +165,7 @@ def host_of(provider: Provider) -> str:
         parts = urlsplit(provider.base_url)
         host, _port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
-        raise _bad_address(provider, "it cannot be read") from None
+        raise _bad_address(provider, "it is not a valid URL") from None
     if parts.scheme not in ("http", "https") or not host or not provider.base_url.isascii():
         raise _bad_address(provider, "it must begin with https:// or http:// and a host")
     if parts.username is not None or parts.password is not None:

@@ -343,7 +343,7 @@ def claim_project(config: ResolvedBuild) -> int:
         NegotiationError: GBE420, another process negotiates; GBE407, the folder cannot be written.
     """
     path = Path(config.artifacts_dir, _RUNNING)
-    with refuse_file_errors(config.session or "to come", path), Folder.at(config.artifacts_dir, make=True) as home:
+    with refuse_file_errors(config.session or "(new)", path), Folder.at(config.artifacts_dir, make=True) as home:
         handle = home.open_own(_RUNNING, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -100,7 +100,7 @@ def makers_for(function: Any) -> _Makers:
     for name in getattr(inspected, "__annotations__", ()) if hasattr(inspected, "__globals__") else ():
         annotation = annotation_of(inspected, name) if name != "return" else None
         if isinstance(annotation, Unresolved):
-            unmade[name] = f"{annotation} cannot be resolved at run time"
+            unmade[name] = f"{annotation} is not defined at run time"
         elif needs_making(annotation):
             make, error = attempt(lambda annotation=annotation: maker_of(annotation))  # type: ignore[misc]
             if make is not None:

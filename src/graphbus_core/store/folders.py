@@ -179,7 +179,7 @@ class Folder:
         if known and stat.S_ISDIR(known.st_mode):
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR), self._full_path(name))
         if known and not (stat.S_ISREG(known.st_mode) or stat.S_ISLNK(known.st_mode)):
-            raise OSError(EINVAL, "what is there is no plain file", self._full_path(name))
+            raise OSError(EINVAL, "it is not a regular file", self._full_path(name))
         temporary = f".{name}.{os.getpid()}.tmp"
         try:
             self.write(temporary, data, is_flushed=is_flushed)

@@ -101,4 +101,4 @@ def refuse_special(path: Path) -> None:
     if os.path.isdir(path):
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
     if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError(EINVAL, "what is there is no plain file")
+        raise OSError(EINVAL, "it is not a regular file")

@@ -155,7 +155,7 @@ def _subscriptions(
         fitting = [(method, policy) for each, method, policy in heard if matches(each, topic)]
         if real is not None and not fitting:
             hint = did_you_mean(topic, [each for each, _, _ in heard])
-            raise UsageError("GBE168", name=name, what=f"does not hear {topic}", suggestion=hint)
+            raise UsageError("GBE168", name=name, what=f"has no handler for {topic}", suggestion=hint)
         method, real_policy = fitting[0] if fitting else (_handler_name(topic), ONCE)
         policy = DeliveryPolicy(
             retries=real_policy.retries, backoff_s=real_policy.backoff_s, retry_on=real_policy.retry_on
@@ -182,7 +182,7 @@ def _contract(real: type[GraphBusNode], method: str, script: Script) -> Declared
             continue
         if problems := problems_of(promised, answer):
             reason = describe_problems(problems)
-            raise UsageError("GBE167", name=real.__name__, what=f"as the result of {method}", reason=reason)
+            raise UsageError("GBE167", name=real.__name__, what=f"the result of {method}", reason=reason)
     contract: DeclaredSchema = getattr(real, method).__graphbus_schema__
     return contract
 
@@ -198,7 +198,7 @@ def _check_publications(name: str, real: type[GraphBusNode], scripts: Iterable[S
             check(said.payload)
         except RunError as refused:
             reason = refused.data.get("reason", refused.sentence)
-            raise UsageError("GBE167", name=name, what=f"on {said.topic}", reason=reason) from None
+            raise UsageError("GBE167", name=name, what=f"the topic {said.topic}", reason=reason) from None
 
 
 def _check_fit(node: GraphBusNode, real: type[GraphBusNode], method: str, event: Event) -> None:

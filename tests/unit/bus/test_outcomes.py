@@ -79,18 +79,18 @@ def test_waits_double_up_to_a_limit_and_are_the_same_each_time(first: float, att
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"retries": -1}, "retries=-1: a whole number of at least 0"),
+        ({"retries": -1}, "retries=-1: it must be a whole number of at least 0"),
         ({"retries": 1.5}, "retries=1.5"),
         ({"retries": True}, "retries=True"),
-        ({"backoff_s": -0.1}, "backoff=-0.1: a number of seconds"),
+        ({"backoff_s": -0.1}, "backoff=-0.1: it must be a number of seconds"),
         ({"backoff_s": math.nan}, "backoff=nan"),
         ({"backoff_s": "1"}, "backoff='1'"),
-        ({"timeout_s": 0}, "timeout=0: more than 0 seconds"),
+        ({"timeout_s": 0}, "timeout=0: it must be more than 0 seconds"),
         ({"timeout_s": math.inf}, "timeout=inf"),
-        ({"concurrency": 0}, "concurrency=0: a whole number of at least 1"),
+        ({"concurrency": 0}, "concurrency=0: it must be at least 1"),
         ({"retry_on": (ValueError, KeyboardInterrupt)}, "retry_on="),
         ({"retry_on": ("ValueError",)}, "exception classes"),
-        ({"retries": -1, "concurrency": 0}, "at least 0 is needed; concurrency=0"),
+        ({"retries": -1, "concurrency": 0}, "at least 0; concurrency=0"),
     ],
 )
 def test_a_policy_that_cannot_be_kept_is_refused_with_its_place(options: dict[str, Any], said: str) -> None:

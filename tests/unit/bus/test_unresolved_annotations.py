@@ -103,7 +103,7 @@ def test_a_class_that_is_not_to_be_had_is_refused(checked: Any) -> None:
     with pytest.raises(RunError) as refused:
         MessageBus().subscribe("/X", checked.lost, shape="typed")
     assert refused.value.code == "GBE611"
-    assert "Lost is not there at run time" in refused.value.sentence
+    assert "Lost is not defined at run time" in refused.value.sentence
 
 
 def test_without_its_source_a_module_is_understood_by_the_text_of_its_annotations(checked: Any) -> None:

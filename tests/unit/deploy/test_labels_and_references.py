@@ -27,7 +27,7 @@ NAMES = {"OrderProcessor": "order-processor", "HTTPServer": "http-server", "my_s
 
 @pytest.mark.parametrize("text", ["", "Shop", "-a", "a-", "a.b", "a_b", "a b", "ü", "a\n", "a" * 64])
 def test_what_is_no_label_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(DeployError, match="is no namespace") as refusal:
+    with pytest.raises(DeployError, match="is not a valid namespace") as refusal:
         check_label(text, "namespace")
     assert (refusal.value.code, refusal.value.status) == ("GBE703", 8)
 

@@ -224,8 +224,8 @@ def test_what_is_around_a_symbol_stays(text: str, target: str, new: str, gone: s
         ("def helper(): pass\ndef more(): pass", "GBE309", "FunctionDef helper, FunctionDef more"),
         ("helper = 1", "GBE309", "Assign"),
         ("", "GBE309", "nothing"),
-        ("def helper(:", "GBE309", "a syntax error"),
-        ("  def helper(): pass\nx = 1", "GBE309", "a syntax error"),
+        ("def helper(:", "GBE309", "not valid Python"),
+        ("  def helper(): pass\nx = 1", "GBE309", "not valid Python"),
         ("  if a: pass\n  else: pass", "GBE309", "If"),
         ("def helper():\n    return 0", "GBE304", "changes nothing"),
         ("def helper():\n    return '\udcff'", "GBE309", "utf-8"),
@@ -411,7 +411,7 @@ def test_an_argument_of_a_decorator_is_set_and_the_rest_stays(new: str, old_line
     [
         (CONTRACT, "missing(a=1)", "there is none"),
         (CONTRACT, "schema_method", "must be written as"),
-        (CONTRACT, "schema_method(", "do not parse"),
+        (CONTRACT, "schema_method(", "not valid Python"),
         (CONTRACT, "schema_method()", "single values or keywords"),
         (CONTRACT, "schema_method(**x)", "single values or keywords"),
         (CONTRACT, "a(b=1)\nc(d=2)", "must be written as"),
@@ -516,8 +516,11 @@ def test_a_quoted_text_that_is_not_there_exactly_once_is_refused(old: str, code:
 
 
 def test_the_nearest_lines_are_shown() -> None:
-    assert refused(BODY, change("A.f", "x", "retrun a", "search_replace")).hint == "Nearest: line 6 'return a'."
-    assert "No line there" in refused(BODY, change("A.f", "x", "zzzz", "search_replace")).hint
+    assert (
+        refused(BODY, change("A.f", "x", "retrun a", "search_replace")).hint
+        == "The most similar lines: line 6 'return a'."
+    )
+    assert "No line is similar" in refused(BODY, change("A.f", "x", "zzzz", "search_replace")).hint
 
 
 def test_a_search_stays_inside_its_symbol() -> None:

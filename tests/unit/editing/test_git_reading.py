@@ -58,7 +58,7 @@ def test_a_git_that_would_run_hooks_all_the_same_is_refused(tmp_path: Path, monk
     old.write_text(f'#!/bin/sh\nunset GIT_CONFIG_COUNT\nexec {shutil.which("git")} "$@"\n')
     old.chmod(0o755)
     monkeypatch.setenv("PATH", f"{old.parent}:{os.environ['PATH']}")
-    with pytest.raises(NegotiationError, match=r"older than 2\.31"):
+    with pytest.raises(NegotiationError, match=r"older than version 2\.31"):
         Repository.find(tmp_path / "shop")
 
 

@@ -124,7 +124,7 @@ def test_a_parameter_is_made_whatever_stands_beside_it(
 @pytest.mark.parametrize(
     ("method", "item", "why"),
     [
-        ("lost", {"sku": "a"}, "Ghost cannot be resolved at run time"),
+        ("lost", {"sku": "a"}, "Ghost is not defined at run time"),
         ("not_to_be_made", {"sku": "a"}, "no JSON can become an object of "),
     ],
 )

@@ -93,10 +93,10 @@ def test_a_graph_that_was_built_makes_its_agents_with_the_factory(
         ("my_shop.wiring:number", "GBE655", "'int' cannot be called"),
         ("my_shop.wiring:later", "GBE655", "an `async def` function returns an awaitable"),
         ("my_shop.broken:make", "GBE601", "No module named 'nowhere_at_all'"),
-        ("my_shop.wiring:fail", "GBE656", "fail cannot make Shop: ValueError: no database"),
-        ("my_shop.wiring:forget", "GBE657", "forget gave None where Shop was wanted"),
-        ("my_shop.wiring:confuse", "GBE657", "confuse gave int 3 where Shop was wanted"),
-        ("my_shop.wiring:Container", "GBE656", "Container cannot make Shop: TypeError"),
+        ("my_shop.wiring:fail", "GBE656", "fail failed to create Shop: ValueError: no database"),
+        ("my_shop.wiring:forget", "GBE657", "forget returned None instead of an instance of Shop"),
+        ("my_shop.wiring:confuse", "GBE657", "confuse returned int 3 instead of an instance of Shop"),
+        ("my_shop.wiring:Container", "GBE656", "Container failed to create Shop: TypeError"),
     ],
 )
 def test_a_factory_that_cannot_be_used_is_refused_with_the_reason(shop: Path, name: str, code: str, said: str) -> None:

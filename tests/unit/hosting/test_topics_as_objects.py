@@ -359,7 +359,7 @@ def test_arguments_may_be_given_by_position() -> None:
         (lambda shop: shop.agent(Pricing).helper(), "GBE621", "no method helper that can be called"),
         (lambda shop: shop.agent(Pricing).rates, "GBE621", "greet, quote, total, wrong"),
         (lambda shop: shop.agent(Pricing).qoute(sku="a"), "GBE621", "Did you mean 'quote'"),
-        (lambda shop: shop.agent("Pricing"), "GBE665", "not str 'Pricing'"),
+        (lambda shop: shop.agent("Pricing"), "GBE665", "got str 'Pricing'"),
         (lambda shop: shop.agent(Desk).x(), "GBE621", "none"),
     ],
 )

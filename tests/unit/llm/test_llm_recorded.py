@@ -68,7 +68,7 @@ def test_a_failure_is_given_again_with_what_it_may_have_cost(tmp_path: Path) -> 
     tape.close()
     again = Tape()
     again.load(decode_answers(path.read_bytes()))
-    with Bill().running() as second, pytest.raises(ModelError, match="broke off: chance"):
+    with Bill().running() as second, pytest.raises(ModelError, match="was cut off: chance"):
         TapedClient(RecordedClient("scripted:test"), again).complete(PROMPT, 10)
     assert (
         first.spent == first.lost == second.lost == price_worst_case(worst_case_of_request(PROMPT, 10), Price(1.0, 1.0))

@@ -83,7 +83,7 @@ def test_a_final_failure_ends_the_session_and_any_other_is_one_failed_answer() -
     assert answer_question(last) == NegotiationStopped("error", "The answer of x was cut off: chance.")
     failed = answer_question(one)
     assert isinstance(failed, Analyzed)
-    assert "broke off" in failed.failure
+    assert "was cut off" in failed.failure
     assert bills.final_error is not None
     assert [bills.spend.calls, bills.cost_by_proposal([])] == [2, {}]
 
@@ -194,7 +194,7 @@ def test_an_answer_beyond_its_worst_case_leaves_room_for_nothing_not_even_for_wh
     usage = Usage(input_tokens=5, output_tokens=10**9)
     with lying.running() as bill:
         bill.add_answer(Completion(text="", model="stub:m", usage=usage, cost_usd=2.5))
-        with pytest.raises(ModelError, match=r"more than was set aside for an answer: \$2.50 so far, and max_usd is 1"):
+        with pytest.raises(ModelError, match=r"more than was reserved for it: \$2.50 so far, and max_usd is 1"):
             bill.allow_attempt(Amount(1, 1))
     assert (meter.held, meter.spent.nano_usd) == (Amount(), 2.5 * NANO)
     with waiting.running() as bill, pytest.raises(ModelError):

@@ -77,7 +77,7 @@ def begun_with(root: Path, **asked_for: bool) -> BuildConfig:
 
 def test_a_session_that_was_reviewed_does_not_go_on_without_a_person(interrupted: Path) -> None:
     request = begun_with(interrupted, is_reviewed=True)
-    with pytest.raises(NegotiationError, match="--review was dropped since it was interrupted") as refused:
+    with pytest.raises(NegotiationError, match="since it was interrupted: --review was dropped") as refused:
         resume_request(request)
     assert refused.value.code == "GBE422"
     assert resume_request(msgspec.structs.replace(request, is_reviewed=True)).is_reviewed

@@ -69,7 +69,7 @@ def test_a_record_that_cannot_be_renewed_after_the_files_were_written_says_so(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", full)
-    with pytest.raises(NegotiationError, match="cannot be renewed: no space left on device") as info:
+    with pytest.raises(NegotiationError, match="could not be updated: no space left on device") as info:
         record_application(tmp_path, "S001", is_applied=True)
     assert info.value.code == "GBE410"
 

@@ -124,7 +124,7 @@ def test_an_entry_point_that_fails_is_reported_after_the_graph_was_stopped(
     with pytest.raises(RunError) as refused:
         run(entrypoint)
     assert refused.value.code == code
-    assert told in refused.value.sentence
+    assert told in str(refused.value)
     assert (hello / "stopped.txt").read_text() == "Hello "
 
 

@@ -208,8 +208,8 @@ def test_an_alias_of_what_is_not_there_is_said(live: Any, name: str) -> None:
         return
     names = dict(vars(live))
     exec(compile(f"def handler(it: {name}): ...", "handlers.py", "exec", dont_inherit=True), names)
-    assert makers_for(names["handler"]).unmade == {"it": f"{name} cannot be resolved at run time"}
-    with pytest.raises(RunError, match=f"{name} is not there at run time"):
+    assert makers_for(names["handler"]).unmade == {"it": f"{name} is not defined at run time"}
+    with pytest.raises(RunError, match=f"{name} is not defined at run time"):
         bind_handler(names["handler"], shape="typed")
 
 

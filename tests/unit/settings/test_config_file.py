@@ -144,7 +144,7 @@ def test_an_empty_variable_names_no_file(project: Path, monkeypatch: pytest.Monk
         ("[runtimes]\n", "GBE102", 1, "Did you mean 'runtime'?"),
         ("[tool.graphbsu]\n", "GBE102", 1, "Unknown key 'tool'"),
         ("\n[runtime]\nhistory = 'x'\n", "GBE103", 3, "history in [runtime] must be a whole number, not 'x'."),
-        ("artifacts = '/tmp'\n", "GBE103", 1, "must be a folder below the project"),
+        ("artifacts = '/tmp'\n", "GBE103", 1, "must be a folder inside the project"),
         (
             "[llm.providers.home]\ninput_usd = 1\n",
             "GBE144",

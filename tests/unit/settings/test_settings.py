@@ -131,15 +131,15 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
             "[tool.graphbus.safety]\narbiter_domains = ['x']",
             "GBE103",
             "2",
-            "arbiter_domains in [tool.graphbus.safety] must be a table of lists of texts, not ['x'].",
+            "arbiter_domains in [tool.graphbus.safety] must be a table of lists of strings, not ['x'].",
         ),
         (
             "[tool.graphbus.gate]\nchecks = ['ruff']",
             "GBE103",
             "2",
-            "checks in [tool.graphbus.gate] must be a list of lists of texts, not ['ruff'].",
+            "checks in [tool.graphbus.gate] must be a list of lists of strings, not ['ruff'].",
         ),
-        ("[tool.graphbus]\nintent = 3", "GBE103", "2", "intent in [tool.graphbus] must be text, not 3."),
+        ("[tool.graphbus]\nintent = 3", "GBE103", "2", "intent in [tool.graphbus] must be a string, not 3."),
         (
             "[tool.graphbus]\nexclude = 'a'",
             "GBE103",
@@ -169,7 +169,7 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
                 f"[tool.graphbus.budget]\nmax_usd = {number}",
                 "GBE103",
                 "2",
-                f"max_usd in [tool.graphbus.budget] must be a number with an end, not {number}.",
+                f"max_usd in [tool.graphbus.budget] must be a finite number, not {number}.",
             )
             for number in ("nan", "inf")
         ),
@@ -203,25 +203,25 @@ def test_every_kind_of_value_is_read(tmp_path: Path) -> None:
             "[tool.graphbus]\nartifacts = '../out'",
             "GBE103",
             "2",
-            "artifacts in [tool.graphbus] must be a folder below the project, not '../out'.",
+            "artifacts in [tool.graphbus] must be a folder inside the project, not '../out'.",
         ),
         (
             "[tool.graphbus]\nartifacts = '/out'",
             "GBE103",
             "2",
-            "artifacts in [tool.graphbus] must be a folder below the project, not '/out'.",
+            "artifacts in [tool.graphbus] must be a folder inside the project, not '/out'.",
         ),
         (
             "[tool.graphbus]\nartifacts = '.'",
             "GBE103",
             "2",
-            "artifacts in [tool.graphbus] must be a folder below the project, not '.'.",
+            "artifacts in [tool.graphbus] must be a folder inside the project, not '.'.",
         ),
         (
             "[tool.graphbus]\nartifacts = ''",
             "GBE103",
             "2",
-            "artifacts in [tool.graphbus] must be a folder below the project, not ''.",
+            "artifacts in [tool.graphbus] must be a folder inside the project, not ''.",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_link_is_replaced_and_removed_for_itself(inside: Path, outside: Path) 
 
 def test_a_file_with_another_name_elsewhere_is_not_opened_for_writing(inside: Path, outside: Path) -> None:
     os.link(outside / "file", inside / "real/file")
-    with Folder.at(inside / "real") as folder, pytest.raises(OSError, match="another name elsewhere"):
+    with Folder.at(inside / "real") as folder, pytest.raises(OSError, match="another hard link"):
         folder.open_own("file")
 
 

@@ -103,13 +103,17 @@ def test_an_event_can_be_answered_with_events_failures_and_functions() -> None:
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        ({"methods": {"reserve": {"reserved": "yes", "left": 1}}}, "GBE167", "as the result of reserve"),
+        ({"methods": {"reserve": {"reserved": "yes", "left": 1}}}, "GBE167", "the result of reserve"),
         ({"methods": {"reserve": [YES, {"reserved": True}]}}, "GBE167", "left"),
-        ({"methods": {"reserve": [say("/A/B")]}}, "GBE167", "as the result of reserve"),
+        ({"methods": {"reserve": [say("/A/B")]}}, "GBE167", "the result of reserve"),
         ({"methods": {"reserv": YES}}, "GBE168", "has no method reserv with @schema_method. Did you mean 'reserve'?"),
         ({"methods": {"secret": None}}, "GBE168", "has no method secret with @schema_method."),
-        ({"on": {"/Ordr/Placed": None}}, "GBE168", "does not hear /Ordr/Placed."),
-        ({"on": {"/Order/Placed": say("/Stock/Reserved", {"order_id": 7, "qty": 1})}}, "GBE167", "on /Stock/Reserved"),
+        ({"on": {"/Ordr/Placed": None}}, "GBE168", "has no handler for /Ordr/Placed."),
+        (
+            {"on": {"/Order/Placed": say("/Stock/Reserved", {"order_id": 7, "qty": 1})}},
+            "GBE167",
+            "the topic /Stock/Reserved",
+        ),
     ],
 )
 def test_a_script_may_do_only_what_the_class_can_do(options: Mapping[str, Any], code: str, sentence: str) -> None:

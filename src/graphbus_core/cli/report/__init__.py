@@ -1,4 +1,4 @@
-"""`graphbus report`: a session as one HTML page that needs nothing but a browser, or as the same facts in JSON."""
+"""`graphbus report`: write a session as one self-contained HTML page, or the same facts as JSON."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ _BEGINNING_BYTES = 4000
 @click.command("report", short_help="Write a session as one HTML page.")
 @click.argument("session", default="", metavar="[SESSION]")
 @click.option(
-    "-o", "--output", default="", metavar="FILE", help="Where to; `-` is stdout. Default: graphbus-report-SESSION.html."
+    "-o",
+    "--output",
+    default="",
+    metavar="FILE",
+    help="The file to write; `-` is stdout (graphbus-report-SESSION.html).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the same facts as one JSON document, to stdout.")
-@click.option("--force", is_flag=True, help="Write over a file that is no report.")
+@click.option("--json", "as_json", is_flag=True, help="Write the same facts as one JSON document to stdout.")
+@click.option("--force", is_flag=True, help="Overwrite a file that is not a report.")
 def report(*, session: str, output: str, as_json: bool, force: bool) -> None:
-    """Write what happened in SESSION, the last one by default, as one HTML page.
+    """Write SESSION, by default the last one, as one HTML page: outcome, timeline, graph, changes, gate, votes and cost.
 
-    Outcome, timeline, graph, changes, gate, votes and cost. The page asks no network for anything, and the same session
-    gives the same bytes.
+    The page needs no network, and the same session always gives the same bytes. `graphbus inspect-negotiation` shows the
+    same facts in the terminal.
 
-    Exit status: 0 done; 2 another file is in its place, or it cannot be written; 5 there is no such session.
+    Exit status: 0 done; 2 the file exists and is not a report, or cannot be written; 5 there is no such session.
 
     \b
     Examples:
@@ -57,7 +61,7 @@ def report(*, session: str, output: str, as_json: bool, force: bool) -> None:
 
 
 def _edges(config: ResolvedBuild) -> tuple[Edge, ...] | None:
-    """Give the edges of the last build, else those that the sources show now; None when neither can be read."""
+    """Return the edges of the last build, otherwise those of the source files; None if neither can be read."""
     from graphbus_core import store
     from graphbus_core.compiler.project import Project
 
@@ -72,12 +76,12 @@ def _edges(config: ResolvedBuild) -> tuple[Edge, ...] | None:
 
 
 def _write(path: Path, made: bytes, *, is_forced: bool) -> None:
-    """Write it whole or not at all; a pipe or a device is not replaced, and a file that is no report only by force."""
+    """Write the report atomically; a pipe or device is refused, and another file is overwritten only by force."""
     from graphbus_core.store.folders import Folder
     from graphbus_core.store.writing import refuse_special
 
     try:
-        refuse_special(path)  # to look into a pipe would take for ever
+        refuse_special(path)  # reading a pipe could block forever
         if (
             not is_forced
             and path.exists()

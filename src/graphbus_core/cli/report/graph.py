@@ -1,7 +1,7 @@
-"""The graph of a session: places for up to a hundred agents and their edges, and the values of the template for them.
+"""The graph of a session as a layered drawing of up to a hundred agents, and the template values for it.
 
-1. Edges that close a circle are turned.  2. The longest way to an agent is its layer.  3. Each layer is sorted by the middle of
-its neighbours, to and fro.  4. Layers become columns.  The same input always gives the same picture.
+1. Edges that close a cycle are reversed.  2. The longest path to an agent is its layer.  3. Each layer is sorted by the mean
+place of its neighbours, in several sweeps.  4. Layers become columns.  The same input always gives the same drawing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNKNOWN = "The artifacts of the last build tell no edges, and the sources could
 
 
 def graph_values(story: Story) -> Values:
-    """Give the drawing, None for too many agents, with its legend and the list."""
+    """Return the template values of the drawing (None for too many agents), its legend and the list of agents."""
     count = len(story.agents)
     is_drawn = 0 < count <= MOST_DRAWN
     kinds = {edge.kind for edge in story.edges or ()}
@@ -117,7 +117,7 @@ def _listed(story: Story, name: str) -> Values:
 
 
 def proposal_links(cases: Iterable[ProposalStory]) -> list[Values]:
-    """Give the values of links to proposals."""
+    """Return the template values of links to proposals."""
     return [{"name": case.name, "anchor": case.anchor} for case in cases]
 
 
@@ -142,7 +142,7 @@ def _shortened(text: str, longest: int) -> str:
 
 
 class Box(NamedTuple):
-    """Where an agent stands: its upper left corner and its size, in pixels."""
+    """The box of an agent: its upper left corner and its size, in pixels."""
 
     x: int
     y: int
@@ -151,12 +151,12 @@ class Box(NamedTuple):
 
     @property
     def middle(self) -> int:
-        """Half way down."""
+        """The vertical middle."""
         return self.y + self.height // 2
 
 
 class Drawing(NamedTuple):
-    """A graph with places; `ways` has for each pair the two ends of its arrow."""
+    """A graph with coordinates; `ways` maps each pair to the two ends of its arrow."""
 
     width: int
     height: int
@@ -165,12 +165,12 @@ class Drawing(NamedTuple):
 
 
 def lay_out_graph(nodes: Sequence[str], pairs: Iterable[Pair], widths: Mapping[str, int]) -> Drawing:
-    """Give every node and pair a place.
+    """Compute the coordinates of every node and arrow.
 
     Args:
-        nodes: The names, in the order in which ties are decided.
-        pairs: From, to; both ends are nodes and differ.
-        widths: Node -> pixels.
+        nodes: The names; their order decides ties.
+        pairs: (from, to); both are nodes, and they differ.
+        widths: Node -> width in pixels.
     """
     wanted = list(dict.fromkeys(pairs))
     forward = _without_circles(nodes, wanted)
@@ -188,7 +188,7 @@ def lay_out_graph(nodes: Sequence[str], pairs: Iterable[Pair], widths: Mapping[s
 
 
 def _without_circles(nodes: Sequence[str], pairs: Sequence[Pair]) -> list[Pair]:
-    """Turn each pair that leads back to an agent on the way to which it was found."""
+    """Reverse each pair that closes a cycle in a depth-first search."""
     on_the_way: list[str] = []
     done = set[str]()
     backward = set[Pair]()
@@ -223,7 +223,7 @@ def _layers(nodes: Sequence[str], pairs: Sequence[Pair]) -> list[list[str]]:
 
 
 def _sort(columns: list[list[str]], pairs: Sequence[Pair]) -> None:
-    """Sort each column by the middle of the neighbours in the columns before it, and on the way back behind it."""
+    """Sort each column by the mean place of its neighbours: those before it, and in every second sweep those behind it."""
     before: dict[str, list[str]] = defaultdict(list)
     after: dict[str, list[str]] = defaultdict(list)
     for left, right in pairs:
@@ -244,7 +244,7 @@ def _mean(places: Sequence[float]) -> float:
 
 
 def _columns(columns: Sequence[Sequence[str]], widths: Mapping[str, int]) -> dict[str, Box]:
-    """Give the agents of the columns their places, each column in the middle of the tallest one."""
+    """Return the boxes of the columns, each column centred beside the tallest one."""
     step, most = NODE_HEIGHT + _NODE_GAP, max(map(len, columns), default=0)
     boxes: dict[str, Box] = {}
     x = _MARGIN
@@ -257,7 +257,7 @@ def _columns(columns: Sequence[Sequence[str]], widths: Mapping[str, int]) -> dic
 
 
 def _rows(names: Sequence[str], widths: Mapping[str, int], above: Mapping[str, Box]) -> dict[str, Box]:
-    """Put the agents without edges in rows below the others."""
+    """Return the boxes of agents without edges, in rows below the others."""
     if not names:
         return {}
     step = max(widths[name] for name in names) + _NODE_GAP
@@ -272,7 +272,7 @@ def _rows(names: Sequence[str], widths: Mapping[str, int], above: Mapping[str, B
 
 
 def _way(source: Box, target: Box) -> Way:
-    """From the side of one to the facing side of the other; what leads back is shifted, so that two do not lie on each other."""
+    """Return both ends of an arrow; one that leads backwards is shifted, so that it does not cover its counterpart."""
     if source.x < target.x:
         return (source.x + source.width, source.middle), (target.x, target.middle)
     return (source.x, source.middle + _SHIFT), (target.x + target.width, target.middle + _SHIFT)

@@ -1,4 +1,4 @@
-"""The report as one page: what the session says, as values of the template `page.html`."""
+"""The report as one page: a session as values of the template `page.html`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LEAST_USD = 0.00005
 
 
 def render_page(story: Story) -> bytes:
-    """Give the whole page. It is ASCII, so that it survives any stream; the same session gives the same bytes."""
+    """Return the whole page, in ASCII so that any stream can carry it. The same session always gives the same bytes."""
     script = (_HERE / "behaviour.js").read_bytes()
     cases = [_case(story, case) for case in story.cases]
     values = {
@@ -113,7 +113,7 @@ def _figures(story: Story) -> Iterator[tuple[str, str, str]]:
 
 
 def _files(story: Story) -> list[Values]:
-    """Give every file that accepted proposals changed, with the size of the change."""
+    """Return every file that accepted proposals changed, with the number of lines added and removed."""
     changes: dict[str, list[tuple[ProposalStory, _FileDiff]]] = {}
     for case in story.cases:
         for diff in diffs_of(case.record) if case.record.commit else ():
@@ -145,7 +145,7 @@ def _round(story: Story, number: int, cases: list[Values]) -> Values:
 
 
 def _choices(story: Story) -> Iterator[Values]:
-    """Yield what the proposals can be filtered by, as numbers where names could hold anything."""
+    """Yield the filters for proposals; agents and files are numbers, because their names may contain anything."""
     agents = {name for case in story.cases for name in case.concerned}
     statuses = dict.fromkeys(case.record.status for case in story.cases)
     options: dict[str, list[tuple[Value, Value]]] = {
@@ -188,7 +188,7 @@ def _case(story: Story, case: ProposalStory) -> Values:
 
 
 def _keys(known: tuple[str, ...], names: Iterable[str]) -> str:
-    """Give names as their places in a list: short, and safe to be compared by the script."""
+    """Return names as their indexes in a list, which the script of the page can compare safely."""
     return " ".join(str(known.index(name)) for name in names)
 
 
@@ -214,7 +214,7 @@ def _judged(case: ProposalStory) -> Iterator[ProposalStep]:
 
 
 def _tally(case: ProposalStory) -> str:
-    """Give the votes as words: `2 accept, 1 reject`."""
+    """Return the votes as text: `2 accept, 1 reject`."""
     counts = ((decision, case.count(decision)) for decision in _LETTERS)
     return ", ".join(f"{count} {decision}" for decision, count in counts if count) or "none"
 
@@ -327,7 +327,7 @@ def _outcome_of(story: Story, case: ProposalStory) -> str:
 
 
 def _voices(story: Story) -> Iterator[Values]:
-    """Yield a row for each agent that voted or proposed, with a cell for each proposal; nothing when nobody voted."""
+    """Yield a row for each agent that voted or proposed, with a cell for each proposal; nothing if no agent voted."""
     voters = {vote.agent for case in story.cases for vote in case.votes}
     proposers = {case.proposal.src for case in story.cases} if voters else set[str]()
     by_case = [{vote.agent: vote for vote in case.votes} for case in story.cases]
@@ -402,7 +402,7 @@ _SIGNS: dict[str, _Sign] = {" ": " ", "": " ", "+": "+", "-": "-"}
 
 
 class Line(NamedTuple):
-    """One line of a hunk with its numbers in the old and the new file; 0 where it is not in that file."""
+    """One line of a hunk with its line numbers in the old and the new file; 0 if it is not in that file."""
 
     sign: _Sign
     old: int
@@ -411,7 +411,7 @@ class Line(NamedTuple):
 
 
 class _Hunk(NamedTuple):
-    """Lines that belong together; `heading` is what stands behind the second `@@`, `ends` what follows a backslash."""
+    """A hunk of a diff; `heading` is the text after the second `@@`, `ends` the notes after a backslash."""
 
     heading: str
     lines: list[Line]
@@ -419,7 +419,7 @@ class _Hunk(NamedTuple):
 
 
 class _FileDiff(NamedTuple):
-    """The difference of one file; `note` says what the numbers of its lines count from, if that is not the file."""
+    """The diff of one file; `note` says what its line numbers count from if that is not the file."""
 
     path: str
     hunks: tuple[_Hunk, ...]
@@ -431,7 +431,7 @@ class _FileDiff(NamedTuple):
 
 
 def diffs_of(record: ProposalRecord) -> tuple[_FileDiff, ...]:
-    """Give what was committed, or what the changes would do to the text that they were written for."""
+    """Return the committed diffs, otherwise the diffs of the proposed changes."""
     if record.commit and record.commit.resolution:
         return tuple(_FileDiff(path, read_diff(text)) for path, text in sorted(record.commit.resolution.items()))
     return tuple(_proposed(change) for change in record.proposal.code_changes)
@@ -461,7 +461,7 @@ def read_diff(text: str) -> tuple[_Hunk, ...]:
 
 
 def _diff_values(diff: _FileDiff) -> Values:
-    """Give the values of the template for the difference of one file."""
+    """Return the template values for the diff of one file."""
     return {
         "path": diff.path,
         "added": diff.count_lines("+"),
@@ -475,7 +475,7 @@ def _diff_values(diff: _FileDiff) -> Values:
 
 
 def _runs(hunk: _Hunk) -> list[Values]:
-    """Give the lines by turns: those that are the same, and those that have gone with those that have come for them."""
+    """Return runs of lines: unchanged ones alternate with removed lines and the lines that replace them."""
     runs: list[Values] = []
     for is_same, group in groupby(hunk.lines, key=lambda line: line.sign == " "):
         lines = list(group)
@@ -488,7 +488,7 @@ def _runs(hunk: _Hunk) -> list[Values]:
 
 
 def _marked(lines: Sequence[Line], others: Sequence[Line]) -> list[Values]:
-    """Mark in each line what differs from the line that it faces, if there are as many on the other side."""
+    """Mark in each line what differs from its counterpart, if both sides have equally many lines."""
     facing = others if len(lines) == len(others) else lines
     return [
         {**line._asdict(), **dict(zip(("text", "mark", "rest"), split_at_change(line.text, other.text), strict=True))}
@@ -497,7 +497,7 @@ def _marked(lines: Sequence[Line], others: Sequence[Line]) -> list[Values]:
 
 
 def split_at_change(text: str, other: str) -> tuple[str, str, str]:
-    """Split a line into what is before, in and behind the change; all is before it where a mark would not help."""
+    """Split a line into the parts before, in and after the change; the line is not split if little of it is the same."""
     shorter = min(len(text), len(other))
     head = next((index for index in range(shorter) if text[index] != other[index]), shorter)
     tail = next((index for index in range(shorter - head) if text[-1 - index] != other[-1 - index]), shorter - head)

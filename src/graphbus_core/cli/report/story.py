@@ -1,4 +1,4 @@
-"""What is known of a session: its record, what only the transcript knows, the fate of its changes, the edges of its agents.
+"""Everything known about a session: its record and transcript, whether its changes were written, the edges of its agents.
 
 The report and `graphbus inspect-negotiation` show the same `Story`.
 """
@@ -29,7 +29,7 @@ Fate = Literal["", "written", "undone"]
 
 
 class Note(NamedTuple):
-    """Something besides the proposals that happened in a round; `agent` said or did it."""
+    """A remark about an agent in a round that belongs to no proposal."""
 
     round: int
     agent: str
@@ -37,14 +37,14 @@ class Note(NamedTuple):
 
 
 class ProposalStep(NamedTuple):
-    """Something that happened to a proposal; `role` is how it is meant: `"good"`, `"bad"`, or nothing in particular."""
+    """An event in the life of a proposal; `role` is its colour: `"good"`, `"bad"` or neutral."""
 
     text: str
     role: str = ""
 
 
 VOTES = ProposalStep("votes")
-"""Stands where the votes that count were given."""
+"""Marks the point at which the final votes were given."""
 
 
 class _VotedOn(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class _VotedOn(msgspec.Struct, frozen=True):
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """The parts of the events of a negotiation that matter here; each event has some of them."""
+    """The fields of negotiation events that are used here; each event has some of them."""
 
     proposal_id: str = ""
     agent: str = ""
@@ -67,18 +67,18 @@ class _Event(msgspec.Struct, frozen=True):
 
     @property
     def about(self) -> str:
-        """The proposal that it is about."""
+        """The ID of the proposal that the event is about."""
         return self.evaluation.proposal_id if self.evaluation else self.proposal_id
 
 
 class ProposalStory:
-    """One proposal and its relation to the others.
+    """One proposal with its votes, gate reports and steps.
 
     Attributes:
-        record: Its story.
-        anchor: The id of its element in the page, unique there and safe whatever the proposal's id is.
-        reports: Every report of the gate, the last one last.
-        steps: What happened between proposal and outcome, in order.
+        record: The proposal as the session recorded it.
+        anchor: The HTML id of its element: unique in the page, and safe for any proposal ID.
+        reports: The reports of the gate, in order.
+        steps: The events between proposal and outcome, in order.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class ProposalStory:
 
     @property
     def title(self) -> str:
-        """What it wants, in one line."""
+        """The title, or else the intent, in one line."""
         return " ".join((self.proposal.title or self.proposal.intent).split()) or "Without a title"
 
     @property
     def affected(self) -> tuple[str, ...]:
-        """The agents that it addresses or names as affected, without the proposer."""
+        """The agents that the proposal names as recipient or as affected, without the proposer."""
         proposal = self.proposal
         named = (*([proposal.dst] if proposal.dst else []), *proposal.affects)
         return tuple(name for name in dict.fromkeys(named) if name != proposal.src)
@@ -124,7 +124,7 @@ class ProposalStory:
         return tuple(dict.fromkeys((self.proposal.src, *self.affected, *voters)))
 
     def count(self, decision: VoteDecision) -> int:
-        """Count the agents, without arbiters, that decided so."""
+        """Count the agents with this decision, without arbiters."""
         return sum(vote.decision == decision and not vote.is_arbiter for vote in self.votes)
 
 
@@ -132,14 +132,14 @@ class Story:
     """A whole session.
 
     Attributes:
-        record: Its outcome.
-        edges: Between its agents, sorted; None when neither artifacts nor sources tell them.
-        fate: What became of the accepted changes, by the journal.
+        record: Its record.
+        edges: The edges between its agents, sorted; None if they are unknown.
+        fate: Whether the accepted changes were written or undone, by the journal.
         cases: The proposals in order.
-        notes: What else happened, in order.
-        agents: All agents in the order of activation, then those that only proposals name.
-        files: All files that a proposal wanted to change, sorted.
-        rounds: From 1.
+        notes: Remarks that belong to no proposal, in order.
+        agents: The agents in activation order, then those that only proposals name.
+        files: The files that proposals change, sorted.
+        rounds: The numbers of the rounds, from 1.
     """
 
     def __init__(
@@ -167,11 +167,11 @@ class Story:
 
     @cached_property
     def by_name(self) -> dict[str, ProposalStory]:
-        """Proposal id -> its case; of two with one id the first."""
+        """Proposal ID -> proposal; of two with the same ID the first."""
         return {case.name: case for case in reversed(self.cases)}
 
     def counters(self, name: str) -> list[str]:
-        """Give the proposals that counter one."""
+        """Return the proposals that counter this one."""
         return [case.name for case in self.cases if name and case.proposal.parent == name]
 
     @property
@@ -182,7 +182,7 @@ class Story:
 
     @property
     def outcome(self) -> str:
-        """What became of the accepted changes, in one sentence without its full stop."""
+        """A sentence without full stop on whether the accepted changes were written."""
         if not self.record.negotiations.completed:
             return "Nothing was accepted, no file was changed"
         if self.fate == "undone":
@@ -192,7 +192,7 @@ class Story:
         return "The accepted changes were not written"
 
     def facts(self) -> dict[str, Any]:
-        """Give what the page shows, for programs: one JSON document, its keys in a fixed order."""
+        """Return the facts of the page as one JSON document with a fixed order of keys."""
         record = self.record
         commits = record.negotiations.completed
         return {
@@ -232,7 +232,7 @@ class Story:
 def load_story(
     config: ResolvedBuild, session: str = "", edges: Iterable[Edge] | None = None, *, has_transcript: bool = True
 ) -> Story:
-    """Read all that is known of a session, by default of the last one; without a transcript the record alone speaks.
+    """Load a session, by default the last one; without a transcript only its record is used.
 
     Raises:
         NegotiationError: GBE403 there is none, GBE404 there is no such one, GBE405 it cannot be read.
@@ -253,7 +253,7 @@ def load_story(
 
 
 def diff_of(change: CodeChange) -> str:
-    """Give the unified diff of what a change would do to the text that it was written for."""
+    """Return the unified diff of a change against the text that it was written for."""
     from graphbus_core.editing.edits import unified_diff
 
     texts = (f"{code}\n" if code and code[-1] != "\n" else code for code in (change.old_code, change.new_code))
@@ -270,7 +270,7 @@ def _anchors(records: Iterable[ProposalRecord]) -> Iterator[str]:
 
 
 def _read(said: Iterable[TranscriptEvent]) -> tuple[dict[str, list[ProposalStep | GateReport]], tuple[Note, ...]]:
-    """Give what happened to each proposal, in order, and the notes; of several votes on a proposal the last ones count."""
+    """Return proposal ID -> steps in order, and the notes; only the last votes on a proposal count."""
     steps: dict[str, list[ProposalStep | GateReport]] = {}
     notes: list[Note] = []
     round = 0

@@ -1,4 +1,4 @@
-"""Templates in the manner of Mustache. Text of a session cannot become markup: every value is escaped, with no way around it.
+"""Templates like those of Mustache. Every value is escaped without exception, so that no text of a session becomes markup.
 
     {{name}}                    the value, escaped; None is nothing
     {{#name}} ... {{/name}}     once for each item of a list, or for the one value that is not None;
@@ -8,7 +8,7 @@
     {{>file}}                   another file as it is
     {{! words }}                a comment
 
-Lines are joined without their indentation and line ends, so that a template can be laid out freely.
+Indentation and line ends of a template are removed, so that it can be laid out freely.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COMMENT = re.compile(r"\{\{!.*?\}\}", re.DOTALL)
 
 
 class TemplateTag(NamedTuple):
-    """A place in a template: `mark` is how it is filled, `body` what stands between a section and its end."""
+    """A tag in a template: `mark` is its kind, `body` the parts between a section and its end."""
 
     mark: str
     name: str
@@ -37,7 +37,7 @@ class TemplateTag(NamedTuple):
 
 
 def fill_template(path: Path, values: Values) -> str:
-    """Give the text of a template with its values.
+    """Return the text of a template, filled with values.
 
     Raises:
         KeyError: The template names a value that is not given.
@@ -49,7 +49,7 @@ def fill_template(path: Path, values: Values) -> str:
 
 
 def _parts(pieces: Iterator[str], folder: Path, section: str) -> Iterator[str | TemplateTag]:
-    """Yield what belongs to a section; `pieces` are by turns text, mark and name."""
+    """Yield the parts of a section; `pieces` alternate text, mark and name."""
     for text in pieces:
         yield text
         mark, name = next(pieces, "/"), next(pieces, "")

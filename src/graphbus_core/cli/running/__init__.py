@@ -1,1 +1,1 @@
-"""What stands around a graph that runs from the command line: its work, prompt, instruments, servers and watcher."""
+"""What the command line adds to a running graph: calls and events, the prompt, instruments, servers and the watcher."""

@@ -23,7 +23,7 @@ from graphbus_core.model.deliveries import DeadLetter
 
 
 class DeadLetterReplay:
-    """Letters of the file that are delivered once more, and the results so far."""
+    """Delivers selected dead letters again, and stores and prints the results."""
 
     def __init__(self, file: DeadLetterFile, numbers: Sequence[int], *, as_json: bool) -> None:
         self._file = file
@@ -35,10 +35,10 @@ class DeadLetterReplay:
         self._failed: dict[int, str] = {}
 
     def run(self, artifacts: str, *, allow_drift: bool) -> int:
-        """Start the graph, replay the letters, print each result, and give the exit status.
+        """Start the graph, deliver the letters, print each result, and return the exit status.
 
         Raises:
-            GraphBusError: What `graphbus run` refuses; then nothing was delivered.
+            GraphBusError: The graph cannot start; nothing was delivered.
         """
         status = None
         try:
@@ -59,13 +59,15 @@ class DeadLetterReplay:
     def _deliver_all(self, graph: LiveGraph) -> None:
         if not isinstance(
             graph.bus.keeper, DeadLetterKeeper
-        ):  # what dies of a replay is kept, whatever the project says of other runs
+        ):  # letters that fail again are always stored, whatever the settings say
             keeper = DeadLetterKeeper(self._file.path)
             graph.bus.keeper = keeper
             graph.at_end(keeper.close)
         self._replays = Replayer(graph, self._note)
         for number in self._numbers:
-            kept = self._file.find(number)  # one at a time: each may be large, and may be dropped in between
+            kept = self._file.find(
+                number
+            )  # loaded one at a time: each may be large, and may be dropped in the meantime
             if kept is None:
                 self._tell(number, "", "it was dropped meanwhile")
             elif error := _why_not(graph, kept):
@@ -103,7 +105,7 @@ class DeadLetterReplay:
 
 
 def _why_not(graph: LiveGraph, kept: StoredLetter) -> str:
-    """Say why a letter cannot be delivered; empty when it can."""
+    """Return why a letter cannot be delivered; empty if it can."""
     try:
         find_subscription(graph.bus, kept.letter)
     except RunError as gone:

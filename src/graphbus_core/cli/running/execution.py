@@ -1,7 +1,7 @@
-"""Runs a graph in this process, as the options of `graphbus run` ask for.
+"""Runs a graph in this process with the options of `graphbus run`.
 
 instruments: middleware around every handler and call, made before the graph     (--trace, --profile, --break)
-companions:  stand beside the running graph, left in reverse order before it stops   (--serve, --health)
+companions:  context managers around the running graph, left before it stops           (--serve, --health)
 work:        what the main thread does: calls and events, the prompt, or waiting for a signal
 """
 
@@ -39,26 +39,37 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OPTIONS = [
-    click.option("-i", "--interactive", "is_interactive", is_flag=True, help="Type commands to the running graph."),
-    click.option("--serve", "is_served", is_flag=True, help="Take calls and events over HTTP."),
-    click.option("--host", default="", metavar="HOST", help="Where --serve listens (127.0.0.1)."),
-    click.option("--port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port (8765); 0: any that is free."),
-    click.option("--health", default="", metavar="[HOST:]PORT", help="Probes and metrics alone, without a token."),
+    click.option(
+        "-i",
+        "--interactive",
+        "is_interactive",
+        is_flag=True,
+        help="Read commands from the terminal while the graph runs.",
+    ),
+    click.option("--serve", "is_served", is_flag=True, help="Accept calls and events over HTTP."),
+    click.option("--host", default="", metavar="HOST", help="The address that --serve listens on (127.0.0.1)."),
+    click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="The port that --serve listens on (8765); 0 means any free one.",
+    ),
+    click.option("--health", default="", metavar="[HOST:]PORT", help="Serve only probes and metrics, without a token."),
 ]
 
 
 def shared_options(command: _F) -> _F:
-    """Add the options to a command that `graphbus run` and `graphbus dev` have in common."""
+    """Add the options that `graphbus run` and `graphbus dev` have in common to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given on the command line; the fields are named as the parameters of the command.
+    """The options of the command line, by the names of the command's parameters.
 
     Attributes:
-        outlives_entrypoint: The graph stays up when the entry point has returned or failed, as in `graphbus dev`.
+        outlives_entrypoint: The graph keeps running after the entry point has returned or failed, as in `graphbus dev`.
     """
 
     artifacts: str
@@ -84,7 +95,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
     def refuse_contradictions(self) -> None:
-        """Refuse options that do not fit together or to the terminal.
+        """Refuse options that contradict each other, or that need a terminal.
 
         Raises:
             UsageError: GBE131, GBE132, GBE158.
@@ -114,15 +125,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stays_up(self) -> bool:
-        """The graph runs on when the work is done, until a signal comes, or the person at the prompt leaves."""
+        """True if the graph keeps running after its work is done, until a signal or the end of the prompt."""
         if self.is_interactive or self.is_served or self.health or self.is_watched:
             return self.outlives_entrypoint or not self.entrypoint
         return not (self.calls or self.publications or self.entrypoint)
 
     def request(self, instruments: tuple[Instrument, ...] = ()) -> RuntimeConfig:
-        """What the options ask of Runtime Mode.
+        """Return the configuration for Runtime Mode.
 
-        A thread of its own delivers when the main thread waits; not at the prompt, so that Ctrl-C can interrupt a handler.
+        A separate thread delivers events if the main thread only waits. At the prompt it does not, so that Ctrl-C can interrupt
+        a handler.
         """
         return RuntimeConfig(
             artifacts=self.artifacts,
@@ -138,7 +150,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link:
-    """The supervisor, as seen from the process that runs the graph."""
+    """The connection to the supervisor, used by the process that runs the graph."""
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
         self._connection = connection
@@ -146,10 +158,10 @@ class Link:
         self.is_ready = False
 
     def receive(self) -> Any:
-        """Wait for its next message.
+        """Wait for the next message of the supervisor.
 
         Raises:
-            Stopped: It wants this process to end, or is gone.
+            Stopped: The supervisor wants this process to end, or has ended itself.
         """
         try:
             message = self._connection.recv()
@@ -160,12 +172,12 @@ class Link:
         return message
 
     def tell(self, kind: str, content: object = ()) -> None:
-        """Send a message; nobody may be left to read it."""
+        """Send a message; a supervisor that has ended is ignored."""
         with suppress(OSError):
             self._connection.send((kind, content))
 
     def listen(self, patience: SignalHandler, write: Callable[[str], object]) -> None:
-        """From now on end the graph when it says so, whatever the main thread does, and write what it sends."""
+        """Start a thread that ends the graph when the supervisor asks for it, and writes the text that it sends."""
 
         def listen() -> None:
             try:
@@ -181,7 +193,7 @@ class Link:
         Thread(target=listen, name="graphbus-supervisor", daemon=True).start()
 
     def ready(self, lines: tuple[str, ...]) -> None:
-        """Report that the graph runs, and go on when that has been shown."""
+        """Report that the graph runs, and wait until the supervisor has shown that."""
         self.is_ready = True
         modules = tuple(name for name in sys.modules.copy() if name.startswith("graphbus_core."))
         self.tell("ready", (lines, modules))  # the next process imports them before it is needed
@@ -189,18 +201,18 @@ class Link:
 
 
 def run_graph_here(options: RunOptions, link: Link | None = None) -> int:
-    """Run the graph in this process, and give the exit status.
+    """Run the graph in this process, and return the exit status.
 
     Args:
         options: What to run, and how.
-        link: The process that has started this one for `--watch` and may end it.
+        link: The connection to the supervisor that started this process, with `--watch`.
     """
     with ExitStack() as stack:
         return _Run(options, link, stack).run()
 
 
 class _Run:
-    """One graph, with what stands around it; the stack puts that away."""
+    """One run of a graph with its instruments and servers, which the stack closes."""
 
     def __init__(self, options: RunOptions, link: Link | None, stack: ExitStack) -> None:
         self._options = options
@@ -258,21 +270,21 @@ class _Run:
             return 0 if options.stays_up or not one_shot else stopped.exit_status
         if options.as_json:
             console.emit_json(one_shot.document(result))
-        if not self._is_typed:  # a person has seen the failures, and they do not change the exit status
+        if not self._is_typed:  # a person at the prompt has seen the failures; they do not change the exit status
             if self._refused:
                 raise RunError("GBE688", count=self._refused, total=self._total)
             runtime.raise_for_dead_letters(result)
         return 0
 
     def _ready(self, graph: LiveGraph, artifacts: BuildArtifacts) -> None:
-        """Say that the graph runs, and who is left out.
+        """Print that the graph runs, and which agents are left out.
 
         Raises:
             RunError: GBE682 for a breakpoint where there is no handler and no method.
         """
         check_names(self._options.breaks, stopping_places(graph))
         for name, why in graph.left_out.items():
-            if why.code != "GBE696":  # somebody asked for it
+            if why.code != "GBE696":  # left out because of --only
                 place = f"{why.where}: " if why.where else ""
                 console.print_note(
                     f"[RUNTIME] Left out {name}: {console.sanitize(f'{place}{why.sentence}')} [{why.code}]"
@@ -281,7 +293,7 @@ class _Run:
         if self._link is not None:
             self._link.ready(lines)
             return
-        has_results = self._options.as_json or self._options.calls  # they have stdout to themselves
+        has_results = self._options.as_json or self._options.calls  # stdout is reserved for results
         for line in lines:
             (console.print_note if has_results else console.print_line)(line)
         console.flush()
@@ -311,7 +323,7 @@ def _has_terminal() -> bool:
 
 
 def _terminal(options: RunOptions, stack: ExitStack) -> Terminal | None:
-    """What the prompt, the debugger and log lines share; nothing without a prompt or a debugger."""
+    """Return the terminal that prompt, debugger and log lines share; None without prompt and debugger."""
     if not (options.is_interactive or options.breaks):
         return None
     terminal = Terminal()
@@ -320,11 +332,11 @@ def _terminal(options: RunOptions, stack: ExitStack) -> Terminal | None:
 
 
 def _servers(options: RunOptions, stack: ExitStack) -> tuple[tuple[Instrument, ...], tuple[runtime.Companion, ...]]:
-    """What measures for the servers that were asked for, and what they are; the stack lets go of their addresses.
+    """Return the instruments and the companions for --serve and --health; the stack releases their addresses.
 
     Raises:
         UsageError: GBE155-157 for a token or an address that cannot be used.
-        RunError: GBE671 when packages are missing, GBE672 when an address cannot be had.
+        RunError: GBE671 when packages are missing, GBE672 when an address is in use.
     """
     if not options.is_served and not options.health:
         return (), ()
@@ -339,7 +351,7 @@ def _servers(options: RunOptions, stack: ExitStack) -> tuple[tuple[Instrument, .
 
 
 def _profiler(folder: Path, stack: ExitStack) -> Profiler:
-    """Measure every handler; the profile is saved at the end, and shown unless the graph could not start."""
+    """Return an instrument that measures every handler; the profile is saved and printed at the end of the run."""
     from graphbus_core.cli.running.trace_text import print_profile
 
     profiler = Profiler()

@@ -1,7 +1,7 @@
 """`graphbus run -i`: commands from a person or from a pipe, until the input ends.
 
-terminal:  completion, history; Ctrl-C cancels the line or what it does, Ctrl-D leaves; the exit status is 0
-pipe:      each line is a command; empty lines and those that begin with # are skipped; a refused one makes the exit status 7
+terminal:  completion and history; Ctrl-C cancels the line or the running command, Ctrl-D leaves; the exit status is 0
+pipe:      each line is a command; empty lines and lines with # are skipped; after a refused command the exit status is 7
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _CELL = 60
 
 
 class CommandPrompt(Cmd):
-    """Reads lines and does what they say. The docstring of a command is its help: usage, summary.
+    """Reads commands and runs them on the graph. The docstring of each `do_` method is its help: usage and summary.
 
     Args:
-        folder: The `state_dir`; what was typed is kept there.
-        is_typed: A person types at a terminal.
+        folder: The `state_dir`, in which the history is stored.
+        is_typed: True if a person types at a terminal, False for a pipe.
 
     Attributes:
         total: How many lines were commands.
@@ -89,11 +89,13 @@ class CommandPrompt(Cmd):
                     pass
 
     def _do_next(self) -> bool:
-        """Read a line and do what it says; True ends the prompt."""
+        """Read a line and run it; True ends the prompt."""
         is_read = False
         try:
             with self._terminal.reading(self.prompt):
-                readline.set_completer(cast("Any", self.complete))  # before each line: a debugger has set its own
+                readline.set_completer(
+                    cast("Any", self.complete)
+                )  # before each line, because a debugger sets its own completer
                 readline.set_completer_delims(" \t\n")
                 readline.parse_and_bind("tab: complete")
                 line = input(self.prompt)
@@ -102,12 +104,12 @@ class CommandPrompt(Cmd):
         except EOFError:
             console.print_line()
             return True
-        except KeyboardInterrupt:  # of the person, or of a handler on another thread that has ended the process
+        except KeyboardInterrupt:  # from the person, or from a handler on another thread that ends the process
             console.print_note("\nInterrupted." if is_read else "")
             return self._graph.bus.interruption is not None
 
     def onecmd(self, line: str) -> bool:
-        """Do what one line says; a refusal is shown. True ends the prompt."""
+        """Run one command; an error is printed. True ends the prompt."""
         name, _, rest = line.strip().partition(" ")
         if not name or name.startswith("#"):
             return False
@@ -144,7 +146,7 @@ class CommandPrompt(Cmd):
         receipt = graph.publish(topic, payload)
         if receipt is not None:
             receipt.wait(graph.grace_s)
-        elif graph.bus.statistics().failed != before.failed:  # only further attempts can still be outstanding
+        elif graph.bus.statistics().failed != before.failed:  # only retries can still be outstanding
             graph.settle(graph.grace_s)
         after = graph.bus.statistics()
         failed = after.failed - before.failed
@@ -165,7 +167,7 @@ class CommandPrompt(Cmd):
     def do_nodes(self, rest: str) -> None:
         """nodes [AGENT]: The agents, what they hear and what can be called."""
         if rest:
-            self._graph.node(rest)  # refuses an unknown one
+            self._graph.node(rest)  # raises for an unknown agent
         heard = [(each.name.partition(".")[0], each.topic) for each in self._graph.bus.subscriptions]
         methods = [(*full.split("."), str(schema or "{}")[1:-1]) for full, schema in self._methods().items()]
         rows = [
@@ -298,7 +300,7 @@ class CommandPrompt(Cmd):
         return self._graph.origin.artifacts
 
     def _methods(self) -> dict[str, Schema | None]:
-        """`Agent.method` -> what it takes, for all that can be called."""
+        """Return `Agent.method` -> input schema, for all methods that can be called."""
         return {
             f"{agent.name}.{method.name}": method.input_schema
             for agent in self._artifacts.agents.agents
@@ -307,7 +309,7 @@ class CommandPrompt(Cmd):
         }
 
     def _topics(self) -> dict[str, Schema | None]:
-        """Every known topic -> the schema of its payloads, from its publishers or else from its first handler."""
+        """Every known topic -> the schema of its payloads, from its publishers or otherwise its first handler."""
         heard: dict[str, Schema] = {}
         for agent in self._artifacts.agents.agents:
             for subscription in agent.subscriptions:
@@ -327,16 +329,16 @@ class CommandPrompt(Cmd):
             raise error
         if error is not None:
             raise RunError("GBE689", where=self._graph.place_of(error), name=name, reason=describe_exception(error))
-        console.print_line(console.sanitize(_as_json(to_json_value(result))))
+        console.print_line(console.Verbatim(console.sanitize(_as_json(to_json_value(result)))))
 
     # --- completion ---
 
     def completenames(self, text: str, *_ignored: Any) -> list[str]:
-        """Give the commands that begin so, each with the space after it."""
+        """Return the commands that begin with `text`, each followed by a space."""
         return [f"{name} " for name in _names() if name.startswith(text)]
 
     def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
-        """Give the words that may stand in the place of `text` after a command."""
+        """Return the completions of `text` after a command."""
         command, *before = line[:begin].split()
         if command in ("call", "publish", "request"):
             schemas = self._methods() if command == "call" else self._topics()
@@ -354,7 +356,7 @@ class CommandPrompt(Cmd):
 
 @contextmanager
 def _history(folder: Path) -> Iterator[None]:
-    """Let readline know what was typed before, and keep what is typed. Only the owner may read it: it holds payloads."""
+    """Load the history into readline and store it afterwards, readable only by the owner because it contains payloads."""
     lines, refused = attempt(lambda: read_plain(folder / _HISTORY).decode("utf-8", "replace").splitlines())
     for line in lines or ():
         readline.add_history(line)
@@ -363,7 +365,7 @@ def _history(folder: Path) -> Iterator[None]:
     finally:
         count = readline.get_current_history_length()
         typed = [readline.get_history_item(number) for number in range(max(count - _KEPT_LINES, 0) + 1, count + 1)]
-        if refused is None or isinstance(refused, FileNotFoundError):  # a link or an odd file is left alone
+        if refused is None or isinstance(refused, FileNotFoundError):  # a link or a special file is not overwritten
             _, refused = attempt(lambda: _keep(folder, "".join(f"{line}\n" for line in typed)))
         if refused is not None:
             console.print_note(console.style(f"What was typed is not kept: {refused}.", "dim"))
@@ -395,7 +397,7 @@ def _count(command: str, rest: str) -> int:
 
 
 def _as_json(value: Any) -> str:
-    """JSON in one line, with a space after `:` and `,`."""
+    """Return JSON on one line, with a space after `:` and `,`."""
     return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
@@ -409,7 +411,7 @@ def _read(command: str, text: str, schema: Schema | None) -> Any:
 def read_data(text: str, schema: Schema | None) -> Any:
     """Read one JSON value, or an object written as `key=value` pairs, quoted as in a shell; an empty text is None.
 
-    The value of a pair is JSON if it can be read as JSON, else text; where the schema wants text, it is text.
+    The value of a pair is JSON if it is valid JSON, otherwise a string; for a string field it is always a string.
 
     Raises:
         ValueError: The text is neither.

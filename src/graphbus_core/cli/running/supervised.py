@@ -8,9 +8,9 @@
                                   <-    "ready", lines for a person | "failed", errors
     "proceed"                     ->    does what the options ask for, and stays up
     text                          ->    writes it above the line that is being typed
-    "end", or it is gone          ->    ends as after SIGTERM
+    "end", or it is gone          ->    stops as after SIGTERM
 
-Everything up to "imported" happens while the old code still runs, so a module that cannot be imported does no harm.
+Everything up to "imported" happens while the old process still runs, so a module that cannot be imported does no harm.
 """
 
 from __future__ import annotations
@@ -41,18 +41,20 @@ sys.exit(main())
 
 
 class Order(NamedTuple):
-    """What to run, and what was typed."""
+    """What to run, and the arguments of the original command line."""
 
     options: RunOptions
     arguments: list[str]
 
 
 def main() -> int:
-    """Run one graph, and give the exit status of the process."""
-    # Ctrl-C reaches all processes of a terminal. Until the graph starts, the supervisor decides what becomes of this one.
+    """Run one graph, and return the exit status of the process."""
+    # Ctrl-C reaches all processes of a terminal. Until the graph starts, only the supervisor reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    sys.dont_write_bytecode = True  # bytecode is told from newer source by the second, which is too coarse here
+    sys.dont_write_bytecode = (
+        True  # Python compares bytecode and source by whole seconds, which is too coarse for quick saves
+    )
     link = Link(Connection(int(sys.argv[1])))
     for name in sys.argv[2].split():
         import_module(name)
@@ -70,18 +72,18 @@ def main() -> int:
         return 0
     except GraphBusError as error:
         errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
-        if link.is_ready:  # the supervisor shows why the graph does not start, and nothing of what comes later
+        if link.is_ready:  # the supervisor shows only why the graph does not start
             for each in errors:
                 console.print_error(each)
         else:
             for each in errors:
-                each.data = {}  # the sentences are made; what they are made of may not be pickled
+                each.data = {}  # the sentences are formatted already; the data may not be picklable
             link.tell("failed", errors)
         return error.status
 
 
 def _import_project(options: RunOptions) -> None:
-    """Import what the graph will import; middleware is made once, when it starts."""
+    """Import the modules of the project ahead of the start; middleware is not imported yet."""
     config = runtime.load_runtime_config(options.request())
     artifacts = runtime.load_build_artifacts(config)
     bare = msgspec.structs.replace(config.settings, middleware=())

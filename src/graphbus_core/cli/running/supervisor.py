@@ -1,9 +1,9 @@
 """`graphbus dev` and `graphbus run --watch`: watches, builds, and replaces the process that runs the graph after each save.
 
-    save -> build -> a new process imports the project -> the old one ends in good order -> the new one starts its agents
+    save -> build -> a new process imports the project -> the old process stops -> the new process starts its agents
 
-The new process is started before it is needed, so that a save does not wait for an interpreter. Until its imports have succeeded
-the old one keeps running. All decisions are made on the main thread, one event after the other.
+A spare process is started in advance, so that a save does not wait for an interpreter. The old process keeps running until the
+imports of the new one have succeeded. All decisions are made on the main thread, one event after the other.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _UNREADABLE = frozenset({"GBE201", "GBE202", "GBE203", "GBE204", "GBE205", "GBE2
 
 
 class Save(msgspec.Struct, kw_only=True):
-    """What came of one save, as far as it is known.
+    """The result of one save.
 
     Attributes:
-        paths: What was saved, relative to the project root; empty for the first start.
-        began: When that was noticed, by `perf_counter`.
-        findings: What `graphbus check` finds that it did not find after the save before.
-        gone: What it found then, and does not find any more.
+        paths: The saved files, relative to the project root; empty for the first start.
+        began: When the save was noticed, by `perf_counter`.
+        findings: The new findings of `graphbus check`, compared with the save before.
+        gone: The findings that have disappeared since.
         errors: Why the new code does not run.
         agents: The agents of the build.
     """
@@ -61,10 +61,10 @@ class Save(msgspec.Struct, kw_only=True):
 
 
 class Builder:
-    """The builds of a project, one after the other.
+    """Builds a project again and again, and compares the findings.
 
     Args:
-        paths: What is built.
+        paths: The files and folders to build.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -73,7 +73,7 @@ class Builder:
         self._findings: tuple[Finding, ...] = ()
 
     def build(self, paths: tuple[str, ...] = ()) -> Save:
-        """Check and build after these files were saved; the errors of the build are part of what is given."""
+        """Check and build after these files were saved; errors of the build are part of the result."""
         save, before = Save(paths=paths), self._findings
         try:
             self.config = settings.resolve_build(self.request)
@@ -82,20 +82,20 @@ class Builder:
             save.agents = tuple(each.name for each in built.artifacts.agents.agents)
         except GraphBusError as error:
             errors = tuple(error.errors) if isinstance(error, SeveralErrors) else (error,)
-            # What is missing in a file that cannot be read makes others wrong: that file is to be corrected first.
+            # A file that cannot be read causes errors in others, so only its own error is shown.
             save.errors = tuple(each for each in errors if each.code in _UNREADABLE) or errors
         save.findings, save.gone = _without(self._findings, before), _without(before, self._findings)
         return save
 
 
 def _without(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings that the others do not have; one that only moved is the same."""
+    """Return the findings that are not among the others; one that only moved counts as the same."""
     known = {each.key for each in others}
     return tuple(each for each in findings if each.key not in known)
 
 
 class _Child:
-    """A process that runs a graph, or will do so; what it reports goes to the queue, with the child itself."""
+    """A process that runs a graph or will run one; its reports go to the queue, each with the child itself."""
 
     def __init__(self, events: SimpleQueue[Any], modules: Sequence[str]) -> None:
         self.save = Save()
@@ -105,7 +105,7 @@ class _Child:
         self._connection, theirs = Pipe()
         command = [sys.executable, "-c", supervised.COMMAND, str(theirs.fileno()), " ".join(modules), *sys.path]
         with theirs:
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it is ready to hear Ctrl-C
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it can handle Ctrl-C
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         listener = Thread(target=self._listen, args=(events,), daemon=True)
@@ -113,19 +113,19 @@ class _Child:
         Thread(target=self._wait, args=(events, listener), daemon=True).start()
 
     def send(self, message: object) -> None:
-        """Send a message; a process that has just ended does not read it."""
+        """Send a message; a process that has just ended is ignored."""
         with suppress(OSError):
             self._connection.send(message)
 
     def end(self, limit_s: float) -> None:
-        """Let it finish what it handles and stop its agents; kill it after the limit."""
+        """Let the process finish its handlers and stop its agents; kill it after the limit."""
         self.send("end")
         if not self._ended.wait(limit_s):
             console.print_note(f"The process of the graph has not ended after {limit_s:.0f} s, and is killed.")
             self.kill()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process and wait for its end."""
         self._process.kill()
         self._ended.wait()
 
@@ -136,7 +136,7 @@ class _Child:
 
     def _wait(self, events: SimpleQueue[Any], listener: Thread) -> None:
         status = self._process.wait()
-        listener.join(_DRAIN_S)  # a process that the graph has left behind may keep the connection open
+        listener.join(_DRAIN_S)  # a subprocess that the graph left behind may keep the connection open
         self.status = status if status >= 0 else 128 - status
         events.put((self, "ended", self.status))
         self._ended.set()
@@ -148,7 +148,7 @@ class Supervisor:
     Args:
         builder: Builds after each save.
         options: What the process runs.
-        as_json: Tell what happens in one JSON object per line, for editors.
+        as_json: Report in one JSON object per line, for editors.
     """
 
     def __init__(self, builder: Builder, options: RunOptions, *, as_json: bool = False) -> None:
@@ -165,13 +165,13 @@ class Supervisor:
         self._status: int | None = None
 
     def run(self, first: Save | None = None) -> int:
-        """Build and run until somebody ends it, and give the exit status.
+        """Build and run until a signal or the end of the prompt, and return the exit status.
 
         Args:
-            first: Run the artifacts that there are, instead of a build.
+            first: Start with the existing artifacts instead of a build.
 
         Raises:
-            UsageError: What keeps the command from ever working; GBE164 when files cannot be watched.
+            UsageError: The first start fails because of its options; GBE164 when files cannot be watched.
         """
         _keep_token(self._options)
         self._spare = _Child(self._events, ())
@@ -181,7 +181,7 @@ class Supervisor:
                 stop_on_signals() as patience,
                 Watcher(root, self._events.put, lambda: self._builder.config.settings.exclude),
             ):
-                if self._has_terminal:  # Ctrl-C belongs to the prompt or the debugger, as long as there is one
+                if self._has_terminal:  # Ctrl-C belongs to the prompt or the debugger while there is one
                     signal.signal(
                         signal.SIGINT, lambda *given: None if self._current else patience.handle_signal(*given)
                     )
@@ -215,7 +215,7 @@ class Supervisor:
             self._take(self._build(event))
 
     def _build(self, paths: tuple[str, ...] = ()) -> Save:
-        """Build; a signal waits for the end of it."""
+        """Build; a signal is handled only afterwards."""
         self._is_building = True
         try:
             return self._builder.build(paths)
@@ -223,7 +223,7 @@ class Supervisor:
             self._is_building = False
 
     def _take(self, save: Save) -> None:
-        """Bring what was built into a new process; after an error the old one goes on."""
+        """Start a new process with what was built; after an error the old process keeps running."""
         if save.errors:
             self._tell_failed(save, is_running=self._current is not None)
             return
@@ -231,14 +231,14 @@ class Supervisor:
             self._pending.kill()
         self._pending, self._spare = self._spare or _Child(self._events, self._modules), None
         self._pending.save = save
-        # What is imported is what was built, whatever has been saved since: that is the next save.
+        # Files saved since the build belong to the next save, so they are not drift.
         options = msgspec.structs.replace(self._options, allow_drift=True)
         self._pending.send(supervised.Order(options, sys.argv))
 
     def _replace(self, child: _Child, _content: object) -> None:
-        """Its imports have succeeded: end the old process, and let this one start its agents."""
+        """After successful imports, end the old process and let the new one start its agents."""
         if child is not self._pending:
-            return  # another save has taken its place
+            return  # a later save has replaced it
         if self._current is not None:
             self._current.end(self._limit_s)
         self._current, self._pending = child, None
@@ -264,7 +264,7 @@ class Supervisor:
 
     def _failed(self, child: _Child, errors: tuple[GraphBusError, ...]) -> None:
         if child not in (self._pending, self._current):
-            return  # another save has taken its place
+            return  # a later save has replaced it
         if not self._has_run and isinstance(errors[0], UsageError):
             raise_all(errors)
         child.save.errors = errors
@@ -278,7 +278,7 @@ class Supervisor:
                 self._pending = None
             else:
                 self._current = None
-            # Somebody has left the prompt, or a run with an end has come to its end.
+            # The prompt was left, or a run with an end has finished.
             if child.was_ready and (self._has_terminal or (status == 0 and not self._options.stays_up)):
                 self._status = status
             elif not child.save.errors:
@@ -286,7 +286,7 @@ class Supervisor:
                 self._tell({"event": "ended", "status": status}, [line])
 
     def _end(self, stopped: StopRequested) -> int:
-        """End in good order, and give the exit status."""
+        """Stop the current process, and return the exit status."""
         status = 0
         if self._current is not None:
             self._current.end(self._limit_s)
@@ -294,7 +294,7 @@ class Supervisor:
         self._tell({"event": "stopped"}, ["\nStopped."])
         return stopped.exit_status if status > 128 else status
 
-    # --- what a person or an editor reads ---
+    # --- output for a person or an editor ---
 
     def _tell_failed(self, save: Save, *, is_running: bool) -> None:
         if is_running:
@@ -303,7 +303,7 @@ class Supervisor:
             self._tell_save("waiting", save, "Nothing runs: waiting for a save that mends this.")
 
     def _tell_save(self, event: str, save: Save, *lines: str) -> None:
-        """Tell what came of a save, with its errors and findings."""
+        """Report the result of a save, with its errors and findings."""
         document = {
             "event": event,
             "saved": save.paths,
@@ -316,9 +316,9 @@ class Supervisor:
         self._tell(document, [*_lines(save), *lines])
 
     def _tell(self, document: dict[str, Any], lines: Iterable[str]) -> None:
-        text = msgspec.json.encode(document).decode() if self._as_json else "\n".join(lines)
+        text = console.Verbatim(msgspec.json.encode(document).decode()) if self._as_json else "\n".join(lines)
         if self._options.is_interactive and self._current is not None and self._current.was_ready:
-            self._current.send(text)  # the process that has the prompt writes it above the line that is typed
+            self._current.send(text)  # the process with the prompt prints it above the line being typed
         else:
             (console.print_note if self._options.as_json else console.print_line)(text)
             console.flush()
@@ -329,7 +329,7 @@ def _saved(save: Save) -> str:
 
 
 def _with_places(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Findings as the artifacts have them, with `path`, `line` and `column` by name."""
+    """Return findings as the artifacts store them, with `path`, `line` and `column` by name."""
     return [msgspec.structs.asdict(each) | msgspec.structs.asdict(each.span) for each in findings]
 
 
@@ -344,7 +344,7 @@ def _lines(save: Save) -> Iterator[str]:
 
 
 def _keep_token(options: RunOptions) -> None:
-    """A token that nobody has given would be another one after every restart; the variable for it hands it down."""
+    """Pass a generated token to all restarts in its environment variable; otherwise each restart would generate another one."""
     config = settings.resolve_run(options.request())
     serve = config.settings.serve
     if options.is_served and serve.token_env:

@@ -1,7 +1,7 @@
 """The terminal of `graphbus run`, shared by the prompt, the debugger and log lines.
 
-One thread reads at a time. A debugger that stops on another thread waits until the line at the prompt is entered. What others
-write meanwhile appears above the line that is being typed.
+One thread reads at a time. A debugger that stops on another thread waits until the line at the prompt is entered. Output of other
+threads appears above the line that is being typed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Terminal:
 
     @contextmanager
     def reading(self, prompt: str, reason: str = "") -> Iterator[None]:
-        """Have the terminal for a block that reads lines; Ctrl-C cancels a line of the main thread.
+        """Reserve the terminal for a block that reads lines; Ctrl-C cancels a line of the main thread.
 
         Args:
-            prompt: What is written before each line.
+            prompt: The text before each line.
             reason: Shown to a person who is typing a line elsewhere and must enter it first.
         """
-        with self._turn:  # a debugger that waits here comes before the next line of the prompt
+        with self._turn:  # a waiting debugger gets the terminal before the next line of the prompt
             if not self._reading.acquire(blocking=False):
                 if reason:
                     self.write(f"{reason}. Press Enter to look at it.")
@@ -62,10 +62,10 @@ class Terminal:
         console.flush()
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: output is never buffered."""
 
     def restore(self) -> None:
-        """Leave the terminal as it was: a thread that still reads when the process ends would leave it without an echo."""
+        """Restore the terminal modes: a thread that still reads at the end of the process would leave the echo switched off."""
         if self._modes:
             with suppress(termios.error):
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._modes)
@@ -73,7 +73,7 @@ class Terminal:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt what the main thread does, instead of ending the graph; other threads cannot be interrupted."""
+    """Let Ctrl-C interrupt the main thread instead of ending the graph; on other threads do nothing."""
     if current_thread() is not main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""A trace and a profile as text: each delivery while it happens, the tree of one root, one line for each handler."""
+"""Traces and profiles as text: a line for each delivery, the tree of one event, a table of handlers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAYLOAD = 200
 
 
 def format_duration(seconds: float) -> str:
-    """Give three digits and a unit: `12.3 ms`."""
+    """Format a duration with three digits and a unit: `12.3 ms`."""
     for factor, unit in ((1e6, "µs"), (1e3, "ms"), (1, "s")):
         number = seconds * factor
         if number < 999.5 or unit == "s":
@@ -26,12 +26,12 @@ def format_duration(seconds: float) -> str:
 
 
 def format_clock(timestamp: float) -> str:
-    """Give the local time of day, with milliseconds."""
+    """Format the local time of day, with milliseconds."""
     return f"{strftime('%H:%M:%S', localtime(timestamp))}.{int(timestamp % 1 * 1000):03}"
 
 
 def print_profile(measured: Profile, rows: Sequence[Row], write: Callable[[str], None] = console.print_line) -> None:
-    """Write the table, and a line that says what it covers."""
+    """Print the table of handlers, and a line with totals."""
     if not measured.handlers:
         write("No handler and no method has run.")
         return
@@ -54,18 +54,18 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def delivery_line(delivery: TracedDelivery) -> str:
-    """Tell of one delivery, when it has ended."""
+    """Return the line for one delivery that has ended."""
     when, event_id = style(format_clock(delivery.started), "dim"), style(delivery.event_id[:SHORT_ID_LENGTH], "accent")
     return f"{when}  {event_id}  {sanitize(delivery.topic)} > {_handled(delivery)}"
 
 
 def tree_lines(tree: EventTree, *, marked: str = "", limit: int = 0) -> Iterator[str]:
-    """Draw the tree.
+    """Yield the lines of a tree of events and deliveries, and a summary.
 
     Args:
         tree: From `trace.build_tree`.
         marked: The id of the event that was asked for.
-        limit: How many lines are shown at most; 0: all.
+        limit: The maximum number of lines; 0 means all.
     """
     events = [tree.event_id]
     for event_id in events:
@@ -81,7 +81,7 @@ def tree_lines(tree: EventTree, *, marked: str = "", limit: int = 0) -> Iterator
 
 
 def _draw(tree: EventTree, marked: str) -> Iterator[str]:
-    """Draw without recursion: a chain of events may be long."""
+    """Yield the lines without recursion, because a chain of events may be long."""
     stack: list[tuple[str, str, str | TracedDelivery]] = [("", "", tree.event_id)]
     while stack:
         branch, below, node = stack.pop()
@@ -95,7 +95,7 @@ def _draw(tree: EventTree, marked: str) -> Iterator[str]:
 
 
 def _children(tree: EventTree, node: str | TracedDelivery) -> list[str | TracedDelivery]:
-    """Give the deliveries of an event, or the events that a delivery has caused: they belong to the last attempt."""
+    """Return the deliveries of an event, or the events that a delivery has caused; these belong to its last attempt."""
     event_id = node if isinstance(node, str) else node.event_id
     deliveries, effects = tree.deliveries.get(event_id, []), tree.effects.get(event_id, ())
     last = {each.handler: each for each in deliveries}

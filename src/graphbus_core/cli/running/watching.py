@@ -1,4 +1,4 @@
-"""Notices saved source files. The only module that knows watchfiles."""
+"""Reports saved source files. The only module that imports watchfiles."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from graphbus_core.errors import UsageError
 from graphbus_core.settings import PROJECT_FILE
 
 _STEP_MS = 12
-"""A save is reported when nothing has come after it for so long."""
+"""A save is reported after this pause without further changes."""
 _DEBOUNCE_MS = 250
 _PAUSE_MS = 100
 _PATIENCE_S = 2.0
 
 
 def require_watchfiles(option: str) -> None:
-    """Refuse an option or command that cannot work without watchfiles.
+    """Raise an error if watchfiles, which an option or command needs, is not installed.
 
     Raises:
         UsageError: GBE163 when it is not installed.
@@ -31,14 +31,14 @@ def require_watchfiles(option: str) -> None:
 
 
 class Watcher:
-    """Reports which source files were saved, from a thread of its own, as long as its `with` block lasts.
+    """Reports saved source files from a thread of its own during its `with` block.
 
-    watchfiles only says when to look; what was saved is found by looking at the tree, so that folders may come, go and move.
+    watchfiles only says when to look; the saved files are found by comparing the tree with its last state.
 
     Args:
         root: The project root, absolute.
-        report: Called with paths relative to the root; or with a UsageError GBE164 when the machine refuses to watch.
-        excluded: Gives the globs of what is not watched, as in `[tool.graphbus]`; called for each look.
+        report: Called with paths relative to the root, or with UsageError GBE164 if watching fails.
+        excluded: Returns the globs that are not watched, as in `[tool.graphbus]`; called for each comparison.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Watcher:
     def __enter__(self) -> Watcher:
         self._known = dict(self._look())
         self._thread.start()
-        self._is_watching.wait(_PATIENCE_S)  # what is saved from now on is reported
+        self._is_watching.wait(_PATIENCE_S)  # saves from now on are reported
         return self
 
     def __exit__(self, *_raised: object) -> None:
@@ -70,7 +70,7 @@ class Watcher:
             while not self._is_over.is_set():
                 try:
                     self._watch_tree()
-                except FileNotFoundError:  # a folder has gone while watchfiles went through the tree: once more
+                except FileNotFoundError:  # a folder disappeared while watchfiles read the tree: try again
                     if not os.path.isdir(self._root):
                         raise
         except OSError as error:
@@ -99,7 +99,7 @@ class Watcher:
             self._is_watching.set()
 
     def _look(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Give the source files, and what changes in each when it is saved."""
+        """Yield each source file with the facts that change when it is saved: time, size and inode."""
         excluded = [glob.rstrip("/") for glob in self._excluded()]
         for above, folders, names in os.walk(self._root):
             folders[:] = [name for name in folders if self._is_followed(os.path.join(above, name), excluded)]
@@ -108,12 +108,12 @@ class Watcher:
                 if name.endswith((".py", PROJECT_FILE)) and self._is_followed(path, excluded):
                     try:
                         status = os.stat(path)
-                    except OSError:  # it has gone meanwhile
+                    except OSError:  # deleted in the meantime
                         continue
                     yield os.path.relpath(path, self._root), (status.st_mtime_ns, status.st_size, status.st_ino)
 
     def _is_followed(self, path: str, excluded: Collection[str]) -> bool:
-        """Not hidden, no cache, no virtual environment, and not excluded by the settings."""
+        """True unless the path is hidden, a cache, a virtual environment or excluded by the settings."""
         relative, name = os.path.relpath(path, self._root), os.path.basename(path)
         if name.startswith((".", "#")) or name in SKIPPED_FOLDERS or os.path.exists(os.path.join(path, "pyvenv.cfg")):
             return False

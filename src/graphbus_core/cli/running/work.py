@@ -1,4 +1,4 @@
-"""What `graphbus run` does with a running graph: publish, call, and write down what came of it."""
+"""What `graphbus run` does with a running graph: publish events, make calls, and collect the results."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _log = logging.getLogger("graphbus.runtime")
 
 
 class OneShot:
-    """What was asked for on the command line, and what came of it so far.
+    """The events and calls of the command line, and their results so far.
 
     Args:
         publications: `--publish`: topic and JSON.
         calls: `--call`: `Agent.method` and JSON.
-        as_json: Keep the results for one document instead of writing each.
+        as_json: Collect the results for one document instead of printing each.
 
     Raises:
-        UsageError: GBE130 for one that cannot be understood.
+        UsageError: GBE130 for one that is not valid.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class OneShot:
         return bool(self._publications or self._calls)
 
     def document(self, result: RuntimeResult) -> dict[str, Any]:
-        """What a run with an end writes to stdout with `--json`."""
+        """Return the document of a run for `--json`."""
         letters = [
             {
                 "topic": letter.event.topic,
@@ -69,22 +69,22 @@ class OneShot:
         }
 
     def do(self, graph: LiveGraph) -> None:
-        """Publish the events, then make the calls."""
+        """Publish the events, then make the calls and print their results."""
         for topic, payload in self._publications:
             graph.publish(topic, payload)
         for agent, method, arguments in self._calls:
             result = _call(graph, agent, method, arguments)
             self.results.append({"agent": agent, "method": method, "result": result})
             if not self._as_json:
-                console.print_line(msgspec.json.encode(result).decode())
+                console.print_line(console.Verbatim(msgspec.json.encode(result).decode()))
 
 
 def _call(graph: LiveGraph, agent: str, method: str, arguments: dict[str, Any]) -> Any:
-    """Give the result of a call as JSON can show it.
+    """Return the result of a call as a JSON value.
 
     Raises:
-        RunError: GBE625 for an exception of the method, with its line; GBE623 for NaN, which a reader would find as null or
-            as a text; and what `LiveGraph.call` raises.
+        RunError: GBE625 for an exception of the method, with its line; GBE623 for NaN, which JSON cannot represent;
+            and what `LiveGraph.call` raises.
     """
     result, error = attempt(lambda: graph.call(agent, method, **arguments))
     if isinstance(error, GraphBusError):
@@ -100,7 +100,7 @@ def _call(graph: LiveGraph, agent: str, method: str, arguments: dict[str, Any]) 
 
 
 def to_json_value(value: object) -> Any:
-    """Give a value as JSON can show it; what it has no form for is shown as text."""
+    """Convert a value to JSON; values without a JSON form become text."""
     told, error = attempt(lambda: _to_builtins(value))
     return repr(value) if error or has_nan_or_infinity(told) else told
 
@@ -136,7 +136,7 @@ def _misunderstood(option: str, name: str, reason: str) -> UsageError:
 
 
 def stopping_places(graph: LiveGraph) -> Iterator[str]:
-    """Every `Agent.method` that a graph can stop at: its handlers, and the methods that can be called."""
+    """Yield every `Agent.method` at which a debugger can stop: handlers, and methods that can be called."""
     yield from (subscription.name for subscription in graph.bus.subscriptions)
     for agent in graph.origin.artifacts.agents.agents if graph.origin else ():
         yield from (f"{agent.name}.{method.name}" for method in agent.methods if method.has_schema)

@@ -66,7 +66,9 @@ def _decorator_error(source: SourceText, change: CodeChange, name: str, reason: 
     node = find_definition(source, change.target).node
     shown = ", ".join(f"@{_decorator_name(decorator)}" for decorator in node.decorator_list) or "none"
     where = source.place(node.lineno)
-    return EditError("GBE314", where=where, target=change.target, name=name, reason=reason, nearest=shown)
+    return EditError(
+        "GBE314", where=where, target=change.target, name=name and f" {name}", reason=reason, nearest=shown
+    )
 
 
 def _with_newlines_of(source: SourceText, code: str) -> str:
@@ -176,7 +178,7 @@ def missing_imports(source: SourceText, imports: list[ImportStatement]) -> list[
         name = imported_names(single)[0]
         line = bound_line(body, name)
         if line and not (_is_plain(single) and name in packages):  # `os` is both `import os` and `import os.path`
-            nearest = f"There: {source.line(line).strip()!r}."
+            nearest = f"That line reads {source.line(line).strip()!r}."
             raise EditError("GBE310", where=source.place(line), target=name, line=line, nearest=nearest)
     return [node for node in imports if any(ast.dump(single) not in known for single in _split_import(node))]
 
