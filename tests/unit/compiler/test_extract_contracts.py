@@ -315,7 +315,7 @@ def _returned(tmp_path: Path, body: str) -> list[str]:
         ("global G\nG = {'a': 1}\nreturn G", ["?"]),
         ("return {1: 1}", ["dict"]),
         ("r = {'a': 1}\nreturn r", ["{a: int}"]),
-        ("r = {'a': 1}\nr['b'] = 2\nreturn r", ["{a: int, b?: ?}"]),
+        ("r = {'a': 1}\nr['b'] = 2\nreturn r", ["{a: int, b: ?}"]),
         ("r = {'a': 1}\nr['a'] = x\nreturn r", ["{a: ?}"]),
         ("r = {'a': 1}\nr.update(x)\nreturn r", ["{a: ?, ...}"]),
         ("r = {'a': 1}\nself.fill(r)\nreturn r", ["dict"]),

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import evaluate_constant, is_rebound
 from graphbus_core.compiler.reading.bodies import FunctionNode
+from graphbus_core.compiler.reading.constants import evaluate_constant, is_rebound
 from graphbus_core.compiler.reading.flow import comprehension_view, function_view, infer_type
 from graphbus_core.compiler.reading.methods import MethodSource
 from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, resolve_through

@@ -1,110 +1,20 @@
 """One pass over a method's body: what it calls on `self`, how often it binds and reads each name, which keys it touches.
 
 Nested functions, lambdas and comprehensions are part of the pass; a name that they bind counts as bound again in the method, so
-that whatever is concluded from "bound once" holds. `reaches_end` tells whether a body can end without `return` or `raise`; what
-conditions are worth at run time, it does not know.
+that whatever is concluded from "bound once" holds.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from graphbus_core.compiler.reading.reaching import Reaching, reaching_values
 from graphbus_core.compiler.reading.syntax import children_of, fields_of
-
-_NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
-
-
-def reaches_end(body: Sequence[ast.stmt]) -> bool:
-    """True when running these statements can go on after the last one; calls whose name does not say so return."""
-    return all(map(_goes_on, body))
-
-
-def _goes_on(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue):
-        return False
-    if isinstance(statement, ast.Expr):
-        call = _called_by(statement)
-        return call is None or getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NO_RETURN
-    if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
-        return any(map(reaches_end, _ways(statement))) and reaches_end(getattr(statement, "finalbody", ()))
-    if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-        is_endless = isinstance(statement, ast.While) and _constant(statement.test) is True
-        return _can_break(statement.body) or (not is_endless and reaches_end(statement.orelse))
-    if isinstance(statement, ast.Assert):
-        return _constant(statement.test) is not False
-    return reaches_end(statement.body) if isinstance(statement, ast.With | ast.AsyncWith) else True
-
-
-def _constant(test: ast.expr) -> bool | None:
-    """What a constant condition is worth; None for any other."""
-    return bool(test.value) if isinstance(test, ast.Constant) else None
-
-
-def _ways(statement: ast.If | ast.Match | ast.Try | ast.TryStar) -> Iterator[Sequence[ast.stmt]]:
-    """The blocks of a statement of which one run takes one."""
-    if isinstance(statement, ast.If):
-        yield statement.body
-        if not _constant(statement.test):
-            yield statement.orelse
-    elif isinstance(statement, ast.Match):
-        yield from (case.body for case in statement.cases)
-    else:
-        yield [*statement.body, *statement.orelse]
-        yield from (handler.body for handler in statement.handlers)
-
-
-def _can_break(body: Sequence[ast.stmt]) -> bool:
-    """True when a `break` of this loop, not of an inner one, can be reached in the statements."""
-    for statement in body:
-        if isinstance(statement, ast.Break) or any(map(_can_break, _within(statement))):
-            return True
-        if not _goes_on(statement):
-            break
-    return False
-
-
-def _within(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
-    """The blocks of a statement whose `break` belongs to the loop around it."""
-    if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
-        yield from _ways(statement)
-        yield getattr(statement, "finalbody", ())
-    elif isinstance(statement, ast.With | ast.AsyncWith):
-        yield statement.body
-    elif isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-        yield statement.orelse
-
-
-def _called_by(statement: ast.Expr) -> ast.Call | None:
-    """Give the call that a statement consists of, awaited or not."""
-    value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
-    return value if isinstance(value, ast.Call) else None
-
-
-def last_calls(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
-    """Give the calls that stand alone as the last statement of a way through a body."""
-    last = body[-1] if body else None
-    if isinstance(last, ast.Expr):
-        yield from filter(None, [_called_by(last)])
-    elif isinstance(last, ast.With | ast.AsyncWith):
-        yield from last_calls(last.body)
-    elif isinstance(last, ast.If | ast.Match | ast.Try | ast.TryStar):
-        for way in _ways(last):
-            yield from last_calls(way)
-
-
-def is_stub(body: Sequence[ast.stmt]) -> bool:
-    """True for a body of nothing but a docstring and `...`: what it gives is left to others."""
-    constants = [getattr(getattr(statement, "value", None), "value", None) for statement in body]
-    return all(
-        isinstance(statement, ast.Expr) and (isinstance(value, str) or value is ...)
-        for statement, value in zip(body, constants, strict=True)
-    )
-
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
@@ -156,6 +66,8 @@ class Body:
         method_calls: Calls of a method of anything but `self`.
         plain_calls: Calls of a plain name.
         written: Attributes that are assigned, of whatever; `ANY_NAME` for a computed name.
+        statements: The statements of the function.
+        reaching: Use of a local name -> the assignments that reach it, for those that were asked for.
         is_own: True while the function itself is visited, False in the functions inside.
     """
 
@@ -183,6 +95,8 @@ class Body:
         self.written: set[str] = set()
         self._tried: list[tuple[int, int]] = []
         self.is_own = True
+        self.statements = function.body
+        self.reaching: dict[ast.AST, tuple[Reaching, ...]] = {}
         inner = self._drain(list(function.body))
         self.is_own = False
         if inner:
@@ -244,6 +158,20 @@ class Body:
         """Give the only expression ever assigned to a name, or None."""
         values = self.bound.get(name, ())
         return values[0] if len(values) == 1 else None
+
+    def values_of(self, use: ast.Name) -> tuple[Reaching, ...]:
+        """Give the assignments that reach a use of a local name; none where these are not certain."""
+        values = self.bound.get(use.id, ())
+        if None in values:
+            return ()
+        is_added = any(each.name == use.id and each.how == "write" for each in self.accesses) or self.changes
+        if len(values) == 1 and not is_added:
+            return (Reaching(values[0]),)  # type: ignore[arg-type]
+        if use not in self.reaching:
+            self.reaching[use] = reaching_values(use, self.statements, len(values)) or tuple(
+                Reaching(each) for each in values[: len(values) == 1] if each is not None
+            )
+        return self.reaching[use]
 
     def is_caught(self, node: ast.expr) -> bool:
         """True when a missing key at this place is caught in the function."""

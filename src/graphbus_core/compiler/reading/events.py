@@ -8,16 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import (
-    annotation_kind,
-    evaluate_constant,
-    follow_constant,
-    is_rebound,
-    read_schema,
-    text_of,
-)
+from graphbus_core.compiler.reading.annotations import annotation_kind, read_schema
 from graphbus_core.compiler.reading.below import COMPREHENSIONS, MOST_HOPS, PAYLOAD, key_access, paths_below, reads_more
-from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, FunctionNode, container_root, reaches_end
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, FunctionNode, container_root
+from graphbus_core.compiler.reading.constants import evaluate_constant, follow_constant, is_rebound, text_of
+from graphbus_core.compiler.reading.endings import reaches_end
 from graphbus_core.compiler.reading.flow import function_view, infer_type, read_fields, read_variants
 from graphbus_core.compiler.reading.methods import Decorator, MethodSource, annotated_arguments
 from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, NameScope, resolve_through
@@ -409,7 +404,7 @@ def _publications(
     callers: Sequence[tuple[ast.Call, FunctionView]],
     reads: _Reads,
 ) -> Iterator[Publication]:
-    """What is sent, after what a `Topic` declares of it; where topic or payload are a choice, each of the possible pairs."""
+    """What is sent, after what a `Topic` declares of it; where topic or payload are a choice, one for each of them."""
     is_request = call.func.attr == "request"  # type: ignore[attr-defined]
     for place in _places(call, method, view, callers):
         path = place.topic_view.scope.module.path
@@ -417,11 +412,16 @@ def _publications(
         payload_span = (
             span_of(place.payload_view.scope.module.path, place.payload) if place.payload is not None else None
         )
-        for source, home in _choices(place.topic, place.topic_view):
+        topics, payloads = (
+            _choices(place.topic, place.topic_view),
+            _sent(call, place.payload, place.payload_view),
+        )
+        for source, home in topics:
             found = read_topic(source, home.scope)
             if found.type_span is not None:
                 yield _promise(found, method.node.name, span, is_request=is_request)
-            for fields, of in _sent(call, place.payload, place.payload_view):
+            # where both are a choice, one condition may decide of both: which pairs there are is not known
+            for fields, of in payloads if min(len(topics), len(payloads)) == 1 else [(None, UNKNOWN)]:
                 yield Publication(
                     topic=found.name,
                     prefix="" if found.name else _beginning(source, home),

@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate_constant, read_schema, read_type
-from graphbus_core.compiler.reading.bodies import Body, FunctionNode, is_stub, last_calls, reaches_end
+from graphbus_core.compiler.reading.annotations import read_schema, read_type
+from graphbus_core.compiler.reading.bodies import Body, FunctionNode
+from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate_constant
+from graphbus_core.compiler.reading.endings import is_stub, last_calls, reaches_end
 from graphbus_core.compiler.reading.flow import infer_type, read_fields
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,

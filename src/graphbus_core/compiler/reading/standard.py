@@ -7,7 +7,20 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, ITEM, STR, TEXTS, UNKNOWN, Kind, Type
+from graphbus_core.schema.types import (
+    BOOL,
+    BYTES,
+    DICT,
+    FLOAT,
+    INT,
+    ITEM,
+    STR,
+    TEXTS,
+    UNKNOWN,
+    Kind,
+    Type,
+    without_constants,
+)
 
 TRANSPARENT = frozenset(
     {
@@ -127,7 +140,7 @@ def part_of(owner: Type, key: object) -> Type:
 
 def of_operation(operator: ast.operator, left: Type, right: Type) -> Type:
     """Give what an arithmetic operation gives."""
-    if left == STR and isinstance(operator, ast.Mod):
+    if left.kind == "str" and not left.name and isinstance(operator, ast.Mod):
         return STR
     kinds = {left.kind, right.kind}
     if left.name or right.name:  # a date plus a duration is no text
@@ -140,7 +153,7 @@ def of_operation(operator: ast.operator, left: Type, right: Type) -> Type:
 
 
 def _number(value: Type) -> Type:
-    return value if value.kind in ("int", "float") else UNKNOWN
+    return without_constants(value) if value.kind in ("int", "float") else UNKNOWN
 
 
 _OF_NUMBERS: dict[str, Callable[[Type, int], Type]] = {

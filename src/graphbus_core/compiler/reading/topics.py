@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from graphbus_core.compiler.reading.annotations import follow_constant, read_type, text_of
+from graphbus_core.compiler.reading.annotations import read_type
+from graphbus_core.compiler.reading.constants import follow_constant, text_of
 from graphbus_core.compiler.reading.modules import External, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, span_of
 from graphbus_core.model.agent import SourceSpan

@@ -15,16 +15,15 @@ from itertools import chain
 
 import msgspec
 
+from graphbus_core.compiler.rules.agreement import check_agreement, check_types_of_topics
 from graphbus_core.compiler.rules.bodies import check_handlers
 from graphbus_core.compiler.rules.contracts import check_contracts, check_error_shapes, check_handoff, check_results
 from graphbus_core.compiler.rules.edges import (
     COVERED_ERRORS,
-    check_agreement,
     check_dependencies,
     check_reads,
     check_requests,
     check_topics,
-    check_types_of_topics,
 )
 from graphbus_core.compiler.rules.misuse import check_constructors, check_skipped
 from graphbus_core.compiler.rules.names import edit_distance

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
+from graphbus_core.compiler.rules.edges import everything_sent_to, lacking_topic, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, is_short_form, near_match
 from graphbus_core.compiler.rules.results import container_of
 from graphbus_core.compiler.rules.wiring import (
@@ -16,6 +16,7 @@ from graphbus_core.compiler.rules.wiring import (
     Wiring,
     accepted_fields,
     declared_demands,
+    described,
     is_written_in,
     make_finding,
 )
@@ -165,19 +166,22 @@ def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool 
 def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
     """Fields that the signature of a handler asks for and that no publisher sends at all."""
     wanted = declared_demands(heard)
-    sent = everything_sent_to(heard, wiring) if wanted else None
-    known = sent_names(sent or ())
-    for demand in wanted if sent else ():
-        if demand.name not in known:
+    everything = everything_sent_to(heard, wiring) if wanted else None
+    for demand in wanted:
+        topic, sent = lacking_topic(heard.topic, demand.name, wiring) or ("", ())
+        if everything and demand.name not in sent_names(everything):
+            topic, sent = heard.topic, everything
+        if topic:
+            known = sent_names(sent)
             meant = near_match(demand.name, known - accepted_fields(heard).keys())
             guess = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
             yield make_finding(
                 "GB110",
                 heard.agent.name,
                 demand.span,
-                f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
+                f"{heard.name} needs {demand.name!r}, which no publisher of {topic!r} sends",
                 guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
-                related=map(described, sent or ()),
+                related=map(described, sent),
                 data={"old": demand.name, "new": meant} if meant else {"missing": demand.name},
             )
 
@@ -293,7 +297,7 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
 # HelloService.generate_message gives {message: str}, PrinterService.print_message takes {msg: str}, and one depends on the
 # other (seed 002, 5.1). Nothing in the code says that the one feeds the other, so it is only reported when all of this
 # holds: the two schemas are the same but for one pair of names that are nearly the same; no call or event shows where the
-# input comes from; and no other method comes into question. Only a short form, msg of message, is project enough to mend
+# input comes from; and no other method comes into question. Only a short form, msg of message, is evidence enough to mend
 # it: what is nearly the same otherwise may well be another thing, so that it is a note; singular and plural surely are two.
 
 

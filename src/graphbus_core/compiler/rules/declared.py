@@ -6,7 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from graphbus_core.compiler.reading.annotations import text_of
+from graphbus_core.compiler.reading.constants import text_of
 from graphbus_core.compiler.reading.facts import ReadFile
 from graphbus_core.compiler.reading.methods import annotated_arguments
 from graphbus_core.compiler.reading.modules import DefinedName, External, Module, NameScope, resolve_through

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.reading.annotations import annotation_kind
 from graphbus_core.compiler.reading.classes import Methods, is_abstract, is_node_class
+from graphbus_core.compiler.reading.constants import keys_without
 from graphbus_core.compiler.reading.facts import ReadFile
 from graphbus_core.compiler.reading.methods import (
     Decorator,
@@ -27,13 +28,13 @@ from graphbus_core.compiler.reading.modules import (
     family_of,
     resolve,
 )
-from graphbus_core.compiler.reading.syntax import own_nodes, span_of
+from graphbus_core.compiler.reading.syntax import call_argument, own_nodes, span_of
 from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
 from graphbus_core.compiler.rules.declared import check_annotations, check_topics
 from graphbus_core.compiler.rules.offered import check_imports
 from graphbus_core.compiler.rules.wiring import Wiring, last_name, make_finding, trees_with
-from graphbus_core.errors import BuildError
+from graphbus_core.errors import BuildError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.findings import Finding, Severity
 from graphbus_core.schema.types import UNKNOWN
@@ -119,6 +120,8 @@ def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: st
         message = f"@{name} in {home.node.name} is given no topic"
         yield "GB312", home, decorator.node, message, f'Write `@{name}("/Order/Created")`.'
     for topic in topics if decorator.name == _SUBSCRIBE else topics[:1]:
+        if isinstance(topic, ast.Subscript):
+            yield from _missing_topic(home, topic, agent.scope(home))
         constant = topic.id if isinstance(topic, ast.Name) else ""
         target = resolve(topic, agent.scope(home)) if constant else None
         is_known = isinstance(target, DefinedName) and constant not in target.module.bindings.rebound
@@ -129,6 +132,25 @@ def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: st
             several = f"Write `@subscribe({f'*{constant}' if constant else 'A, B'})`."
             hint = several if decorator.name == _SUBSCRIBE else "Write one line for each topic."
             yield "GB313", home, topic, message, hint
+
+
+def _check_published(agent: _Agent) -> Iterator[_Found]:
+    """Find topics that are looked up in a constant dict under a key that it does not have."""
+    for home, method in agent.methods:
+        scope = agent.scope(home)._replace(hidden=frozenset(method.body.bound))
+        for name, call in method.body.calls:
+            topic = call_argument(call, 0, "topic") if name in ("publish", "request") else None
+            if isinstance(topic, ast.Subscript):
+                yield from _missing_topic(home, topic, scope)
+
+
+def _missing_topic(home: ClassSite, topic: ast.Subscript, scope: NameScope) -> Iterator[_Found]:
+    keys = keys_without(topic, scope)
+    if keys:
+        key = ast.unparse(topic.slice)
+        message = f"{ast.unparse(topic.value)} has no key {key}, so that there is no topic"
+        guess = did_you_mean(key.strip("'"), keys).strip()
+        yield "GB313", home, topic, message, guess or f"It has {', '.join(map(repr, keys))}."
 
 
 # --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
@@ -266,5 +288,5 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (
-    *(_check_decorators, _check_awaits, _check_making, _check_overrides, _check_events),
+    *(_check_decorators, _check_published, _check_awaits, _check_making, _check_overrides, _check_events),
 )

@@ -479,3 +479,11 @@ def _certain_places(method: SourceSpan, project: ProjectFacts) -> Iterator[tuple
                     yield from ((inner.lineno, inner.col_offset) for inner in inside if isinstance(inner, ast.expr))
                 if any(isinstance(inner, _EXITS) for inner in ast.walk(statement)):
                     return
+
+
+def described(sent: AgentPublication) -> Related:
+    """Show a publication with what it sends."""
+    publication = sent.publication
+    verb = "declares" if publication.is_declared else "sends"
+    what = publication.payload or (publication.type if publication.type.kind != "unknown" else "a payload")
+    return Related(sent.agent.name, publication.span, f"{sent.agent.name} {verb} {what}")
