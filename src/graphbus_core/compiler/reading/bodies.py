@@ -65,6 +65,7 @@ class Body:
         typed: Attribute of `self` -> its annotation.
         method_calls: Calls of a method of anything but `self`.
         plain_calls: Calls of a plain name.
+        functions: The functions that are defined inside, by name.
         written: Attributes that are assigned, of whatever; `ANY_NAME` for a computed name.
         statements: The statements of the function.
         reaching: Use of a local name -> the assignments that reach it, for those that were asked for.
@@ -92,6 +93,7 @@ class Body:
         self.typed: dict[str, ast.expr] = {}
         self.method_calls: list[ast.Call] = []
         self.plain_calls: list[ast.Call] = []
+        self.functions: dict[str, FunctionNode] = {}
         self.written: set[str] = set()
         self._tried: list[tuple[int, int]] = []
         self.is_own = True
@@ -379,6 +381,11 @@ def _visit_outer(body: Body, node: ast.Global | ast.Nonlocal) -> None:
         body.bind(name, None)
 
 
+def _visit_function(body: Body, node: FunctionNode) -> None:
+    body.functions[node.name] = node
+    body.bind(node.name, None)
+
+
 def _binds(field: str) -> Callable[[Body, ast.AST], None]:
     """Note the name that stands in a field as plain text, if there is one."""
 
@@ -394,7 +401,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AnnAssign: _visit_assign,
     ast.Assign: _visit_assign,
     ast.AsyncFor: _visit_loop,
-    ast.AsyncFunctionDef: _binds("name"),
+    ast.AsyncFunctionDef: _visit_function,
     ast.AsyncWith: _visit_with,
     ast.Attribute: _visit_attribute,
     ast.BinOp: _visit_operation,
@@ -404,7 +411,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.Dict: _visit_dict,
     ast.For: _visit_loop,
     ast.FormattedValue: _visit_formatted,
-    ast.FunctionDef: _binds("name"),
+    ast.FunctionDef: _visit_function,
     ast.Global: _visit_outer,
     ast.Import: _visit_import,
     ast.ImportFrom: _visit_import,

@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from graphbus_core.compiler.reading.annotations import read_type
-from graphbus_core.compiler.reading.bodies import Body
+from graphbus_core.compiler.reading.bodies import Body, FunctionNode
 from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate_constant, home_of, is_rebound
 from graphbus_core.compiler.reading.endings import is_stub, reaches_end
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
+    ClassSite,
     DefinedName,
     External,
     NameScope,
@@ -263,7 +264,7 @@ def _call(expression: ast.Call, view: FunctionView, depth: int, *, is_awaited: b
         return Type("result", name=asked) if asked else UNKNOWN
     function = expression.func
     if isinstance(function, ast.Name) and function.id in view.body.bound:
-        return UNKNOWN
+        return _called_locally(function.id, view) if not is_awaited else UNKNOWN
     member = _member(function, view) if isinstance(function, ast.Attribute) else None
     target = member or resolve_through(function, view.scope)
     if isinstance(target, DefinedName):
@@ -271,6 +272,22 @@ def _call(expression: ast.Call, view: FunctionView, depth: int, *, is_awaited: b
     if isinstance(target, External):
         return _of_library(target.dotted, expression, view, depth)
     return _method(function, expression, view, depth) if isinstance(function, ast.Attribute) else UNKNOWN
+
+
+def _called_locally(name: str, view: FunctionView) -> Type:
+    """What a lambda or a function that is defined in the method returns; what it sees of the method is not known."""
+    values, node = view.body.bound[name], view.body.functions.get(name)
+    hidden = view.scope.hidden | ({each.arg for each in ast.walk(node) if isinstance(each, ast.arg)} if node else set())
+    if len(values) > 1 or view.hops >= _MOST_HOPS:
+        return UNKNOWN
+    if isinstance(values[0], ast.Lambda):
+        names = {each.arg: UNKNOWN for each in ast.walk(values[0].args) if isinstance(each, ast.arg)}
+        return _returned_type(values[0].body, msgspec.structs.replace(view, items={**view.items, **names}))
+    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+        return UNKNOWN
+    body = Body(node, "")
+    scope = view.scope._replace(hidden=hidden | body.bound.keys(), self_name="")
+    return _type_of_returns(node, FunctionView(scope, body, {}, hops=view.hops + 1))
 
 
 def _await(expression: ast.Await, view: FunctionView, depth: int) -> Type:
@@ -337,7 +354,10 @@ def _read_given(function: DefinedName, scope: NameScope, view: FunctionView) -> 
 
 def _read_returns(function: DefinedName, caller: FunctionView) -> Type:
     node: Any = function.node
-    view = function_view(function, caller)
+    return _type_of_returns(node, function_view(function, caller))
+
+
+def _type_of_returns(node: FunctionNode, view: FunctionView) -> Type:
     if view.body.is_generator or is_stub(node.body):
         return UNKNOWN
     given = [_returned_type(each.value, view) for each in view.body.returns] + [NULL] * reaches_end(node.body)
@@ -383,7 +403,21 @@ def _method(function: ast.Attribute, call: ast.Call, view: FunctionView, depth: 
     if function.attr == "get" and call.args and owner.kind in ("record", "dict", "result"):
         return _got(owner, call, view, depth)
     is_plain = not call.args and {each.arg for each in call.keywords} <= {"mode"}
-    return of_method(owner, function.attr, is_plain=is_plain)
+    found = of_method(owner, function.attr, is_plain=is_plain)
+    return found if found.kind != "unknown" else _method_of_record(owner, function.attr, view)
+
+
+def _method_of_record(owner: Type, name: str, view: FunctionView) -> Type:
+    """What a method of an object gives whose class goes by its own name where the call stands."""
+    classes = [each for each in (owner.args if owner.kind == "union" else (owner,)) if each.kind != "null"]
+    record = classes[0] if len(classes) == 1 and classes[0].kind == "record" else UNKNOWN
+    target = resolve_through(ast.Name(record.name), view.scope) if record.name.isidentifier() else None
+    if not isinstance(target, DefinedName) or not isinstance(target.node, ast.ClassDef):
+        return UNKNOWN
+    chain = class_chain(view.scope.library, ClassSite(target.module, target.node))
+    member = find_member(chain, name)
+    is_function = isinstance(member, DefinedName) and isinstance(member.node, ast.FunctionDef)
+    return _given_by(member, view) if is_function and not is_rebound(member) else UNKNOWN  # type: ignore[arg-type]
 
 
 def _got(owner: Type, call: ast.Call, view: FunctionView, depth: int) -> Type:

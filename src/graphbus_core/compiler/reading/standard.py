@@ -19,6 +19,7 @@ from graphbus_core.schema.types import (
     UNKNOWN,
     Kind,
     Type,
+    union,
     without_constants,
 )
 
@@ -156,8 +157,14 @@ def _number(value: Type) -> Type:
     return without_constants(value) if value.kind in ("int", "float") else UNKNOWN
 
 
+def _sum(item: Type) -> Type:
+    """What `sum` gives, which begins with 0: whatever the items are, it is a number."""
+    number = _number(item)
+    return number if number.kind != "unknown" else union(INT, FLOAT)
+
+
 _OF_NUMBERS: dict[str, Callable[[Type, int], Type]] = {
     "builtins.round": lambda value, count: INT if count == 1 and _number(value) != UNKNOWN else _number(value),
-    "builtins.sum": lambda value, count: _number(item_of(value)) if count == 1 else UNKNOWN,
+    "builtins.sum": lambda value, count: _sum(item_of(value)) if count == 1 else UNKNOWN,
     "builtins.abs": lambda value, _count: _number(value),
 }

@@ -489,7 +489,7 @@ class _Contract:
         elif returned.type.kind == "null":
             hint = "Return the declared fields on every path, or raise."
             yield self._finding("GB105", returned.span, f"{self._name} may return None, {declares}", hint)
-        elif returned.type.kind in _NO_MAPPING:
+        elif all(each.kind in _NO_MAPPING for each in _choices_of(returned.type)):
             hint = "Return a dict with the declared fields."
             yield self._finding("GB104", returned.span, f"{self._name} returns {returned.type}, {declares}", hint)
 
@@ -537,6 +537,10 @@ class _Contract:
     ) -> Finding:
         related = self._schema_place
         return make_finding(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
+
+
+def _choices_of(of: Type) -> tuple[Type, ...]:
+    return of.args if of.kind == "union" else (of,)
 
 
 def _lacking(name: str, wanted: Schema) -> dict[str, str]:
