@@ -67,7 +67,7 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     def __str__(self) -> str:
         if self.kind == "union":
-            return " | ".join(map(str, self.args))
+            return " | ".join(dict.fromkeys(map(str, self.args)))
         if self.kind == "literal":
             return f"Literal[{', '.join(map(repr, self.values))}]"
         if self.kind == "record":
@@ -162,6 +162,9 @@ def without_constants(of: Type) -> Type:
         return Type(of.kind, name=of.name) if of.values else of
     if not (of.args or of.fields):
         return of
+    if of.kind == "union":
+        found = union(*map(without_constants, of.args))
+        return Type("union", found.args, name=of.name) if found.kind == "union" else found
     fields = tuple(Field(each.name, without_constants(each.type), each.required) for each in of.fields)
     return Type(of.kind, tuple(map(without_constants, of.args)), of.values, of.name, fields)
 

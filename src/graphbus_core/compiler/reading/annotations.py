@@ -412,8 +412,12 @@ def _is_made_inside(value: ast.expr | None) -> bool:
 
 
 def _has_default(value: ast.expr | None) -> bool:
-    """`field(...)` and `Field(...)` give a default only by their arguments."""
-    if not isinstance(value, ast.Call):
+    """True for a field that is given a value; `field(...)` and `Field(...)` give one only by their arguments."""
+    function = value.func if isinstance(value, ast.Call) else None
+    if not isinstance(value, ast.Call) or getattr(function, "attr", getattr(function, "id", "")) not in (
+        "field",
+        "Field",
+    ):
         return value is not None and not (isinstance(value, ast.Constant) and value.value is ...)
     if value.args:
         return not (isinstance(value.args[0], ast.Constant) and value.args[0].value is ...)

@@ -29,6 +29,7 @@ _READING_FUNCTIONS = frozenset(
     {"print", "len", "str", "repr", "bool", "isinstance", "type", *("dict", "copy", "deepcopy")}
 )
 _COPYING = frozenset({"copy", "deepcopy"})
+_DICT_COPYING = _COPYING | {"dict"}
 CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _READING_ON_SELF = frozenset({"log", "publish", "request"})
 _CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
@@ -55,7 +56,7 @@ class Body:
         loads: Name -> how often its value is read.
         harmless: Name -> how many of these loads neither change nor hand on the value.
         accesses: The keys that are used of plain names.
-        aliases: Name -> the event whose payload is assigned to it.
+        aliases: Name -> the event whose payload, or a copy of it, is assigned to it; or the payload that it is a copy of.
         shown: Names that are handed on whole to something that only reads them.
         attributes: Every attribute of a plain name.
         changes: Calls that change a dict in place: of a plain name, or of its `.payload`.
@@ -164,16 +165,19 @@ class Body:
     def values_of(self, use: ast.Name) -> tuple[Reaching, ...]:
         """Give the assignments that reach a use of a local name; none where these are not certain."""
         values = self.bound.get(use.id, ())
-        if None in values:
+        if not values or None in values:
             return ()
-        is_added = any(each.name == use.id and each.how == "write" for each in self.accesses) or self.changes
-        if len(values) == 1 and not is_added:
+        if len(values) == 1 and not self._is_added_to(use.id):
             return (Reaching(values[0]),)  # type: ignore[arg-type]
         if use not in self.reaching:
             self.reaching[use] = reaching_values(use, self.statements, len(values)) or tuple(
                 Reaching(each) for each in values[: len(values) == 1] if each is not None
             )
         return self.reaching[use]
+
+    def _is_added_to(self, name: str) -> bool:
+        changed = (container_root(each.func.value) for each in self.changes)  # type: ignore[attr-defined]
+        return (name, False) in changed or any(each.name == name and each.how == "write" for each in self.accesses)
 
     def is_caught(self, node: ast.expr) -> bool:
         """True when a missing key at this place is caught in the function."""
@@ -208,6 +212,24 @@ def _payload_owner(expression: ast.expr) -> str:
     return root[0] if root and root[1] else ""
 
 
+def _copied(expression: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr | None]]:
+    """Give what an expression makes a dict of, and the keys that it adds: `{**payload, "x": 1}`, `dict(payload, x=1)`."""
+    if isinstance(expression, ast.Dict) and expression.keys[:1] == [None]:
+        return expression.values[0], expression.keys[1:]
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
+        return expression.left, expression.right.keys if isinstance(expression.right, ast.Dict) else [None]
+    if isinstance(expression, ast.Call):
+        function, added = (
+            expression.func,
+            [ast.Constant(each.arg) if each.arg else None for each in expression.keywords],
+        )
+        if isinstance(function, ast.Attribute) and function.attr == "copy" and not expression.args:
+            return function.value, added
+        if len(expression.args) == 1 and getattr(function, "attr", getattr(function, "id", "")) in _DICT_COPYING:
+            return expression.args[0], added
+    return None, []
+
+
 # --- what is noted at which node; each gives the children still to visit, None for all ------------
 
 
@@ -231,11 +253,21 @@ def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) 
     if len(targets) > 1 or not isinstance(target, ast.Name):
         return [*targets, value]
     body.bind(target.id, value)
-    owner = _payload_owner(value)
-    if owner:
-        body.aliases[target.id] = owner
-        body.forgive(owner)
+    _note_alias(body, target.id, value)
     return [value]
+
+
+def _note_alias(body: Body, name: str, value: ast.expr) -> None:
+    copied, added = _copied(value)
+    root = container_root(copied) if copied is not None else None
+    owner = root[0] if root else _payload_owner(value)
+    if not owner or None in added:
+        return
+    body.aliases[name] = owner
+    if root is None or root[1]:  # a plain name that is copied is forgiven where it stands
+        body.forgive(owner)
+    for key in filter(None, added):
+        body.accesses.append(Access(name, False, key, key, "write"))
 
 
 def _visit_attribute(body: Body, node: ast.Attribute) -> None:
@@ -281,6 +313,9 @@ def _visit_call(body: Body, node: ast.Call) -> None:
         if function.attr in CHANGING_METHODS and container_root(value) is not None:
             body.changes.append(node)
             _show(body, *[value] * (function.attr == "update"))
+            if function.attr in ("pop", "setdefault") and node.args:
+                is_read = function.attr == "pop" and len(node.args) == 1
+                body.access(value, node.args[0], node, "read" if is_read else "get")
         if isinstance(value, ast.Name) and value.id == body.self_name and body.self_name:
             body.calls.append((function.attr, node))
             if function.attr in _READING_ON_SELF:

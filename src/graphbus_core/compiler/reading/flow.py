@@ -18,7 +18,6 @@ from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate_cons
 from graphbus_core.compiler.reading.endings import is_stub, reaches_end
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
-    ClassSite,
     DefinedName,
     External,
     NameScope,
@@ -27,7 +26,7 @@ from graphbus_core.compiler.reading.modules import (
     resolve,
     resolve_through,
 )
-from graphbus_core.compiler.reading.reaching import Reaching
+from graphbus_core.compiler.reading.reaching import Reaching, branches_of
 from graphbus_core.compiler.reading.standard import (
     PROPERTIES,
     TRANSPARENT,
@@ -40,12 +39,16 @@ from graphbus_core.compiler.reading.standard import (
 )
 from graphbus_core.compiler.reading.views import (
     FunctionView,
+    certain_type,
     chain_of,
+    chain_of_record,
     class_of,
     decorators_of,
     is_name,
     name_of_result,
+    touch_field,
     unless_changed,
+    without_none,
 )
 from graphbus_core.schema.compatibility import why_not
 from graphbus_core.schema.types import (
@@ -72,7 +75,6 @@ _LONGEST_CONSTANT = 40  # of a text that is written for programs
 _MOST_HOPS = 3  # from one function without annotation to the next
 _COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
 _LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, bytes: BYTES, type(None): NULL}
-_BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
 
 
 def infer_type(expression: ast.expr, view: FunctionView, depth: int = 0) -> Type:
@@ -103,7 +105,7 @@ def _name(expression: ast.Name, view: FunctionView, depth: int) -> Type:
     types = []
     for value, _ in values:
         is_display = isinstance(value, _DISPLAYS) and view.body.escapes(name)
-        types.append(_held(infer_type(value, view, depth), is_display=is_display))
+        types.append(certain_type(infer_type(value, view, depth), is_display=is_display))
     return unless_changed(union(*types), name, view) if types else UNKNOWN
 
 
@@ -115,16 +117,6 @@ def _constant(expression: ast.expr, view: FunctionView, depth: int) -> Type:
 
 
 _DISPLAYS = (ast.List, ast.Set, ast.ListComp, ast.SetComp, ast.Dict, ast.DictComp, ast.IfExp, ast.BoolOp)
-
-
-def _held(found: Type, *, is_display: bool = True) -> Type:
-    """What is certain of a mutable value that was changed since, perhaps: of a display only what kind of container it is."""
-    if found.kind == "union":
-        return union(*(_held(each, is_display=is_display) for each in found.args))
-    if found.kind == "record":
-        return found if found.name else DICT
-    is_of_class = bool(found.args) and found.args[0].kind == "record" and bool(found.args[0].name)
-    return _BARE.get(found.kind, found) if is_display and not is_of_class else found
 
 
 # --- displays, operators, comprehensions ------------------------------------------------------
@@ -195,6 +187,8 @@ def _compare(expression: ast.Compare, view: FunctionView, depth: int) -> Type:
 def _either(expression: ast.IfExp, view: FunctionView, depth: int) -> Type:
     """Both branches happen, whatever the condition; where one is a choice itself, the condition may have narrowed it."""
     body, orelse = infer_type(expression.body, view, depth), infer_type(expression.orelse, view, depth)
+    if body.values and orelse.values and body.kind == orelse.kind and body != orelse:
+        return Type("union", (body, orelse), name=EITHER)  # each of the constants happens
     found = union(body, orelse)
     is_certain = found.kind == "union" and "union" not in (body.kind, orelse.kind)
     return msgspec.structs.replace(found, name=EITHER) if is_certain else found
@@ -223,7 +217,7 @@ def _attribute(expression: ast.Attribute, view: FunctionView, depth: int) -> Typ
         return read_type(*view.typed[expression.attr])
     value, home = view.source_of(expression)
     if value is not expression:
-        return _held(infer_type(value, home, depth), is_display=isinstance(value, _DISPLAYS))
+        return certain_type(infer_type(value, home, depth), is_display=isinstance(value, _DISPLAYS))
     owner = infer_type(expression.value, view, depth)
     is_hex = owner.kind == "str" and owner.name == "UUID" and expression.attr == "hex"
     return STR if is_hex else part_of(owner, expression.attr)
@@ -409,13 +403,7 @@ def _method(function: ast.Attribute, call: ast.Call, view: FunctionView, depth: 
 
 def _method_of_record(owner: Type, name: str, view: FunctionView) -> Type:
     """What a method of an object gives whose class goes by its own name where the call stands."""
-    classes = [each for each in (owner.args if owner.kind == "union" else (owner,)) if each.kind != "null"]
-    record = classes[0] if len(classes) == 1 and classes[0].kind == "record" else UNKNOWN
-    target = resolve_through(ast.Name(record.name), view.scope) if record.name.isidentifier() else None
-    if not isinstance(target, DefinedName) or not isinstance(target.node, ast.ClassDef):
-        return UNKNOWN
-    chain = class_chain(view.scope.library, ClassSite(target.module, target.node))
-    member = find_member(chain, name)
+    member = find_member(chain_of_record(without_none(owner), view), name)
     is_function = isinstance(member, DefinedName) and isinstance(member.node, ast.FunctionDef)
     return _given_by(member, view) if is_function and not is_rebound(member) else UNKNOWN  # type: ignore[arg-type]
 
@@ -512,7 +500,7 @@ def _read_display(expression: ast.Dict, view: FunctionView, depth: int) -> Schem
     is_open = False
     for key, value in zip(expression.keys, expression.values, strict=True):
         if key is None:
-            spread = read_fields(value, view, depth)
+            spread = read_fields(value, view, depth) or _fields_of_record(infer_type(value, view, depth))
             rest += spread.rest if spread else ()
             is_open = is_open or spread is None or (spread.is_open and not spread.rest)
             if spread is None or spread.is_open:  # it may replace what stands before it
@@ -527,6 +515,12 @@ def _read_display(expression: ast.Dict, view: FunctionView, depth: int) -> Schem
         else:
             return None
     return Schema(tuple(fields.values()), is_open or bool(rest), () if is_open else tuple(rest))
+
+
+def _fields_of_record(of: Type) -> Schema | None:
+    """The fields of what may be None: where it is spread, it is not."""
+    record = without_none(of)
+    return Schema(record.fields) if record.kind == "record" else None
 
 
 def _read_dict_call(expression: ast.Call, view: FunctionView, depth: int) -> Schema | None:
@@ -574,7 +568,7 @@ def _read_held(name: str, held: Reaching, view: FunctionView, depth: int) -> Sch
             key = evaluate_constant(access.key, view.scope)
             if not isinstance(key, str) or isinstance(getattr(access.node, "ctx", None), ast.Del):
                 return None
-            _touch(fields, key, is_written=access.how == "write", is_certain=access.node in held.additions)
+            touch_field(fields, key, is_written=access.how == "write", is_certain=access.node in held.additions)
     return Schema(tuple(fields.values()), schema.is_open or is_open, schema.rest)
 
 
@@ -583,7 +577,7 @@ def read_variants(expression: ast.expr, view: FunctionView) -> list[tuple[Schema
     if isinstance(expression, ast.IfExp):
         return [*read_variants(expression.body, view), *read_variants(expression.orelse, view)]
     if isinstance(expression, ast.Name):
-        choices = [choice for held in _held_by(expression, view) for choice in _branches(held)]
+        choices = [choice for held in _held_by(expression, view) for choice in branches_of(held)]
         if 1 < len(choices) <= _MOST_VARIANTS:
             read = ((_read_held(expression.id, each, view, 1), each) for each in choices)
             return [(fields, UNKNOWN if fields else infer_type(each.value, view)) for fields, each in read]
@@ -592,23 +586,6 @@ def read_variants(expression: ast.expr, view: FunctionView) -> list[tuple[Schema
     if of.kind == "union" and all(each.kind == "record" for each in of.args):
         return [(Schema(each.fields), UNKNOWN) for each in of.args]
     return [(fields, of)]
-
-
-def _branches(held: Reaching) -> list[Reaching]:
-    """An assignment of `a if condition else b` as two of them."""
-    value = held.value
-    return (
-        [held._replace(value=each) for each in (value.body, value.orelse)] if isinstance(value, ast.IfExp) else [held]
-    )
-
-
-def _touch(fields: dict[str, Field], key: str, *, is_written: bool, is_certain: bool) -> None:
-    """What is known of a field after its key was used somewhere: a write may add or replace it, a read may lead to a change."""
-    field = fields.get(key)
-    if is_written:
-        fields[key] = Field(key, UNKNOWN, is_certain or (field is not None and field.required))
-    elif field is not None:
-        fields[key] = Field(key, _held(field.type), field.required)
 
 
 _FIELD_READERS: dict[type, Callable[[Any, FunctionView, int], Schema | None]] = {

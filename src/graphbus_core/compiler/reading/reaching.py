@@ -28,6 +28,13 @@ class Reaching(NamedTuple):
     additions: frozenset[ast.expr] = frozenset()
 
 
+def branches_of(held: Reaching) -> list[Reaching]:
+    """Give an assignment of `a if condition else b` as two of them, any other as it is."""
+    value = held.value
+    values = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+    return [held._replace(value=each) for each in values]
+
+
 _State = frozenset[Reaching]
 _Path = tuple[int, ...]
 """The conditional blocks around a statement."""
@@ -66,6 +73,7 @@ class _Walk:
     def __init__(self, use: ast.Name) -> None:
         self._name = use.id
         self._use = use
+        self._line = use.lineno
         self.found: _State = _NONE
         self.path: _Path = ()
         self._left: _State = _NONE  # what a `break` or `continue` of the loop at hand takes along
@@ -81,10 +89,11 @@ class _Walk:
         return state
 
     def _statement(self, statement: ast.stmt, state: _State, path: _Path) -> _State:
-        for part in _own_parts(statement):
-            if any(node is self._use for node in ast.walk(part)):
-                self.found |= state
-                self.path = path
+        if statement.lineno <= self._line <= (statement.end_lineno or 0) and any(
+            map(self._uses, _own_parts(statement))
+        ):
+            self.found |= state
+            self.path = path
         step = _STEPS.get(statement.__class__)
         return step(self, statement, state, path) if step else state
 
@@ -130,6 +139,9 @@ class _Walk:
         ways = [self.block([*statement.body, *statement.orelse], state, path)]
         ways += [self.block(each.body, before, (*path, id(each))) for each in statement.handlers]
         return self.block(statement.finalbody, _NONE.union(*ways), path)
+
+    def _uses(self, part: ast.AST) -> bool:
+        return any(node is self._use for node in ast.walk(part))
 
     def _is_update(self, value: ast.expr) -> bool:
         is_method = (

@@ -21,7 +21,9 @@ from graphbus_core.compiler.reading.modules import (
 )
 from graphbus_core.compiler.reading.syntax import call_argument
 from graphbus_core.compiler.reading.topics import read_topic
-from graphbus_core.schema.types import UNKNOWN, Type
+from graphbus_core.schema.types import DICT, LIST, UNKNOWN, Field, Type, union
+
+_BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
 
 
 class FunctionView(msgspec.Struct, frozen=True):
@@ -150,3 +152,36 @@ def decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
     named = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
     targets = [resolve_through(each, scope) for each in named]
     return frozenset(each.dotted if isinstance(each, External) else "" for each in targets)
+
+
+def certain_type(found: Type, *, is_display: bool = True) -> Type:
+    """What is certain of a mutable value that was changed since, perhaps: of a display only what kind of container it is."""
+    if found.kind == "union":
+        return union(*(certain_type(each, is_display=is_display) for each in found.args))
+    if found.kind == "record":
+        return found if found.name else DICT
+    is_of_class = bool(found.args) and found.args[0].kind == "record" and bool(found.args[0].name)
+    return _BARE.get(found.kind, found) if is_display and not is_of_class else found
+
+
+def touch_field(fields: dict[str, Field], key: str, *, is_written: bool, is_certain: bool) -> None:
+    """What is known of a field after its key was used somewhere: a write may add or replace it, a read may lead to a change."""
+    field = fields.get(key)
+    if is_written:
+        fields[key] = Field(key, UNKNOWN, is_certain or (field is not None and field.required))
+    elif field is not None:
+        fields[key] = Field(key, certain_type(field.type), field.required)
+
+
+def without_none(of: Type) -> Type:
+    """Give the type of a value that is not None."""
+    return union(*(each for each in of.args if each.kind != "null")) if of.kind == "union" and of.args else of
+
+
+def chain_of_record(record: Type, view: FunctionView) -> Sequence[ClassSite]:
+    """Give the class of a record and its bases, if it goes by its own name in the file that is read; else nothing."""
+    is_class = record.kind == "record" and record.name.isidentifier()
+    target = resolve_through(ast.Name(record.name), view.scope) if is_class else None
+    if not isinstance(target, DefinedName) or not isinstance(target.node, ast.ClassDef):
+        return ()
+    return class_chain(view.scope.library, ClassSite(target.module, target.node))

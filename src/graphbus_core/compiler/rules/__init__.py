@@ -102,6 +102,7 @@ _RULES = (
     Rule("GB321", "event beside fields", "error", "A handler takes the event together with fields of its payload."),
     Rule("GB322", "wrong Topic", "error", "A `Topic` is given a malformed name, or something that is no type."),
     Rule("GB323", "annotation without meaning", "error", "A handler is annotated with a name that its file does not define."),
+    Rule("GB324", "agent by its name", "error", "`self.agent` is given the name of an agent instead of its class."),
 )  # fmt: skip
 
 REGISTER: dict[str, Rule] = {rule.code: rule for rule in _RULES}

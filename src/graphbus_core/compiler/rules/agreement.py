@@ -234,7 +234,8 @@ def check_types_of_topics(wiring: Wiring) -> Iterator[Finding]:
                     f"The Topic {each.topic!r} is of {each.type} here, but {other.topic!r} is of {other.type}: {reason}"
                 )
                 hint = "Use one Topic object for one topic; the type of a pattern has what all its topics have."
-                related = [Related(other.agent, other.span, f"{other.agent} uses {other.topic!r} of {other.type}")]
+                who = f"{other.agent} uses" if other.agent else "Another Topic is"
+                related = [Related(other.agent, other.span, f"{who} {other.topic!r} of {other.type}")]
                 yield make_finding("GB006", each.agent, each.span, message, hint, related=related)
 
 
@@ -245,3 +246,4 @@ def _promises(wiring: Wiring) -> Iterator[_Promise]:
     for heard in wiring.subscriptions:
         if heard.topic and heard.subscription.promised.kind != "unknown":
             yield _Promise(heard.agent.name, heard.topic, heard.subscription.span, heard.subscription.promised)
+    yield from (_Promise("", each.name, each.span, each.type) for each in wiring.project.topics)

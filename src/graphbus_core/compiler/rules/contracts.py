@@ -166,11 +166,12 @@ def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool 
 def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
     """Fields that the signature of a handler asks for and that no publisher sends at all."""
     wanted = declared_demands(heard)
+    own = [each for each in heard.agent.subscriptions if each.method == heard.subscription.method]
     everything = everything_sent_to(heard, wiring) if wanted else None
     for demand in wanted:
         topic, sent = lacking_topic(heard.topic, demand.name, wiring) or ("", ())
-        if everything and demand.name not in sent_names(everything):
-            topic, sent = heard.topic, everything
+        if everything and demand.name not in sent_names(everything):  # by none of its topics: that is said once
+            topic, sent = heard.topic if own[0] == heard.subscription else "", everything
         if topic:
             known = sent_names(sent)
             meant = near_match(demand.name, known - accepted_fields(heard).keys())
@@ -191,7 +192,9 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
     if callee is None or not call.method:
         return
     method = callee.method(call.method)
-    if method is None or not method.has_schema:
+    if callee is caller:
+        yield from _own_call(caller, call, method)
+    elif method is None or not method.has_schema:
         offered = [spec.name for spec in callee.methods if spec.has_schema]
         if method:
             what = f"{callee.name}.{call.method} has no @schema_method"
@@ -215,6 +218,18 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             yield make_finding(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=data
             )
+
+
+def _own_call(agent: AgentDefinition, call: Call, method: MethodSpec | None) -> Iterator[Finding]:
+    """Compare what another agent gave with the parameters of an own method that it is handed on to."""
+    parameters = method.parameters if method else ()
+    kinds = {each.kind for each in parameters}
+    if method is None or kinds & {"positional_only", "var_positional"}:
+        return
+    fields = tuple(Field(each.name, each.type, not each.has_default) for each in parameters if each.kind in _BY_NAME)
+    taken = Related(agent.name, method.span, f"{agent.name}.{method.name} takes {Schema(fields)}")
+    for message, hint, _ in _arguments(call, f"{agent.name}.{method.name}", Schema(fields, "var_keyword" in kinds)):
+        yield make_finding("GB110", agent.name, call.span, f"{agent.name} gives {message}", hint, related=[taken])
 
 
 def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str, str]]:
@@ -277,6 +292,13 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
     returned = {key for each in method.returned if each.shape for key in each.shape.names}
     for read in {each.key: each for each in reversed(reads)}.values():
         given, key = container_of(whole, read.key)
+        wrong = _wrong_access(read, key, method, given, wiring)
+        if wrong:
+            what, why, hint = wrong
+            yield make_finding(
+                "GB111", reader, read.span, f"{reader} reads {what} of what {name} gives, but {why}", hint
+            )
+            continue
         declared = [field.name for field in given.fields]
         meant = near_match(key, declared)
         if (
@@ -290,6 +312,24 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
             place = method.schema_span or method.span
             related = [Related(name.partition(".")[0], place, f"{name} gives {whole}")]
             yield make_finding("GB111", reader, read.span, message, hint, related=related, data=data)
+
+
+def _wrong_access(
+    read: KeyRead, key: str, method: MethodSpec, given: Type, wiring: Wiring
+) -> tuple[str, str, str] | None:
+    """Say what is read, why a key of an object or an attribute of a dict fails, and what to write; None where it may not."""
+    if read.key != key:
+        return None
+    names = [field.name for field in given.fields]
+    meant = key if key in names else near_match(key, names)
+    is_attribute, of = read.is_optional and read.is_guarded, method.returns
+    has_attributes = wiring.has_attributes(of.name) if of.kind == "record" else None
+    if not read.is_optional and has_attributes and method.has_return_annotation:
+        return f"the key {key!r}", f"{of.name} objects have attributes, no keys", f"Write `.{meant or key}`."
+    is_dict = all(each.type.kind in ("dict", "record") and not each.type.name for each in method.returned)
+    if is_attribute and key in names and method.returned and is_dict and not has_attributes:
+        return f"the attribute {key!r}", "that is a dict", f"Write `[{key!r}]`."
+    return None
 
 
 # --- results that are handed on without a word in the code ------------------------------------

@@ -1,4 +1,4 @@
-"""GB312 to GB321: what Python accepts without a word, and what does nothing or fails when the graph runs."""
+"""GB312 to GB324: what Python accepts without a word, and what does nothing or fails when the graph runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.reading.annotations import annotation_kind
 from graphbus_core.compiler.reading.classes import Methods, is_abstract, is_node_class
-from graphbus_core.compiler.reading.constants import keys_without
+from graphbus_core.compiler.reading.constants import keys_without, text_of
 from graphbus_core.compiler.reading.facts import ReadFile
 from graphbus_core.compiler.reading.methods import (
     Decorator,
@@ -153,6 +153,20 @@ def _missing_topic(home: ClassSite, topic: ast.Subscript, scope: NameScope) -> I
         yield "GB313", home, topic, message, guess or f"It has {', '.join(map(repr, keys))}."
 
 
+def _check_agents_by_name(agent: _Agent) -> Iterator[_Found]:
+    """Find `self.agent("Pricing")`: a run refuses a text, as nothing could be known of its methods."""
+    own = {method.node.name for _, method in agent.every}
+    for home, method in agent.methods if "agent" not in own else ():
+        scope = agent.scope(home)._replace(hidden=frozenset(method.body.bound), in_class_body=False)
+        for name, call in method.body.calls:
+            given = call_argument(call, 0, "kind") if name == "agent" else None
+            text = text_of(given, scope)
+            if given is not None and text is not None:
+                message = f"{home.node.name}.{method.node.name} gives self.agent the text {text!r}, which a run refuses"
+                hint = f"Give the class: `self.agent({text})`; by its name an agent is called with `self.call({text!r}, ...)`."
+                yield "GB324", home, given, message, hint
+
+
 # --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
 
 
@@ -162,7 +176,7 @@ def _check_awaits(agent: _Agent) -> Iterator[_Found]:
     exposed |= {heard.method for heard in agent.definition.subscriptions}
     for home, method in agent.methods if agent.is_known_whole else ():
         if isinstance(method.node, ast.AsyncFunctionDef) and method.body.calls:
-            for node, message, hint in check_awaits(method, own, method.node.name in exposed):
+            for node, message, hint in check_awaits(method, own, method.node.name in exposed, agent.scope(home)):
                 yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint
 
 
@@ -288,5 +302,13 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (
-    *(_check_decorators, _check_published, _check_awaits, _check_making, _check_overrides, _check_events),
+    *(
+        _check_decorators,
+        _check_published,
+        _check_agents_by_name,
+        _check_awaits,
+        _check_making,
+        _check_overrides,
+        _check_events,
+    ),
 )
