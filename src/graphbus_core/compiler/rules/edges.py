@@ -159,7 +159,7 @@ def lacking_topic(topic: str, name: str, wiring: Wiring) -> tuple[str, tuple[Age
         wiring: The graph.
     """
     groups: dict[str, list[AgentPublication]] = {}
-    for each in wiring.publishers(topic):
+    for each in wiring.publishers(topic) if not wiring.is_partial else ():
         groups.setdefault(each.topic, []).append(each)
     for one, sent in groups.items():
         if name not in sent_names(sent) and _are_known(sent, wiring) and not wiring.is_external(one):
