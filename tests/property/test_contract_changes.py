@@ -223,6 +223,7 @@ class Recorded:
         self.definitions = artifacts.agents.agents
         self.errors: tuple[BuildError, ...] = ()
         self.local_findings: tuple[Finding, ...] = ()
+        self.topics = ()
         self.digests: dict[str, str] = {}
 
     def source(self, path: str) -> ModuleSource:

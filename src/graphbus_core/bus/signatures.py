@@ -183,7 +183,9 @@ def _call_with_payload(handler: Handler, _parameters: list[_Argument]) -> Callab
 def _call_with_typed(handler: Handler, parameters: list[_Argument]) -> Callable[[Event], object]:
     annotation = parameters[0].annotation
     if isinstance(annotation, Unresolved):
-        raise _bad_signature(handler, f"{annotation} is not defined at run time; import it outside of `if TYPE_CHECKING:`")
+        raise _bad_signature(
+            handler, f"{annotation} is not defined at run time; import it outside of `if TYPE_CHECKING:`"
+        )
     convert = _converter(handler, annotation)
     return lambda event: handler(convert(event))
 

@@ -20,7 +20,7 @@ from graphbus_core.errors import BuildError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition, TopicDefinition
 from graphbus_core.model.artifacts import Edge
 from graphbus_core.model.topics import is_pattern, is_topic, is_topic_or_pattern, matches
-from graphbus_core.schema.types import Schema
+from graphbus_core.schema.types import Schema, fields_without_constants
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -233,7 +233,7 @@ def _agreed(sent: Iterable[tuple[bool, Schema | None]]) -> Schema | None:
     declared = {schema for is_declared, schema in listed if is_declared and schema is not None}
     if declared:
         return declared.pop() if len(declared) == 1 else None
-    found = {schema for _, schema in listed}
+    found = {schema and fields_without_constants(schema) for _, schema in listed}
     return found.pop() if len(found) == 1 else None
 
 

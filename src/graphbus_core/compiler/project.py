@@ -21,6 +21,7 @@ from graphbus_core.compiler.graph import ActivationOrder, AgentGraph, build_grap
 from graphbus_core.compiler.reading.facts import Facts, FactsReader, FileFacts
 from graphbus_core.compiler.reading.imports import Needed, imported_names, needed_by
 from graphbus_core.compiler.reading.syntax import Ignores, ModuleSource
+from graphbus_core.compiler.reading.topics import DefinedTopic
 from graphbus_core.compiler.rules.misuse import check_file
 from graphbus_core.compiler.rules.wiring import Wiring
 from graphbus_core.errors import ArtifactError, BuildError, Place, raise_all
@@ -367,6 +368,11 @@ class Project:
     def wiring(self) -> Wiring:
         """The edges between the agents, with what the rules have found in them so far."""
         return Wiring(self)
+
+    @property
+    def topics(self) -> tuple[DefinedTopic, ...]:
+        """The Topics that the files make, used or not."""
+        return tuple(each for path in sorted(self._facts) for each in self._facts[path].topics)
 
     @cached_property
     def local_findings(self) -> tuple[Finding, ...]:

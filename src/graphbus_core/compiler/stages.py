@@ -13,6 +13,7 @@ import msgspec
 from graphbus_core import __version__, store
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.project import Project
+from graphbus_core.compiler.reading.classes import without_known_constants
 from graphbus_core.compiler.reading.syntax import ModuleSource
 from graphbus_core.compiler.rules import check
 from graphbus_core.errors import ArtifactError, BuildError
@@ -78,7 +79,7 @@ def describe_project(project: Project, history: History) -> BuildArtifacts:
             generations=project.order.generations,
             topic_cycles=project.order.topic_cycles,
         ),
-        agents=AgentsArtifact(project.definitions),
+        agents=AgentsArtifact(tuple(map(without_known_constants, project.definitions))),
         topics=TopicsArtifact(project.graph.topics),
         negotiations=history.negotiations,
         modified_files=history.modified,

@@ -236,7 +236,9 @@ def _in_words(what: str, wanted: Type, given: Type) -> str:
 
 def _calls(surface: Surface, results: Results) -> Iterator[_Placed]:
     for agent in surface.agents.values():
-        for call in agent.calls:
+        own = [each for each in agent.calls if each.agent == agent.name]
+        handed_on = [(result.name, each.span) for each in own for result in each.arguments.rest]
+        for call in (each for each in agent.calls if each not in own):
             callee = surface.agents.get(call.agent)
             method = callee.method(call.method) if callee else None
             target = f"{call.agent or '?'}.{call.method or '?'}"
@@ -244,7 +246,7 @@ def _calls(surface: Surface, results: Results) -> Iterator[_Placed]:
             unknown = _unknown_call(call, callee, method) or _unknown_result(call.reads, target, results)
             yield _Placed(
                 ContractEdge("call", agent.name, "", target, spans, unknown=unknown),
-                {call.span, *(each.span for each in call.reads)},
+                {call.span, *(each.span for each in call.reads), *(span for name, span in handed_on if name == target)},
             )
 
 

@@ -74,7 +74,10 @@ def fit_of(wanted: Type, given: Type, *, is_narrowed: bool = False) -> Fit:
     if given.kind in ("literal", "null"):
         values: tuple[LiteralValue, ...] = given.values if given.kind == "literal" else (None,)
         return _fit_of_choices([_fit_of_value(wanted, value) for value in values], is_narrowed)
-    return (_fit_into_union if wanted.kind == "union" else _fit_into_one)(wanted, given, is_narrowed)
+    fit = (_fit_into_union if wanted.kind == "union" else _fit_into_one)(wanted, given, is_narrowed)
+    if fit.verdict == "unknown" and given.values:
+        return _fit_of_choices([_fit_of_value(wanted, value) for value in given.values], is_narrowed)
+    return fit
 
 
 def misfit_reason(wanted: Type, given: Type, *, is_narrowed: bool = False) -> str | None:
@@ -127,7 +130,7 @@ def _fit_into_union(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
     """Compare with a wanted union: one choice that fits all given values is enough."""
     fits = [fit_of(choice, given, is_narrowed=is_narrowed) for choice in wanted.args]
     best = min(fits, key=_severity, default=_unfit(wanted, given))
-    if best.verdict == "fits" or (given == BOOL and _takes_both_booleans(wanted)):
+    if best.verdict == "fits" or (given.kind == "bool" and _takes_both_booleans(wanted)):
         return _FITS
     return best._replace(reason=f"{wanted} is wanted, {given} is given")
 
@@ -153,7 +156,7 @@ def _fit_into_one(wanted: Type, given: Type, is_narrowed: bool) -> Fit:
 
 def _fit_into_literal(wanted: Type, given: Type) -> Fit:
     """Compare with a wanted literal: depends on the value if the given type has values of the same type, else unfit."""
-    if given == BOOL and _takes_both_booleans(wanted):
+    if given.kind == "bool" and _takes_both_booleans(wanted):
         return _FITS
     may_be = any(fit_of(_type_of(value), given).verdict != "unfit" for value in wanted.values)
     return _undecided(wanted, given) if may_be else _unfit(wanted, given)

@@ -7,7 +7,7 @@ A type that cannot be read is `unknown`: every value fits it, so GraphBus report
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from typing import Literal
@@ -47,7 +47,8 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     Attributes:
         kind: Which type it is; the other attributes refine it.
         args: `list`, `set`: the item type (none: any). `dict`: key and value types. `tuple`: item types. `union`: the choices.
-        values: The choices of a `literal`.
+        values: The choices of a `literal`; of a `str`, `int` or `bool` that is read from the code, the constants that it surely
+            is. These decide whether it fits a `literal`, and make no difference anywhere else.
         name: For a `record` the class name, for `unknown` the text that was not understood. A `literal` with a name is an Enum,
             whose members fit, too. A `str` with a name is the text form of that class; see `TEXT_TYPES`. A `list` with a name
             is `tuple[T, ...]`, which is an array in JSON like a list.
@@ -65,7 +66,7 @@ class Type(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     def __str__(self) -> str:
         if self.kind == "union":
-            return " | ".join(map(str, self.args))
+            return " | ".join(dict.fromkeys(map(str, self.args)))
         if self.kind == "literal":
             return f"Literal[{', '.join(map(repr, self.values))}]"
         if self.kind == "record":
@@ -128,13 +129,49 @@ def union(*types: Type) -> Type:
     choices: list[Type] = []
     for item in types:
         choices.extend(item.args if item.kind == "union" else (item,))
-    distinct = tuple(dict.fromkeys(choices))
+    distinct = _distinct(choices) if len(choices) > 1 else tuple(choices)
     unknown = next((choice for choice in distinct if choice.kind == "unknown"), None)
     if unknown is not None:
         return Type("unknown", name=" | ".join(map(str, distinct)) if unknown.name else "")
     if any(choice.kind == "any" for choice in distinct):
         return ANY
     return distinct[0] if len(distinct) == 1 else Type("union", distinct)
+
+
+_CONSTANT_KINDS = frozenset({"str", "int", "bool"})
+_MOST_CONSTANTS = 8
+
+
+def _distinct(choices: Iterable[Type]) -> tuple[Type, ...]:
+    """Give each choice once; choices that differ in their known constants alone are one."""
+    found: dict[Type, Type] = {}
+    for each in choices:
+        key = without_constants(each)
+        known = found.setdefault(key, each)
+        if known != each:
+            values = tuple(dict.fromkeys((*known.values, *each.values))) if known.values and each.values else ()
+            has_few = each.kind in _CONSTANT_KINDS and len(values) <= _MOST_CONSTANTS
+            found[key] = Type(each.kind, values=values) if has_few else key
+    return tuple(found.values())
+
+
+def without_constants(of: Type) -> Type:
+    """Give the type without the constants that are known of its values."""
+    if of.kind in _CONSTANT_KINDS:
+        return Type(of.kind, name=of.name) if of.values else of
+    if not (of.args or of.fields):
+        return of
+    if of.kind == "union":
+        found = union(*map(without_constants, of.args))
+        return Type("union", found.args, name=of.name) if found.kind == "union" else found
+    fields = tuple(Field(each.name, without_constants(each.type), each.required) for each in of.fields)
+    return Type(of.kind, tuple(map(without_constants, of.args)), of.values, of.name, fields)
+
+
+def fields_without_constants(schema: Schema) -> Schema:
+    """Give the schema without the constants that are known of its fields."""
+    fields = without_constants(Type("record", fields=schema.fields)).fields
+    return Schema(fields, schema.is_open, schema.rest)
 
 
 # --- texts in a certain format -------------------------------------------------------------

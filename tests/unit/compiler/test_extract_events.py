@@ -319,7 +319,7 @@ def _published(tmp_path: Path, body: str, signature: str = "self, x, n: int, s: 
         ("self.publish('/T', {**x, 'a': 1})", "/T", "{a: int, ...}"),
         ("self.publish('/T', {'a': 1, **{'b': 2}})", "/T", "{a: int, b: int}"),
         ("p = {'a': 1}\nself.publish('/T', p)", "/T", "{a: int}"),
-        ("p = {'a': 1}\np['b'] = s\nself.publish('/T', p)", "/T", "{a: int, b?: ?}"),
+        ("p = {'a': 1}\np['b'] = s\nself.publish('/T', p)", "/T", "{a: int, b: ?}"),
         ("p = {'a': 1}\nchange(p)\nself.publish('/T', p)", "/T", "None"),
         ("p = {'a': 1}\np |= x\nself.publish('/T', p)", "/T", "None"),
         ("p = {'a': {'b': 1}}\np['a']['b'] = ''\nself.publish('/T', p)", "/T", "{a: dict}"),

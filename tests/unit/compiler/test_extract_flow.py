@@ -141,7 +141,7 @@ STATEMENTS = {
     "made: Order = unknown": ("made", ORDER),
     "made: dict[str, Any] = {'a': 1}": ("made", "{a: int}"),
     "made = build(unknown)": ("made", ORDER),
-    "made = {'a': 1}; made['b'] = 2": ("made", "{a: int, b?: ?}"),
+    "made = {'a': 1}; made['b'] = 2": ("made", "{a: int, b: ?}"),
     "made = {'a': 1}; unknown(made)": ("made", "None"),
     "made = build(unknown); unknown(made)": ("made", ORDER),
     "for made in (build(unknown), unknown): pass": ("made", "None"),

@@ -95,7 +95,7 @@ def test_a_proposal_becomes_a_commit_of_the_real_engine() -> None:
         ("gate", "check"),
         ("PrinterService", "accept"),
     ]
-    assert b'"HELLO"' in engine.workspace.files.data("hello_service.py")
+    assert b'"HELLO"' in engine.workspace.files.file_data("hello_service.py")
     assert (engine.total_files_modified, engine.proposal_counts) == (1, {"HelloService": 1})
     assert engine.proposals["P001"].code_change.diff.startswith("--- a/hello_service.py\n+++ b/hello_service.py\n")
 

@@ -33,7 +33,7 @@ def test_there_are_several_correct_projects() -> None:
     [
         ("clean_shop/agents/orders.py", 'event["order_id"], event', 'event["orderid"], event', set()),
         ("clean_shop/agents/orders.py", '"status": "confirmed", "total"', '"status": "confirmed", "totl"', {"GB103"}),
-        ("clean_shop/agents/mailing.py", 'confirmed["total"]', 'confirmed["totl"]', set()),
+        ("clean_shop/agents/mailing.py", 'confirmed["total"]', 'confirmed["totl"]', {"GB003"}),
         ("clean_shop/agents/inventory.py", "def on_rejected(self, order_id", "def on_rejected(self, orderid", {"GB110"}),
         ("clean_shop/agents/inventory.py", '"in_stock": self', '"instock": self', {"GB110"}),
         ("clean_shop/agents/orders.py", '"status": "failed", "total"', '"status": "failed", "totl"', {"GB103"}),

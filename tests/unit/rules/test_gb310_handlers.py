@@ -60,6 +60,31 @@ def test_handlers_that_cannot_do_what_they_say_are_found(tmp_path: Path, text: s
     assert_marked(tmp_path, text, "GB310")
 
 
+NAMED_LIKE_EVENTS = {
+    "a text": "self, msg: str):  #! GB310",
+    "a number": "self, event: int):  #! GB310",
+    "an event": "self, msg: Event):",
+    "without annotation": "self, msg):",
+    "a class of another package": "self, message: Message):",
+    "a field of another name": "self, text: str):",
+}
+
+
+@pytest.mark.parametrize("signature", NAMED_LIKE_EVENTS.values(), ids=NAMED_LIKE_EVENTS)
+def test_a_parameter_that_takes_the_event_is_annotated_as_one(tmp_path: Path, signature: str) -> None:
+    assert_marked(
+        tmp_path,
+        f"""
+        from elsewhere import Message
+        class A(GraphBusNode):
+            @subscribe("/A")
+            def on_a({signature}
+                pass
+        """,
+        "GB310",
+    )
+
+
 def test_the_fields_that_are_offered_are_those_that_an_event_has() -> None:
     assert all(hasattr(Event, name) for name in EVENT_FIELDS)
 

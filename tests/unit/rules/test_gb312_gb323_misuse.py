@@ -1,4 +1,4 @@
-"""GB312 to GB323: what Python accepts without a word, and what does nothing or fails when the graph runs."""
+"""GB312 to GB324: what Python accepts without a word, and what does nothing or fails when the graph runs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ MISUSE = (
     "GB321",
     "GB322",
     "GB323",
+    "GB324",
 )
 
 DECORATORS = {
@@ -382,6 +383,72 @@ def test_what_an_agent_defines_itself_is_its_own(tmp_path: Path) -> None:
             async def shield(self, answer): return await answer
     """
     assert_marked(tmp_path, text, *MISUSE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [("async def", "await self.agent(Stock).count(...)"), ("def", 'await self.call("Stock", "count", ...)')],
+)
+def test_what_a_type_checker_lets_be_awaited_is_offered(tmp_path: Path, kind: str, written: str) -> None:
+    text = f"""
+        class Stock(GraphBusNode):
+            @schema_method
+            {kind} count(self, sku: str) -> int: return 1
+        @depends_on(Stock)
+        class Shop(GraphBusNode):
+            async def sell(self, sku: str): self.agent(Stock).count(sku=sku)
+    """
+    assert only_finding(read(tmp_path, text), "GB314").hint == f"Write `{written}`."
+
+
+BY_NAME = {
+    "a text": 'self.agent("Stock").count(sku="a")  #! GB324',
+    "a constant": 'self.agent(NAME).count(sku="a")  #! GB324',
+    "kept": 'stock = self.agent("Stock")  #! GB324',
+    "the class": 'self.agent(Stock).count(sku="a")',
+    "computed": 'self.agent(name).count(sku="a")',
+    "a method of another name": 'self.call("Stock", "count", sku="a")',
+}
+
+
+@pytest.mark.parametrize("line", BY_NAME.values(), ids=BY_NAME)
+def test_an_agent_is_asked_for_by_its_class(tmp_path: Path, line: str) -> None:
+    text = f"""
+        NAME = "Stock"
+        class Stock(GraphBusNode):
+            @schema_method
+            def count(self, sku: str) -> int: return 1
+        @depends_on("Stock")
+        class Shop(GraphBusNode):
+            def sell(self, name: str):
+                {line}
+    """
+    assert_marked(tmp_path, text, "GB324")
+
+
+DICTS_OF_TOPICS = {
+    "another key": 'self.publish(T["bookt"], {})  #! GB313',
+    "another key of a request": 'self.request(T["bookt"], {})  #! GB313',
+    "a key that it has": 'self.publish(T["booked"], {})',
+    "a key that is computed": "self.publish(T[key], {})",
+    "a dict that is changed": 'self.publish(CHANGED["late"], {})',
+    "a dict with other dicts in it": 'self.publish(SPREAD["late"], {})',
+    "a local dict": 'T = {key: "/A"}\n                self.publish(T["late"], {})',
+}
+
+
+@pytest.mark.parametrize("line", DICTS_OF_TOPICS.values(), ids=DICTS_OF_TOPICS)
+def test_topics_are_looked_up_where_they_are(tmp_path: Path, line: str) -> None:
+    text = f"""
+        T = {{"booked": "/Booked", "left": "/Left"}}
+        CHANGED = {{"booked": "/Booked"}}
+        CHANGED["late"] = "/Late"
+        SPREAD = {{**T, **CHANGED}}
+        class A(GraphBusNode):
+            def act(self, key: str):
+                {line}
+    """
+    assert_marked(tmp_path, text, "GB313")
 
 
 def test_an_answer_that_goes_over_the_bus_is_awaited(tmp_path: Path) -> None:
@@ -1156,6 +1223,17 @@ def test_annotations_that_name_nothing_are_found(tmp_path: Path, text: str) -> N
 
 
 def test_each_rule_has_wrong_and_right_examples() -> None:
-    wrong = {**DECORATORS, **NOT_AWAITED, **MADE, **OVERRIDES, **IMPORTS, **SKIPPED, **EVENTS, **TOPICS, **ANNOTATIONS}
+    wrong = {
+        **DECORATORS,
+        **NOT_AWAITED,
+        **MADE,
+        **OVERRIDES,
+        **IMPORTS,
+        **SKIPPED,
+        **EVENTS,
+        **TOPICS,
+        **ANNOTATIONS,
+        **BY_NAME,
+    }
     assert all(any(code in str(text) for text in wrong.values()) for code in MISUSE[1:])
     assert set(MISUSE) <= set(rules.REGISTER)

@@ -1,15 +1,23 @@
-"""Constant expressions, Enums, annotations and schema displays: what the text alone says of values and types.
+"""Enums, annotations and schema displays: what the text alone says of types.
 
-A value counts as constant when it is the same in every run. A type that cannot be known is `unknown`, with its text as its name.
+A type that cannot be known is `unknown`, with its text as its name.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from graphbus_core.compiler.reading import syntax
+from graphbus_core.compiler.reading.constants import (
+    NOT_CONSTANT,
+    TEXT_BASES,
+    dotted_name,
+    evaluate_constant,
+    is_rebound,
+    text_of,
+)
 from graphbus_core.compiler.reading.modules import (
     ClassSite,
     DefinedName,
@@ -39,10 +47,9 @@ from graphbus_core.schema.types import (
     without_text_forms,
 )
 
-_TEXTS = frozenset({"enum.StrEnum", "builtins.str"})
 _NUMBERS = frozenset({"enum.IntEnum", "builtins.int"})
 _ENUMS = frozenset({"enum.Enum", "enum.ReprEnum", "enum.StrEnum", "enum.IntEnum"})
-_USUAL_BASES = _ENUMS | _TEXTS | _NUMBERS | {"builtins.object"}
+_USUAL_BASES = _ENUMS | TEXT_BASES | _NUMBERS | {"builtins.object"}
 _OWN_WAYS = frozenset(
     {"__new__", "__init__", "__init_subclass__", "__set_name__", "_generate_next_value_", "_missing_"}
 )
@@ -61,7 +68,7 @@ def _read_words(site: ClassSite, scope: NameScope) -> Type | None:
             if isinstance(statement, ast.Assign):
                 name = ast.unparse(statement.targets[0])
                 values.append(_member(name, statement.value, values, inner, bases))
-    kinds = {kind for kind, others in ((str, bases & _NUMBERS), (int, bases & _TEXTS)) if not others}
+    kinds = {kind for kind, others in ((str, bases & _NUMBERS), (int, bases & TEXT_BASES)) if not others}
     words = tuple(value for value in values if isinstance(value, str | int) and type(value) in kinds)
     if not words or len(words) != len(values):
         return Type("unknown", name=site.node.name)
@@ -72,7 +79,7 @@ def _is_usual(site: ClassSite, scope: NameScope) -> bool:
     """True for a class of plain assignments and methods, none of which has a say in what its values are."""
     node = site.node
     plain = all(isinstance(base, External | DefinedName) for base in base_targets(scope.library, site))
-    decorators = {_dotted(each, scope.within(site.module)) for each in node.decorator_list}
+    decorators = {dotted_name(each, scope.within(site.module)) for each in node.decorator_list}
     return plain and not node.keywords and decorators <= {"enum.unique"} and all(map(_is_usual_statement, node.body))
 
 
@@ -87,188 +94,15 @@ def _is_usual_statement(statement: ast.stmt) -> bool:
     return is_constant or isinstance(statement, ast.Pass)
 
 
-def _dotted(expression: ast.expr, scope: NameScope) -> str:
-    target = resolve(expression, scope)
-    return target.dotted if isinstance(target, External) else ""
-
-
 def _member(name: str, value: ast.expr, before: list[object], scope: NameScope, bases: frozenset[str]) -> object:
     """The value of a member; `auto()` is the name of a StrEnum's member, or the next of rising numbers."""
-    if not isinstance(value, ast.Call) or _dotted(value.func, scope) != "enum.auto":
+    if not isinstance(value, ast.Call) or dotted_name(value.func, scope) != "enum.auto":
         return evaluate_constant(value, scope)
     if "enum.StrEnum" in bases:
         return name.lower()
     numbers = [each for each in before if type(each) is int]
-    is_rising = len(numbers) == len(before) and numbers == sorted(numbers) and not bases & _TEXTS
+    is_rising = len(numbers) == len(before) and numbers == sorted(numbers) and not bases & TEXT_BASES
     return max(numbers, default=0) + 1 if is_rising else NOT_CONSTANT
-
-
-class _NotConstant:
-    __slots__ = ()
-
-
-NOT_CONSTANT: Final = _NotConstant()
-_ENUM_BASES = frozenset({"enum.Enum", "enum.StrEnum", "enum.IntEnum", "enum.Flag", "enum.IntFlag"})
-
-
-def evaluate_constant(expression: ast.expr, scope: NameScope, depth: int = 0) -> object:
-    """Give the value of a constant expression (text, number, truth value or None), or `NOT_CONSTANT`."""
-    reader = _EVALUATORS.get(expression.__class__)
-    return reader(expression, scope, depth + 1) if reader is not None and depth <= _MAX_DEPTH else NOT_CONSTANT
-
-
-def text_of(expression: ast.expr | None, scope: NameScope) -> str | None:
-    """Give the text that an expression always has, or None."""
-    value = evaluate_constant(expression, scope) if expression is not None else None
-    return value if isinstance(value, str) else None
-
-
-def _literal(expression: ast.Constant, scope: NameScope, depth: int) -> object:
-    return expression.value
-
-
-def _negative(expression: ast.UnaryOp, scope: NameScope, depth: int) -> object:
-    value = evaluate_constant(expression.operand, scope, depth)
-    return -value if isinstance(expression.op, ast.USub) and isinstance(value, int | float) else NOT_CONSTANT
-
-
-def _named(expression: ast.Name | ast.Attribute, scope: NameScope, depth: int) -> object:
-    if isinstance(expression, ast.Attribute) and expression.attr == "value":
-        member = resolve(expression.value, scope)
-        if isinstance(member, DefinedName) and _is_enum_member(member, scope):
-            return _symbol_value(member, scope, depth)
-    target = resolve(expression, scope)
-    if not isinstance(target, DefinedName):
-        return NOT_CONSTANT
-    if _is_enum_member(target, scope) and not _enum_bases(target, scope) & _TEXTS:
-        return NOT_CONSTANT
-    return _symbol_value(target, scope, depth)
-
-
-def _symbol_value(symbol: DefinedName, scope: NameScope, depth: int) -> object:
-    if not isinstance(symbol.node, ast.expr) or is_rebound(symbol):
-        return NOT_CONSTANT
-    return evaluate_constant(symbol.node, home_of(symbol, scope), depth)
-
-
-def home_of(symbol: DefinedName, scope: NameScope) -> NameScope:
-    """Give the surroundings that a symbol is written in: a class body, or the top level of a module."""
-    site = (ClassSite(symbol.module, symbol.owner),) if symbol.owner else ()
-    return NameScope(scope.library, symbol.module, site, in_class_body=bool(site))
-
-
-def is_rebound(symbol: DefinedName) -> bool:
-    """Tell whether the name of a symbol is bound more than once."""
-    bindings = symbol.module.class_bindings(symbol.owner) if symbol.owner else symbol.module.bindings
-    return bindings.rebinds(symbol.node)
-
-
-def follow_constant(expression: ast.expr, scope: NameScope, depth: int = 0) -> tuple[ast.expr, NameScope]:
-    """Give the expression that a name or an entry of a constant dict always stands for, and where it is written.
-
-    Where that is not certain it is the expression itself.
-    """
-    found = None
-    if depth <= _MAX_DEPTH:
-        is_entry = isinstance(expression, ast.Subscript)
-        found = _entry(expression, scope, depth + 1) if is_entry else _assigned(expression, scope)  # type: ignore[arg-type]
-    return follow_constant(*found, depth + 1) if found else (expression, scope)
-
-
-def _assigned(expression: ast.expr, scope: NameScope) -> tuple[ast.expr, NameScope] | None:
-    is_value = isinstance(expression, ast.Attribute) and expression.attr == "value"
-    member = resolve(expression.value, scope) if is_value else None  # type: ignore[attr-defined]
-    is_member = isinstance(member, DefinedName) and _is_enum_member(member, scope)
-    target = member if is_member else resolve(expression, scope)
-    if not isinstance(target, DefinedName) or not isinstance(target.node, ast.expr):
-        return None
-    if (_is_enum_member(target, scope) and not is_member) or is_rebound(target):
-        return None
-    return target.node, home_of(target, scope)
-
-
-def _entry(expression: ast.Subscript, scope: NameScope, depth: int) -> tuple[ast.expr, NameScope] | None:
-    """The value of a constant key in a dict display that nothing in its file changes, or of a number in a tuple."""
-    display, inner = follow_constant(expression.value, scope, depth)
-    if isinstance(display, ast.Call) and len(display.args) == 1 and _dotted(display.func, inner) in _READ_ONLY:
-        display, inner = follow_constant(display.args[0], inner, depth)
-    name = getattr(expression.value, "attr", getattr(expression.value, "id", ""))
-    key = evaluate_constant(expression.slice, scope, depth)
-    if isinstance(display, ast.Tuple) and isinstance(key, int):
-        return (display.elts[key], inner) if 0 <= key < len(display.elts) else None
-    if not isinstance(display, ast.Dict) or inner.module.changes(name) or scope.module.changes(name):
-        return None
-    keys = [evaluate_constant(each, inner, depth) if each else NOT_CONSTANT for each in display.keys]
-    is_known = key is not NOT_CONSTANT and NOT_CONSTANT not in keys and keys.count(key) == 1
-    return (display.values[keys.index(key)], inner) if is_known else None
-
-
-_READ_ONLY = frozenset({"types.MappingProxyType", "builtins.dict", "builtins.tuple"})
-
-
-def _subscripted(expression: ast.Subscript, scope: NameScope, depth: int) -> object:
-    found = _entry(expression, scope, depth)
-    return evaluate_constant(*found, depth) if found else NOT_CONSTANT
-
-
-def _is_enum_member(symbol: DefinedName, scope: NameScope) -> bool:
-    return isinstance(symbol.node, ast.expr) and bool(_enum_bases(symbol, scope) & _ENUM_BASES)
-
-
-def _enum_bases(symbol: DefinedName, scope: NameScope) -> frozenset[str]:
-    if symbol.owner is None:
-        return frozenset()
-    return family_of(scope.library, ClassSite(symbol.module, symbol.owner)).external
-
-
-def _joined(expression: ast.JoinedStr, scope: NameScope, depth: int) -> object:
-    parts: list[str] = []
-    for part in expression.values:
-        if isinstance(part, ast.FormattedValue):
-            if part.conversion not in (-1, ord("s")) or part.format_spec is not None:
-                return NOT_CONSTANT
-            part = part.value  # noqa: PLW2901 - what stands between the braces
-        value = evaluate_constant(part, scope, depth)
-        if not isinstance(value, str | int):
-            return NOT_CONSTANT
-        parts.append(str(value))
-    return "".join(parts)
-
-
-def _sum(expression: ast.BinOp, scope: NameScope, depth: int) -> object:
-    if not isinstance(expression.op, ast.Add):
-        return NOT_CONSTANT
-    left = evaluate_constant(expression.left, scope, depth)
-    right = evaluate_constant(expression.right, scope, depth)
-    if isinstance(left, str) and isinstance(right, str):
-        return left + right
-    return NOT_CONSTANT
-
-
-def _dedented(expression: ast.Call, scope: NameScope, depth: int) -> object:
-    """`dedent("...")` and `"...".strip()`, as prompts are often written."""
-    function, arguments = expression.func, [*expression.args, *expression.keywords]
-    if isinstance(function, ast.Attribute) and function.attr == "strip" and not arguments:
-        value = evaluate_constant(function.value, scope, depth)
-        return value.strip() if isinstance(value, str) else NOT_CONSTANT
-    if len(arguments) != 1 or not expression.args or _dotted(function, scope) != "textwrap.dedent":
-        return NOT_CONSTANT
-    import textwrap
-
-    value = evaluate_constant(expression.args[0], scope, depth)
-    return textwrap.dedent(value) if isinstance(value, str) else NOT_CONSTANT
-
-
-_EVALUATORS: dict[type, Callable[[Any, NameScope, int], object]] = {
-    ast.Attribute: _named,
-    ast.BinOp: _sum,
-    ast.Call: _dedented,
-    ast.Constant: _literal,
-    ast.JoinedStr: _joined,
-    ast.Name: _named,
-    ast.Subscript: _subscripted,
-    ast.UnaryOp: _negative,
-}
 
 
 _MAX_DEPTH = 12
@@ -457,7 +291,11 @@ _READERS: dict[type, Callable[[Any, NameScope, int], Type]] = {
 
 def read_schema(expression: ast.expr | None, scope: NameScope, depth: int = 0) -> Schema | None:
     """Give the fields that a schema expression declares: a dict display, its name, or a typed class; None when unknown."""
-    if isinstance(expression, ast.Call) and not expression.args and _dotted(expression.func, scope) == "builtins.dict":
+    if (
+        isinstance(expression, ast.Call)
+        and not expression.args
+        and dotted_name(expression.func, scope) == "builtins.dict"
+    ):
         keys: list[ast.expr | None] = [ast.Constant(each.arg) if each.arg else None for each in expression.keywords]
         expression = ast.Dict(keys, [each.value for each in expression.keywords])
     if expression is None or depth > _MAX_DEPTH:
@@ -501,7 +339,7 @@ def _read_fields(display: ast.Dict, scope: NameScope, depth: int) -> Schema | No
 def _wrapper(expression: ast.expr | None, scope: NameScope) -> str:
     """The name of the special form around an annotation, `NotRequired[str]` -> `NotRequired`."""
     inner = _unquoted(expression)
-    return _plain_name(_dotted(inner.value if isinstance(inner, ast.Subscript) else inner, scope)) if inner else ""
+    return _plain_name(dotted_name(inner.value if isinstance(inner, ast.Subscript) else inner, scope)) if inner else ""
 
 
 # --- classes --------------------------------------------------------------------------
@@ -533,7 +371,7 @@ def _read_class(site: ClassSite, scope: NameScope, depth: int = 0) -> Type:
 
 def _is_decorated(site: ClassSite, scope: NameScope, names: frozenset[str]) -> bool:
     decorators = (each.func if isinstance(each, ast.Call) else each for each in site.node.decorator_list)
-    return any(_dotted(decorator, scope.within(site.module)) in names for decorator in decorators)
+    return any(dotted_name(decorator, scope.within(site.module)) in names for decorator in decorators)
 
 
 def _renames_fields(chain: tuple[ClassSite, ...]) -> bool:
@@ -574,8 +412,12 @@ def _is_made_inside(value: ast.expr | None) -> bool:
 
 
 def _has_default(value: ast.expr | None) -> bool:
-    """`field(...)` and `Field(...)` give a default only by their arguments."""
-    if not isinstance(value, ast.Call):
+    """True for a field that is given a value; `field(...)` and `Field(...)` give one only by their arguments."""
+    function = value.func if isinstance(value, ast.Call) else None
+    if not isinstance(value, ast.Call) or getattr(function, "attr", getattr(function, "id", "")) not in (
+        "field",
+        "Field",
+    ):
         return value is not None and not (isinstance(value, ast.Constant) and value.value is ...)
     if value.args:
         return not (isinstance(value.args[0], ast.Constant) and value.args[0].value is ...)

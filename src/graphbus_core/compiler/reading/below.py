@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import evaluate_constant, is_rebound
 from graphbus_core.compiler.reading.bodies import FunctionNode
+from graphbus_core.compiler.reading.constants import evaluate_constant, is_rebound
 from graphbus_core.compiler.reading.flow import comprehension_view, function_view, infer_type
 from graphbus_core.compiler.reading.methods import MethodSource
 from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, resolve_through
@@ -128,12 +128,22 @@ def _not_understood(nodes: Sequence[ast.AST], view: FunctionView) -> Iterator[tu
     for node in nodes:
         inner = comprehension_view(node.generators, view) if isinstance(node, COMPREHENSIONS) else view
         for child in (*children_of(node), *(each.value for each in getattr(node, "keywords", ()))):
-            if isinstance(child, _VALUES) and not isinstance(node, ast.keyword):
+            if isinstance(child, _VALUES) and not isinstance(node, ast.keyword) and _may_hold(child, inner):
                 is_called = isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute)
                 keys = _keys_to(infer_type(child.value if is_called else child, inner))  # type: ignore[union-attr]
                 if keys and not _is_understood(node, child, inner):
                     yield keys
         yield from _not_understood(children_of(node), inner)
+
+
+def _may_hold(value: ast.expr, view: FunctionView) -> bool:
+    """False for an expression that begins with a name that never stands for a value of the payload: `self.x`, `LIMIT`."""
+    root: ast.AST = value
+    while isinstance(root, ast.Attribute | ast.Subscript):
+        root = root.value
+    if isinstance(root, ast.Call):
+        return not (isinstance(root.func, ast.Attribute) and view.is_self(root.func.value))
+    return not isinstance(root, ast.Name) or root.id in view.items or root.id in view.body.bound
 
 
 _VALUES = (ast.Subscript, ast.Call, ast.Name, ast.Attribute)

@@ -1,110 +1,20 @@
 """One pass over a method's body: what it calls on `self`, how often it binds and reads each name, which keys it touches.
 
 Nested functions, lambdas and comprehensions are part of the pass; a name that they bind counts as bound again in the method, so
-that whatever is concluded from "bound once" holds. `reaches_end` tells whether a body can end without `return` or `raise`; what
-conditions are worth at run time, it does not know.
+that whatever is concluded from "bound once" holds.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from graphbus_core.compiler.reading.reaching import Reaching, reaching_values
 from graphbus_core.compiler.reading.syntax import children_of, fields_of
-
-_NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail", "die", "fail", "panic", "skip"})
-
-
-def reaches_end(body: Sequence[ast.stmt]) -> bool:
-    """True when running these statements can go on after the last one; calls whose name does not say so return."""
-    return all(map(_goes_on, body))
-
-
-def _goes_on(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue):
-        return False
-    if isinstance(statement, ast.Expr):
-        call = _called_by(statement)
-        return call is None or getattr(call.func, "attr", getattr(call.func, "id", "")) not in _NO_RETURN
-    if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
-        return any(map(reaches_end, _ways(statement))) and reaches_end(getattr(statement, "finalbody", ()))
-    if isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-        is_endless = isinstance(statement, ast.While) and _constant(statement.test) is True
-        return _can_break(statement.body) or (not is_endless and reaches_end(statement.orelse))
-    if isinstance(statement, ast.Assert):
-        return _constant(statement.test) is not False
-    return reaches_end(statement.body) if isinstance(statement, ast.With | ast.AsyncWith) else True
-
-
-def _constant(test: ast.expr) -> bool | None:
-    """What a constant condition is worth; None for any other."""
-    return bool(test.value) if isinstance(test, ast.Constant) else None
-
-
-def _ways(statement: ast.If | ast.Match | ast.Try | ast.TryStar) -> Iterator[Sequence[ast.stmt]]:
-    """The blocks of a statement of which one run takes one."""
-    if isinstance(statement, ast.If):
-        yield statement.body
-        if not _constant(statement.test):
-            yield statement.orelse
-    elif isinstance(statement, ast.Match):
-        yield from (case.body for case in statement.cases)
-    else:
-        yield [*statement.body, *statement.orelse]
-        yield from (handler.body for handler in statement.handlers)
-
-
-def _can_break(body: Sequence[ast.stmt]) -> bool:
-    """True when a `break` of this loop, not of an inner one, can be reached in the statements."""
-    for statement in body:
-        if isinstance(statement, ast.Break) or any(map(_can_break, _within(statement))):
-            return True
-        if not _goes_on(statement):
-            break
-    return False
-
-
-def _within(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
-    """The blocks of a statement whose `break` belongs to the loop around it."""
-    if isinstance(statement, ast.If | ast.Match | ast.Try | ast.TryStar):
-        yield from _ways(statement)
-        yield getattr(statement, "finalbody", ())
-    elif isinstance(statement, ast.With | ast.AsyncWith):
-        yield statement.body
-    elif isinstance(statement, ast.For | ast.AsyncFor | ast.While):
-        yield statement.orelse
-
-
-def _called_by(statement: ast.Expr) -> ast.Call | None:
-    """Give the call that a statement consists of, awaited or not."""
-    value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
-    return value if isinstance(value, ast.Call) else None
-
-
-def last_calls(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
-    """Give the calls that stand alone as the last statement of a way through a body."""
-    last = body[-1] if body else None
-    if isinstance(last, ast.Expr):
-        yield from filter(None, [_called_by(last)])
-    elif isinstance(last, ast.With | ast.AsyncWith):
-        yield from last_calls(last.body)
-    elif isinstance(last, ast.If | ast.Match | ast.Try | ast.TryStar):
-        for way in _ways(last):
-            yield from last_calls(way)
-
-
-def is_stub(body: Sequence[ast.stmt]) -> bool:
-    """True for a body of nothing but a docstring and `...`: what it gives is left to others."""
-    constants = [getattr(getattr(statement, "value", None), "value", None) for statement in body]
-    return all(
-        isinstance(statement, ast.Expr) and (isinstance(value, str) or value is ...)
-        for statement, value in zip(body, constants, strict=True)
-    )
-
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 EVENT_FIELDS = frozenset({"topic", "src", "event_id", "timestamp", "correlation_id", "causation_id", "hops"})
@@ -119,6 +29,7 @@ _READING_FUNCTIONS = frozenset(
     {"print", "len", "str", "repr", "bool", "isinstance", "type", *("dict", "copy", "deepcopy")}
 )
 _COPYING = frozenset({"copy", "deepcopy"})
+_DICT_COPYING = _COPYING | {"dict"}
 CHANGING_METHODS = frozenset({"clear", "pop", "popitem", "setdefault", "update"})
 _READING_ON_SELF = frozenset({"log", "publish", "request"})
 _CATCHING = frozenset({"KeyError", "LookupError", "Exception", "BaseException"})
@@ -145,7 +56,7 @@ class Body:
         loads: Name -> how often its value is read.
         harmless: Name -> how many of these loads neither change nor hand on the value.
         accesses: The keys that are used of plain names.
-        aliases: Name -> the event whose payload is assigned to it.
+        aliases: Name -> the event whose payload, or a copy of it, is assigned to it; or the payload that it is a copy of.
         shown: Names that are handed on whole to something that only reads them.
         attributes: Every attribute of a plain name.
         changes: Calls that change a dict in place: of a plain name, or of its `.payload`.
@@ -155,7 +66,10 @@ class Body:
         typed: Attribute of `self` -> its annotation.
         method_calls: Calls of a method of anything but `self`.
         plain_calls: Calls of a plain name.
+        functions: The functions that are defined inside, by name.
         written: Attributes that are assigned, of whatever; `ANY_NAME` for a computed name.
+        statements: The statements of the function.
+        reaching: Use of a local name -> the assignments that reach it, for those that were asked for.
         is_own: True while the function itself is visited, False in the functions inside.
     """
 
@@ -180,9 +94,12 @@ class Body:
         self.typed: dict[str, ast.expr] = {}
         self.method_calls: list[ast.Call] = []
         self.plain_calls: list[ast.Call] = []
+        self.functions: dict[str, FunctionNode] = {}
         self.written: set[str] = set()
         self._tried: list[tuple[int, int]] = []
         self.is_own = True
+        self.statements = function.body
+        self.reaching: dict[ast.AST, tuple[Reaching, ...]] = {}
         inner = self._drain(list(function.body))
         self.is_own = False
         if inner:
@@ -245,6 +162,23 @@ class Body:
         values = self.bound.get(name, ())
         return values[0] if len(values) == 1 else None
 
+    def values_of(self, use: ast.Name) -> tuple[Reaching, ...]:
+        """Give the assignments that reach a use of a local name; none where these are not certain."""
+        values = self.bound.get(use.id, ())
+        if not values or None in values:
+            return ()
+        if len(values) == 1 and not self._is_added_to(use.id):
+            return (Reaching(values[0]),)  # type: ignore[arg-type]
+        if use not in self.reaching:
+            self.reaching[use] = reaching_values(use, self.statements, len(values)) or tuple(
+                Reaching(each) for each in values[: len(values) == 1] if each is not None
+            )
+        return self.reaching[use]
+
+    def _is_added_to(self, name: str) -> bool:
+        changed = (container_root(each.func.value) for each in self.changes)  # type: ignore[attr-defined]
+        return (name, False) in changed or any(each.name == name and each.how == "write" for each in self.accesses)
+
     def is_caught(self, node: ast.expr) -> bool:
         """True when a missing key at this place is caught in the function."""
         return any(first <= node.lineno <= last for first, last in self._tried)
@@ -278,6 +212,24 @@ def _payload_owner(expression: ast.expr) -> str:
     return root[0] if root and root[1] else ""
 
 
+def _copied(expression: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr | None]]:
+    """Give what an expression makes a dict of, and the keys that it adds: `{**payload, "x": 1}`, `dict(payload, x=1)`."""
+    if isinstance(expression, ast.Dict) and expression.keys[:1] == [None]:
+        return expression.values[0], expression.keys[1:]
+    if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
+        return expression.left, expression.right.keys if isinstance(expression.right, ast.Dict) else [None]
+    if isinstance(expression, ast.Call):
+        function, added = (
+            expression.func,
+            [ast.Constant(each.arg) if each.arg else None for each in expression.keywords],
+        )
+        if isinstance(function, ast.Attribute) and function.attr == "copy" and not expression.args:
+            return function.value, added
+        if len(expression.args) == 1 and getattr(function, "attr", getattr(function, "id", "")) in _DICT_COPYING:
+            return expression.args[0], added
+    return None, []
+
+
 # --- what is noted at which node; each gives the children still to visit, None for all ------------
 
 
@@ -301,11 +253,21 @@ def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) 
     if len(targets) > 1 or not isinstance(target, ast.Name):
         return [*targets, value]
     body.bind(target.id, value)
-    owner = _payload_owner(value)
-    if owner:
-        body.aliases[target.id] = owner
-        body.forgive(owner)
+    _note_alias(body, target.id, value)
     return [value]
+
+
+def _note_alias(body: Body, name: str, value: ast.expr) -> None:
+    copied, added = _copied(value)
+    root = container_root(copied) if copied is not None else None
+    owner = root[0] if root else _payload_owner(value)
+    if not owner or None in added:
+        return
+    body.aliases[name] = owner
+    if root is None or root[1]:  # a plain name that is copied is forgiven where it stands
+        body.forgive(owner)
+    for key in filter(None, added):
+        body.accesses.append(Access(name, False, key, key, "write"))
 
 
 def _visit_attribute(body: Body, node: ast.Attribute) -> None:
@@ -351,6 +313,9 @@ def _visit_call(body: Body, node: ast.Call) -> None:
         if function.attr in CHANGING_METHODS and container_root(value) is not None:
             body.changes.append(node)
             _show(body, *[value] * (function.attr == "update"))
+            if function.attr in ("pop", "setdefault") and node.args:
+                is_read = function.attr == "pop" and len(node.args) == 1
+                body.access(value, node.args[0], node, "read" if is_read else "get")
         if isinstance(value, ast.Name) and value.id == body.self_name and body.self_name:
             body.calls.append((function.attr, node))
             if function.attr in _READING_ON_SELF:
@@ -451,6 +416,11 @@ def _visit_outer(body: Body, node: ast.Global | ast.Nonlocal) -> None:
         body.bind(name, None)
 
 
+def _visit_function(body: Body, node: FunctionNode) -> None:
+    body.functions[node.name] = node
+    body.bind(node.name, None)
+
+
 def _binds(field: str) -> Callable[[Body, ast.AST], None]:
     """Note the name that stands in a field as plain text, if there is one."""
 
@@ -466,7 +436,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.AnnAssign: _visit_assign,
     ast.Assign: _visit_assign,
     ast.AsyncFor: _visit_loop,
-    ast.AsyncFunctionDef: _binds("name"),
+    ast.AsyncFunctionDef: _visit_function,
     ast.AsyncWith: _visit_with,
     ast.Attribute: _visit_attribute,
     ast.BinOp: _visit_operation,
@@ -476,7 +446,7 @@ _VISITS: dict[type, Callable[[Body, Any], Any]] = {
     ast.Dict: _visit_dict,
     ast.For: _visit_loop,
     ast.FormattedValue: _visit_formatted,
-    ast.FunctionDef: _binds("name"),
+    ast.FunctionDef: _visit_function,
     ast.Global: _visit_outer,
     ast.Import: _visit_import,
     ast.ImportFrom: _visit_import,

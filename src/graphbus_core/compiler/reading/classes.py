@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import evaluate_constant, text_of
 from graphbus_core.compiler.reading.below import reads_of_results
 from graphbus_core.compiler.reading.bodies import ANY_NAME, Body
+from graphbus_core.compiler.reading.constants import evaluate_constant, text_of
 from graphbus_core.compiler.reading.events import (
     PUBLISHES,
     declared_publication,
@@ -58,10 +58,12 @@ from graphbus_core.model.agent import (
     MethodSpec,
     Parameter,
     Publication,
+    Returned,
     SourceSpan,
     Subscription,
 )
 from graphbus_core.model.digests import sha256_hex
+from graphbus_core.schema.types import fields_without_constants, without_constants
 
 _DEPENDS_ON = "graphbus_core.depends_on"
 _BLOCKS = (ast.If, ast.Try, ast.With)
@@ -336,8 +338,35 @@ def _name_span(site: ClassSite) -> SourceSpan:
     return SourceSpan(site.module.path, line, column, line, column + len(name))
 
 
+def without_known_constants(definition: AgentDefinition) -> AgentDefinition:
+    """Give the definition as the artifacts hold it: of a constant in the code, its type is a promise, its value is none."""
+    return msgspec.structs.replace(
+        definition,
+        methods=tuple(
+            msgspec.structs.replace(each, returned=tuple(map(_returned_without_constants, each.returned)))
+            for each in definition.methods
+        ),
+        publications=tuple(
+            msgspec.structs.replace(
+                each, payload=each.payload and fields_without_constants(each.payload), type=without_constants(each.type)
+            )
+            for each in definition.publications
+        ),
+        calls=tuple(
+            msgspec.structs.replace(each, arguments=fields_without_constants(each.arguments))
+            for each in definition.calls
+        ),
+    )
+
+
+def _returned_without_constants(returned: Returned) -> Returned:
+    shape = returned.shape and fields_without_constants(returned.shape)
+    return msgspec.structs.replace(returned, type=without_constants(returned.type), shape=shape)
+
+
 def contract_digest(definition: AgentDefinition) -> str:
     """Give the digest of what neighbours can see of an agent; it does not change with bodies, names of handlers or places."""
+    definition = without_known_constants(definition)
     methods = [(spec.name, spec.input_schema, spec.output_schema) for spec in definition.methods if spec.has_schema]
     heard = [
         (

@@ -8,22 +8,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import (
-    annotation_kind,
-    evaluate_constant,
-    follow_constant,
-    is_rebound,
-    read_schema,
-    text_of,
-)
+from graphbus_core.compiler.reading.annotations import annotation_kind, read_schema
 from graphbus_core.compiler.reading.below import COMPREHENSIONS, MOST_HOPS, PAYLOAD, key_access, paths_below, reads_more
-from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, FunctionNode, container_root, reaches_end
+from graphbus_core.compiler.reading.bodies import EVENT_FIELDS, Body, FunctionNode, container_root
+from graphbus_core.compiler.reading.constants import evaluate_constant, follow_constant, is_rebound, text_of
+from graphbus_core.compiler.reading.endings import reaches_end
 from graphbus_core.compiler.reading.flow import function_view, infer_type, read_fields, read_variants
 from graphbus_core.compiler.reading.methods import Decorator, MethodSource, annotated_arguments
 from graphbus_core.compiler.reading.modules import FUNCTIONS, DefinedName, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, children_of, nodes_below, span_of
 from graphbus_core.compiler.reading.topics import ReadTopic, read_topic
-from graphbus_core.compiler.reading.views import FunctionView, called_method
+from graphbus_core.compiler.reading.views import FunctionView, called_method, is_name
 from graphbus_core.model.agent import (
     Annotation,
     Call,
@@ -246,9 +241,9 @@ def _reads(
     if shape == "nothing":
         return (), True
     if shape == "typed":  # what the class demands is known; what it leaves open may be demanded here
-        optional = {field.name for field in parameters[0].type.fields if not field.required}
-        reads = _keys("", parameters[0].name, function, view)[0] if optional else ()
-        return tuple(each for each in reads if each.key in optional and not each.is_optional), False
+        required = {field.name for field in parameters[0].type.fields if field.required}
+        reads = _keys("", parameters[0].name, function, view)[0] if parameters[0].type.fields else ()
+        return tuple(each for each in reads if each.key not in required and not each.is_optional), False
     event = parameters[0].name if shape in ("event", "event_payload") else ""
     payload = parameters[-1].name if shape in ("payload", "event_payload", "topic_payload") else ""
     return _keys(event, payload, function, view)
@@ -259,8 +254,8 @@ def _keys(event: str, payload: str, function: FunctionNode, view: FunctionView) 
     body = view.body
     if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
         return (), False
-    aliases = {name for name, owner in body.aliases.items() if event and owner == event}
-    lost = {name for name in aliases if body.bound_once(name) is None}
+    aliases = {name for name, owner in body.aliases.items() if owner and owner in (event, payload)}
+    lost = {name for name in aliases if body.bound_once(name) is None or _is_extended(name, body)}
     names = ({event, payload} | aliases) - lost - {""}
     lost |= {access.name for access in body.accesses if access.is_payload and access.name in names - {event}}
     touched = [
@@ -268,7 +263,12 @@ def _keys(event: str, payload: str, function: FunctionNode, view: FunctionView) 
         for access in body.accesses
         if (access.name == event if access.is_payload else access.name in names)
     ]
-    known = [(access, key) for access, key in touched if isinstance(key, str) and access.how != "write"]
+    added = {(access.name, key) for access, key in touched if access.how == "write" and access.name in aliases}
+    known = [
+        (access, key)
+        for access, key in touched
+        if isinstance(key, str) and access.how != "write" and (access.name, key) not in added
+    ]
     guarded = {key for access, key in known if access.how in ("get", "in") or body.is_caught(access.node)}
     passed = [*_passed_on(event, names, view)]
     guards = _Guards(function, names) if passed or any(key not in guarded for _, key in known) else None
@@ -287,6 +287,14 @@ def _keys(event: str, payload: str, function: FunctionNode, view: FunctionView) 
         is_whole = is_whole and is_known
     uses = sum(body.loads.get(name, 0) - body.harmless.get(name, 0) for name in names)
     return tuple(reads), is_whole and uses <= len(passed)
+
+
+def _is_extended(copy: str, body: Body) -> bool:
+    """True for a copy of the payload that is given further keys by `update`: which of its keys were sent is not known."""
+    return any(
+        is_name(call.func.value, copy) and call.func.attr == "update"  # type: ignore[attr-defined]
+        for call in body.changes
+    )
 
 
 def _behind_guard(read: KeyRead) -> KeyRead:
@@ -409,7 +417,7 @@ def _publications(
     callers: Sequence[tuple[ast.Call, FunctionView]],
     reads: _Reads,
 ) -> Iterator[Publication]:
-    """What is sent, after what a `Topic` declares of it; where topic or payload are a choice, each of the possible pairs."""
+    """What is sent, after what a `Topic` declares of it; where topic or payload are a choice, one for each of them."""
     is_request = call.func.attr == "request"  # type: ignore[attr-defined]
     for place in _places(call, method, view, callers):
         path = place.topic_view.scope.module.path
@@ -417,11 +425,16 @@ def _publications(
         payload_span = (
             span_of(place.payload_view.scope.module.path, place.payload) if place.payload is not None else None
         )
-        for source, home in _choices(place.topic, place.topic_view):
+        topics, payloads = (
+            _choices(place.topic, place.topic_view),
+            _sent(call, place.payload, place.payload_view),
+        )
+        for source, home in topics:
             found = read_topic(source, home.scope)
             if found.type_span is not None:
                 yield _promise(found, method.node.name, span, is_request=is_request)
-            for fields, of in _sent(call, place.payload, place.payload_view):
+            # where both are a choice, one condition may decide of both: which pairs there are is not known
+            for fields, of in payloads if min(len(topics), len(payloads)) == 1 else [(None, UNKNOWN)]:
                 yield Publication(
                     topic=found.name,
                     prefix="" if found.name else _beginning(source, home),
@@ -478,11 +491,35 @@ def read_calls(method: MethodSource, view: FunctionView, reads: _Reads) -> Itera
     for call in method.body.method_calls:
         if called_method(call, view):
             yield _call(call, view, reads, is_by_name=False)
+    names = {name for name, _ in method.body.calls}
+    if view.scope.chain and not names.isdisjoint(("call", "request", "agent")):
+        for attribute, call in method.body.calls:
+            if attribute not in _OF_THE_BUS and _takes_results(call, view):
+                own = view.scope.chain[0].node.name, attribute
+                yield _call(call, view, reads, is_by_name=False, own=own)
 
 
-def _call(call: ast.Call, view: FunctionView, reads: _Reads, *, is_by_name: bool) -> Call:
+_OF_THE_BUS = frozenset({"agent", "call", "log", "publish", "request"})
+
+
+def _takes_results(call: ast.Call, view: FunctionView) -> bool:
+    """True for a call of an own method that is given what another agent gave: its keys are compared with the parameters."""
+    values = [*call.args, *(each.value for each in call.keywords)]
+    target = resolve_through(call.func, view.scope)
+    is_method = isinstance(target, DefinedName) and isinstance(target.node, FUNCTIONS) and not is_rebound(target)
+    return is_method and any(infer_type(each, view).kind == "result" for each in values)
+
+
+def _call(
+    call: ast.Call,
+    view: FunctionView,
+    reads: _Reads,
+    *,
+    is_by_name: bool,
+    own: tuple[str, str] | None = None,
+) -> Call:
     """Put together one call; arguments by position go by their numbers until the parameters of the other method are known."""
-    agent, name = called_method(call, view) or ("", "")
+    agent, name = own or called_method(call, view) or ("", "")
     given = [each for each in call.keywords if not (is_by_name and each.arg in ("agent", "method"))]
     by_position = [] if is_by_name else call.args
     fields = [Field(str(number), infer_type(value, view)) for number, value in enumerate(by_position)]

@@ -34,6 +34,7 @@ from graphbus_core.compiler.reading.modules import (
     follow_aliases,
 )
 from graphbus_core.compiler.reading.syntax import Ignores, ModuleSource
+from graphbus_core.compiler.reading.topics import DefinedTopic, defined_topics
 from graphbus_core.errors import BuildError, GraphBusError, Place
 from graphbus_core.model.agent import AgentDefinition
 from graphbus_core.model.digests import sha256_hex
@@ -78,6 +79,7 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
         ignores: The `# graphbus: ignore` comments.
         error: Why the file could not be read.
         imports: The dotted names that it imports, see `reading.imports`.
+        topics: The Topics that it makes.
     """
 
     sha256: str
@@ -89,6 +91,7 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
     ignores: Ignores = ()
     error: FileError | None = None
     imports: tuple[str, ...] = ()
+    topics: tuple[DefinedTopic, ...] = ()
 
 
 Facts = dict[str, FileFacts]
@@ -273,6 +276,7 @@ class FactsReader:
             read = ReadFile(self._library, module, imports, self._agents(module))
             findings = self._check_file(read)
             names = self._node_names(module)
+            topics = tuple(defined_topics(module.tree, NameScope(self._library, module), imports))
         except RecursionError:
             error = BuildError("GBE206", where=Place(file.path))
             return FileFacts(module.source.sha256, is_parsed=True, error=FileError.of(error))
@@ -288,6 +292,7 @@ class FactsReader:
             findings=findings,
             ignores=module.source.ignores(),
             imports=imports,
+            topics=topics,
         )
 
     def _agents(self, module: Module) -> tuple[tuple[ast.ClassDef, AgentDefinition, Methods], ...]:

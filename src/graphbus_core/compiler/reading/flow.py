@@ -7,16 +7,17 @@ gives is of the kind `result`: the wiring replaces it by what that agent declare
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate_constant, home_of, is_rebound, read_type
-from graphbus_core.compiler.reading.bodies import Body, is_stub, reaches_end
+from graphbus_core.compiler.reading.annotations import read_type
+from graphbus_core.compiler.reading.bodies import Body, FunctionNode
+from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate_constant, home_of, is_rebound
+from graphbus_core.compiler.reading.endings import is_stub, reaches_end
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
-    ClassSite,
     DefinedName,
     External,
     NameScope,
@@ -25,6 +26,7 @@ from graphbus_core.compiler.reading.modules import (
     resolve,
     resolve_through,
 )
+from graphbus_core.compiler.reading.reaching import Reaching, branches_of
 from graphbus_core.compiler.reading.standard import (
     PROPERTIES,
     TRANSPARENT,
@@ -35,9 +37,19 @@ from graphbus_core.compiler.reading.standard import (
     of_operation,
     part_of,
 )
-from graphbus_core.compiler.reading.syntax import call_argument
-from graphbus_core.compiler.reading.topics import read_topic
-from graphbus_core.compiler.reading.views import FunctionView, called_method, is_name, local_value, unless_changed
+from graphbus_core.compiler.reading.views import (
+    FunctionView,
+    certain_type,
+    chain_of,
+    chain_of_record,
+    class_of,
+    decorators_of,
+    is_name,
+    name_of_result,
+    touch_field,
+    unless_changed,
+    without_none,
+)
 from graphbus_core.schema.compatibility import misfit_reason
 from graphbus_core.schema.types import (
     ALL_OCCUR,
@@ -54,14 +66,15 @@ from graphbus_core.schema.types import (
     Schema,
     Type,
     union,
+    without_constants,
 )
 
 _MAX_DEPTH = 8
 _MOST_VARIANTS = 4
+_LONGEST_CONSTANT = 40  # of a text that is written for programs
 _MOST_HOPS = 3  # from one function without annotation to the next
 _COPYING = frozenset({External("copy.copy"), External("copy.deepcopy")})
 _LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, bytes: BYTES, type(None): NULL}
-_BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
 
 
 def infer_type(expression: ast.expr, view: FunctionView, depth: int = 0) -> Type:
@@ -88,36 +101,30 @@ def _name(expression: ast.Name, view: FunctionView, depth: int) -> Type:
         return unless_changed(declared, name, view)
     if name not in view.body.bound:
         return declared if name in view.parameters else _constant(expression, view, depth)
-    value = view.body.bound_once(name) if name not in view.parameters else None
-    if value is None:
-        return UNKNOWN
-    is_display = isinstance(value, _DISPLAYS) and view.body.escapes(name)
-    return unless_changed(_held(infer_type(value, view, depth), is_display=is_display), name, view)
+    values = view.body.values_of(expression) if name not in view.parameters else ()
+    types = []
+    for value, _ in values:
+        is_display = isinstance(value, _DISPLAYS) and view.body.escapes(name)
+        types.append(certain_type(infer_type(value, view, depth), is_display=is_display))
+    return unless_changed(union(*types), name, view) if types else UNKNOWN
 
 
 def _constant(expression: ast.expr, view: FunctionView, depth: int) -> Type:
-    return _LITERALS.get(type(evaluate_constant(expression, view.scope)), UNKNOWN)
+    value = evaluate_constant(expression, view.scope)
+    if isinstance(value, str | int) and len(str(value)) <= _LONGEST_CONSTANT:
+        return Type(_LITERALS[type(value)].kind, values=(value,))
+    return _LITERALS.get(type(value), UNKNOWN)
 
 
 _DISPLAYS = (ast.List, ast.Set, ast.ListComp, ast.SetComp, ast.Dict, ast.DictComp, ast.IfExp, ast.BoolOp)
-
-
-def _held(found: Type, *, is_display: bool = True) -> Type:
-    """What is certain of a mutable value that was changed since, perhaps: of a display only what kind of container it is."""
-    if found.kind == "union":
-        return union(*(_held(each, is_display=is_display) for each in found.args))
-    if found.kind == "record":
-        return found if found.name else DICT
-    is_of_class = bool(found.args) and found.args[0].kind == "record" and bool(found.args[0].name)
-    return _BARE.get(found.kind, found) if is_display and not is_of_class else found
 
 
 # --- displays, operators, comprehensions ------------------------------------------------------
 
 
 def _list(expression: ast.List | ast.Set, view: FunctionView, depth: int) -> Type:
-    found = {infer_type(each, view, depth) for each in expression.elts}
-    return of_items("list" if isinstance(expression, ast.List) else "set", found.pop() if len(found) == 1 else UNKNOWN)
+    item = union(*(infer_type(each, view, depth) for each in expression.elts)) if expression.elts else UNKNOWN
+    return of_items("list" if isinstance(expression, ast.List) else "set", item if item.kind != "union" else UNKNOWN)
 
 
 def _dict(expression: ast.Dict, view: FunctionView, depth: int) -> Type:
@@ -131,13 +138,14 @@ def _record_of(schema: Schema | None) -> Type | None:
 
 def _comprehension(expression: ast.ListComp | ast.SetComp | ast.GeneratorExp, view: FunctionView, depth: int) -> Type:
     item = infer_type(expression.elt, comprehension_view(expression.generators, view, depth), depth)
-    return of_items("set" if isinstance(expression, ast.SetComp) else "list", item)
+    return of_items("set" if isinstance(expression, ast.SetComp) else "list", without_constants(item))
 
 
 def _dict_comprehension(expression: ast.DictComp, view: FunctionView, depth: int) -> Type:
     inner = comprehension_view(expression.generators, view, depth)
     key, value = infer_type(expression.key, inner, depth), infer_type(expression.value, inner, depth)
-    return DICT if "unknown" in (key.kind, value.kind) else Type("dict", (key, value))
+    of = Type("dict", (key, value))
+    return DICT if "unknown" in (key.kind, value.kind) else without_constants(of)
 
 
 def comprehension_view(generators: list[ast.comprehension], view: FunctionView, depth: int = 0) -> FunctionView:
@@ -165,7 +173,7 @@ def _not(expression: ast.UnaryOp, view: FunctionView, depth: int) -> Type:
     if isinstance(expression.op, ast.Not):
         return BOOL
     value = infer_type(expression.operand, view, depth)
-    return value if value.kind in ("int", "float") else UNKNOWN
+    return without_constants(value) if value.kind in ("int", "float") else UNKNOWN
 
 
 def _compare(expression: ast.Compare, view: FunctionView, depth: int) -> Type:
@@ -179,6 +187,8 @@ def _compare(expression: ast.Compare, view: FunctionView, depth: int) -> Type:
 def _either(expression: ast.IfExp, view: FunctionView, depth: int) -> Type:
     """Both branches happen, whatever the condition; where one is a choice itself, the condition may have narrowed it."""
     body, orelse = infer_type(expression.body, view, depth), infer_type(expression.orelse, view, depth)
+    if body.values and orelse.values and body.kind == orelse.kind and body != orelse:
+        return Type("union", (body, orelse), name=ALL_OCCUR)  # each of the constants happens
     found = union(body, orelse)
     is_certain = found.kind == "union" and "union" not in (body.kind, orelse.kind)
     return msgspec.structs.replace(found, name=ALL_OCCUR) if is_certain else found
@@ -202,12 +212,12 @@ def _attribute(expression: ast.Attribute, view: FunctionView, depth: int) -> Typ
         return found
     member = _member(expression, view)
     if member is not None and isinstance(member.node, FUNCTIONS):
-        return _given_by(member, view) if _decorators_of(member, view) & PROPERTIES else UNKNOWN
+        return _given_by(member, view) if decorators_of(member, view) & PROPERTIES else UNKNOWN
     if view.is_self(expression.value) and expression.attr in view.typed:
         return read_type(*view.typed[expression.attr])
     value, home = view.source_of(expression)
     if value is not expression:
-        return _held(infer_type(value, home, depth), is_display=isinstance(value, _DISPLAYS))
+        return certain_type(infer_type(value, home, depth), is_display=isinstance(value, _DISPLAYS))
     owner = infer_type(expression.value, view, depth)
     is_hex = owner.kind == "str" and owner.name == "UUID" and expression.attr == "hex"
     return STR if is_hex else part_of(owner, expression.attr)
@@ -219,7 +229,7 @@ def _entry(expression: ast.Subscript, view: FunctionView, depth: int) -> Type:
         return found
     owner = infer_type(expression.value, view, depth)
     if isinstance(expression.slice, ast.Slice):
-        return owner if owner.kind in ("list", "str") else UNKNOWN
+        return without_constants(owner) if owner.kind in ("list", "str") else UNKNOWN
     key = evaluate_constant(expression.slice, view.scope)
     if key is NOT_CONSTANT and owner.kind == "list" and infer_type(expression.slice, view, depth).kind == "int":
         return item_of(owner)
@@ -233,36 +243,22 @@ def _entry(expression: ast.Subscript, view: FunctionView, depth: int) -> Type:
 def _member(expression: ast.Attribute, view: FunctionView) -> DefinedName | None:
     """The method or property of the project that an attribute stands for."""
     found = resolve(expression, view.scope)
-    site = _class_of(expression.value, view) if found is None else None
+    site = class_of(expression.value, view) if found is None else None
     if site is not None:
         found = find_member(class_chain(view.scope.library, site), expression.attr)
     return found if isinstance(found, DefinedName) else None
-
-
-def _class_of(expression: ast.expr, view: FunctionView) -> ClassSite | None:
-    """The class of the project whose object a name, an attribute of `self` or a call surely gives."""
-    value, home = view.source_of(expression)
-    scope, named = home.scope, value.func if isinstance(value, ast.Call) else None
-    if isinstance(value, ast.Name):
-        is_given = value.id in home.body.parameters and value.id not in home.body.bound
-        named = home.body.parameters[value.id] if is_given else home.body.annotations.get(value.id)
-    elif isinstance(expression, ast.Attribute) and view.is_self(expression.value) and expression.attr in view.typed:
-        named, scope = view.typed[expression.attr]
-    target = resolve_through(named, scope) if named is not None else None
-    is_class = isinstance(target, DefinedName) and isinstance(target.node, ast.ClassDef)
-    return ClassSite(target.module, target.node) if is_class else None  # type: ignore[union-attr, arg-type]
 
 
 # --- calls --------------------------------------------------------------------------------------
 
 
 def _call(expression: ast.Call, view: FunctionView, depth: int, *, is_awaited: bool = False) -> Type:
-    asked = _name_of_result(expression, view)
+    asked = name_of_result(expression, view)
     if asked is not None:
         return Type("result", name=asked) if asked else UNKNOWN
     function = expression.func
     if isinstance(function, ast.Name) and function.id in view.body.bound:
-        return UNKNOWN
+        return _called_locally(function.id, view) if not is_awaited else UNKNOWN
     member = _member(function, view) if isinstance(function, ast.Attribute) else None
     target = member or resolve_through(function, view.scope)
     if isinstance(target, DefinedName):
@@ -272,18 +268,25 @@ def _call(expression: ast.Call, view: FunctionView, depth: int, *, is_awaited: b
     return _method(function, expression, view, depth) if isinstance(function, ast.Attribute) else UNKNOWN
 
 
+def _called_locally(name: str, view: FunctionView) -> Type:
+    """What a lambda or a function that is defined in the method returns; what it sees of the method is not known."""
+    values, node = view.body.bound[name], view.body.functions.get(name)
+    hidden = view.scope.hidden | ({each.arg for each in ast.walk(node) if isinstance(each, ast.arg)} if node else set())
+    if len(values) > 1 or view.hops >= _MOST_HOPS:
+        return UNKNOWN
+    if isinstance(values[0], ast.Lambda):
+        names = {each.arg: UNKNOWN for each in ast.walk(values[0].args) if isinstance(each, ast.arg)}
+        return _returned_type(values[0].body, msgspec.structs.replace(view, items={**view.items, **names}))
+    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+        return UNKNOWN
+    body = Body(node, "")
+    scope = view.scope._replace(hidden=hidden | body.bound.keys(), self_name="")
+    return _type_of_returns(node, FunctionView(scope, body, {}, hops=view.hops + 1))
+
+
 def _await(expression: ast.Await, view: FunctionView, depth: int) -> Type:
     value = expression.value
     return _call(value, view, depth, is_awaited=True) if isinstance(value, ast.Call) else UNKNOWN
-
-
-def _name_of_result(call: ast.Call, view: FunctionView) -> str | None:
-    """What a result goes by, empty if that is computed; None for what is no call of another agent."""
-    function = call.func
-    if isinstance(function, ast.Attribute) and function.attr == "request" and view.is_self(function.value):
-        return read_topic(local_value(call_argument(call, 0, "topic"), view), view.scope).name
-    asked = called_method(call, view)
-    return asked and (".".join(asked) if all(asked) else "")
 
 
 def _called(target: DefinedName, call: ast.Call, view: FunctionView, depth: int, *, is_awaited: bool) -> Type:
@@ -316,7 +319,7 @@ def _given_by(function: DefinedName, view: FunctionView) -> Type:
     """What a function of the project returns: its annotation, else what can be read of its `return` statements."""
     node: Any = function.node
     scope = home_of(function, view.scope)
-    if _decorators_of(function, view) - TRANSPARENT - PROPERTIES:
+    if decorators_of(function, view) - TRANSPARENT - PROPERTIES:
         return UNKNOWN
     declared = read_type(node.returns, scope.in_signature(node))
     if node.returns is not None and declared.kind not in ("unknown", "any", "dict", "record"):
@@ -331,7 +334,7 @@ def _given_by(function: DefinedName, view: FunctionView) -> Type:
 def _read_given(function: DefinedName, scope: NameScope, view: FunctionView) -> Type:
     """What can be read of the `return` statements of a function."""
     node: Any = function.node
-    chain = _chain_of(function, view)
+    chain = chain_of(function, view)
     key = (node.lineno, view.hops, *((site.module.path, site.node.lineno) for site in chain[:1]))
     if key in function.module.given:
         found: Type = function.module.given[key]
@@ -343,26 +346,12 @@ def _read_given(function: DefinedName, scope: NameScope, view: FunctionView) -> 
     return found
 
 
-def _chain_of(function: DefinedName, view: FunctionView) -> Sequence[ClassSite]:
-    """What `self` looks through in a function: the class that is read, if it has the function, else the one that defines it."""
-    if function.owner is None:
-        return ()
-    if any(site.node is function.owner for site in view.scope.chain):
-        return view.scope.chain
-    return class_chain(view.scope.library, ClassSite(function.module, function.owner))
-
-
-def _decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
-    node: Any = function.node
-    scope = view.scope.within(function.module)
-    named = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
-    targets = [resolve_through(each, scope) for each in named]
-    return frozenset(each.dotted if isinstance(each, External) else "" for each in targets)
-
-
 def _read_returns(function: DefinedName, caller: FunctionView) -> Type:
     node: Any = function.node
-    view = function_view(function, caller)
+    return _type_of_returns(node, function_view(function, caller))
+
+
+def _type_of_returns(node: FunctionNode, view: FunctionView) -> Type:
     if view.body.is_generator or is_stub(node.body):
         return UNKNOWN
     given = [_returned_type(each.value, view) for each in view.body.returns] + [NULL] * reaches_end(node.body)
@@ -372,7 +361,7 @@ def _read_returns(function: DefinedName, caller: FunctionView) -> Type:
 def function_view(function: DefinedName, caller: FunctionView) -> FunctionView:
     """Give a function of the project that a method calls as its own expressions see it."""
     node: Any = function.node
-    chain = _chain_of(function, caller)
+    chain = chain_of(function, caller)
     scope = home_of(function, caller.scope)._replace(chain=chain, in_class_body=False)
     arguments = [*node.args.posonlyargs, *node.args.args]
     is_static = any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list)
@@ -408,7 +397,15 @@ def _method(function: ast.Attribute, call: ast.Call, view: FunctionView, depth: 
     if function.attr == "get" and call.args and owner.kind in ("record", "dict", "result"):
         return _got(owner, call, view, depth)
     is_plain = not call.args and {each.arg for each in call.keywords} <= {"mode"}
-    return of_method(owner, function.attr, is_plain=is_plain)
+    found = of_method(owner, function.attr, is_plain=is_plain)
+    return found if found.kind != "unknown" else _method_of_record(owner, function.attr, view)
+
+
+def _method_of_record(owner: Type, name: str, view: FunctionView) -> Type:
+    """What a method of an object gives whose class goes by its own name where the call stands."""
+    member = find_member(chain_of_record(without_none(owner), view), name)
+    is_function = isinstance(member, DefinedName) and isinstance(member.node, ast.FunctionDef)
+    return _given_by(member, view) if is_function and not is_rebound(member) else UNKNOWN  # type: ignore[arg-type]
 
 
 def _got(owner: Type, call: ast.Call, view: FunctionView, depth: int) -> Type:
@@ -503,7 +500,7 @@ def _read_display(expression: ast.Dict, view: FunctionView, depth: int) -> Schem
     is_open = False
     for key, value in zip(expression.keys, expression.values, strict=True):
         if key is None:
-            spread = read_fields(value, view, depth)
+            spread = read_fields(value, view, depth) or _fields_of_record(infer_type(value, view, depth))
             rest += spread.rest if spread else ()
             is_open = is_open or spread is None or (spread.is_open and not spread.rest)
             if spread is None or spread.is_open:  # it may replace what stands before it
@@ -520,6 +517,12 @@ def _read_display(expression: ast.Dict, view: FunctionView, depth: int) -> Schem
     return Schema(tuple(fields.values()), is_open or bool(rest), () if is_open else tuple(rest))
 
 
+def _fields_of_record(of: Type) -> Schema | None:
+    """The fields of what may be None: where it is spread, it is not."""
+    record = without_none(of)
+    return Schema(record.fields) if record.kind == "record" else None
+
+
 def _read_dict_call(expression: ast.Call, view: FunctionView, depth: int) -> Schema | None:
     """`dict(base, key=value, **more)` is `{**base, "key": value, **more}`."""
     if len(expression.args) > 1:
@@ -531,32 +534,41 @@ def _read_dict_call(expression: ast.Call, view: FunctionView, depth: int) -> Sch
 
 def _read_local(expression: ast.Name, view: FunctionView, depth: int) -> Schema | None:
     """A name that is bound once to a display and then only read, or given further keys."""
-    name = expression.id
-    value = view.body.bound_once(name)
-    if value is None or name in view.parameters or view.body.escapes(name) or isinstance(value, ast.Name):
-        return None
-    return _read_held(name, value, view, depth)
+    values = _held_by(expression, view)
+    return _read_held(expression.id, values[0], view, depth) if len(values) == 1 else None
 
 
-def _read_held(name: str, value: ast.expr, view: FunctionView, depth: int) -> Schema | None:
+def _held_by(name: ast.Name, view: FunctionView) -> tuple[Reaching, ...]:
+    """The assignments that reach a local name whose value nobody else can change by another name."""
+    is_shared = name.id in view.parameters or view.body.escapes(name.id)
+    values = () if is_shared else view.body.values_of(name)
+    return () if any(isinstance(each.value, ast.Name) for each in values) else values
+
+
+def _read_held(name: str, held: Reaching, view: FunctionView, depth: int) -> Schema | None:
     """The fields of a display that a name holds, and what becomes of them by that name."""
-    schema = read_fields(value, view, depth)
+    schema = read_fields(held.value, view, depth)
     updates = [change for change in view.body.changes if is_name(change.func.value, name)]  # type: ignore[attr-defined]
-    further = [_read_dict_call(each, view, depth) if each.func.attr == "update" else None for each in updates]  # type: ignore[attr-defined]
-    if schema is None or None in further:
+    if schema is None or any(each.func.attr != "update" for each in updates):  # type: ignore[attr-defined]
         return None
-    is_open = any(each.is_open for each in further if each)
+    further = {each: _read_dict_call(each, view, depth) for each in updates}
+    if None in further.values():
+        return None
+    is_open = any(each.is_open for each in further.values() if each)
     fields = {each.name: Field(each.name, UNKNOWN, each.required) if is_open else each for each in schema.fields}
-    for field in (field for each in further if each for field in each.fields):
-        known = fields.get(field.name)
-        of = field.type if known is None or known.type == field.type else UNKNOWN
-        fields[field.name] = Field(field.name, of, known is not None and known.required)
+    for update, added in further.items():
+        for field in added.fields if added else ():
+            known = fields.get(field.name)
+            of = field.type if known is None else union(known.type, field.type)
+            of = of if of.kind != "union" else UNKNOWN
+            is_certain = update in held.additions or (known is not None and known.required)
+            fields[field.name] = Field(field.name, of, is_certain)
     for access in view.body.accesses:
         if access.name == name and access.how in ("read", "write"):
             key = evaluate_constant(access.key, view.scope)
             if not isinstance(key, str) or isinstance(getattr(access.node, "ctx", None), ast.Del):
                 return None
-            _touch(fields, key, is_written=access.how == "write")
+            touch_field(fields, key, is_written=access.how == "write", is_certain=access.node in held.additions)
     return Schema(tuple(fields.values()), schema.is_open or is_open, schema.rest)
 
 
@@ -564,32 +576,16 @@ def read_variants(expression: ast.expr, view: FunctionView) -> list[tuple[Schema
     """Give what a payload may be, more than one for a choice: its fields, or the type of one without known fields."""
     if isinstance(expression, ast.IfExp):
         return [*read_variants(expression.body, view), *read_variants(expression.orelse, view)]
-    if (
-        isinstance(expression, ast.Name)
-        and expression.id not in view.parameters
-        and not view.body.escapes(expression.id)
-    ):
-        values = view.body.bound.get(expression.id, ())
-        choices = [value for value in values if value is not None]
-        if isinstance(choices[0] if choices else None, ast.IfExp) and len(choices) == len(values) == 1:
-            choices = [choices[0].body, choices[0].orelse]  # type: ignore[attr-defined]
-        if len(choices) > 1 and len(values) <= len(choices) <= _MOST_VARIANTS:
+    if isinstance(expression, ast.Name):
+        choices = [choice for held in _held_by(expression, view) for choice in branches_of(held)]
+        if 1 < len(choices) <= _MOST_VARIANTS:
             read = ((_read_held(expression.id, each, view, 1), each) for each in choices)
-            return [(fields, UNKNOWN if fields else infer_type(each, view)) for fields, each in read]
+            return [(fields, UNKNOWN if fields else infer_type(each.value, view)) for fields, each in read]
     fields = read_fields(expression, view)
     of = UNKNOWN if fields is not None else infer_type(expression, view)
     if of.kind == "union" and all(each.kind == "record" for each in of.args):
         return [(Schema(each.fields), UNKNOWN) for each in of.args]
     return [(fields, of)]
-
-
-def _touch(fields: dict[str, Field], key: str, *, is_written: bool) -> None:
-    """What is known of a field after its key was used somewhere: a write may add or replace it, a read may lead to a change."""
-    field = fields.get(key)
-    if is_written:
-        fields[key] = Field(key, UNKNOWN, field is not None and field.required)
-    elif field is not None:
-        fields[key] = Field(key, _held(field.type), field.required)
 
 
 _FIELD_READERS: dict[type, Callable[[Any, FunctionView, int], Schema | None]] = {

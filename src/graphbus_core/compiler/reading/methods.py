@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import NOT_CONSTANT, evaluate_constant, read_schema, read_type
-from graphbus_core.compiler.reading.bodies import Body, FunctionNode, is_stub, last_calls, reaches_end
-from graphbus_core.compiler.reading.flow import infer_type, read_fields
+from graphbus_core.compiler.reading.annotations import read_schema, read_type
+from graphbus_core.compiler.reading.bodies import Body, FunctionNode
+from graphbus_core.compiler.reading.constants import NOT_CONSTANT, evaluate_constant
+from graphbus_core.compiler.reading.endings import is_stub, last_calls, reaches_end
+from graphbus_core.compiler.reading.flow import infer_type, read_variants
 from graphbus_core.compiler.reading.modules import (
     FUNCTIONS,
     ClassSite,
@@ -255,20 +257,37 @@ def _returned(method: MethodSource, view: FunctionView) -> Iterator[Returned]:
 
 def _misses_a_case(match: ast.Match, view: FunctionView) -> bool | None:
     """Tell whether some value of the subject is in no case of a `match`; None where its type is not known."""
-    patterns = [each.pattern for each in match.cases if each.guard is None]
+    patterns = [
+        part
+        for each in match.cases
+        if each.guard is None
+        for part in (each.pattern.patterns if isinstance(each.pattern, ast.MatchOr) else [each.pattern])
+    ]
+    if any(isinstance(each, ast.MatchAs) and each.pattern is None for each in patterns):
+        return False
+    if patterns and all(_is_of_fixed_length(each) for each in patterns):
+        subject = infer_type(match.subject, view)
+        return True if subject.kind == "list" else None
     covered: set[object] = set()
-    for pattern in (part for each in patterns for part in (each.patterns if isinstance(each, ast.MatchOr) else [each])):
-        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
-            return False
+    for pattern in patterns:
+        if not isinstance(pattern, ast.MatchValue | ast.MatchSingleton):
+            return None
         if isinstance(pattern, ast.MatchSingleton):
             covered.add(pattern.value)
-        elif isinstance(pattern, ast.MatchValue):
+        else:
             member = evaluate_constant(ast.Attribute(pattern.value, "value", ast.Load()), view.scope)
             covered.add(evaluate_constant(pattern.value, view.scope) if member is NOT_CONSTANT else member)
     subject = infer_type(match.subject, view)
     if subject.kind == "literal" and NOT_CONSTANT not in covered:
         return not covered.issuperset(subject.values)
     return True if subject.kind in ("str", "int", "float") else None
+
+
+def _is_of_fixed_length(pattern: ast.pattern) -> bool:
+    """True for `[a, b]`: lists of another length do not match."""
+    return isinstance(pattern, ast.MatchSequence) and not any(
+        isinstance(each, ast.MatchStar) for each in pattern.patterns
+    )
 
 
 def _retries(last: ast.stmt) -> bool:
@@ -286,11 +305,12 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: FunctionView
         yield from _returned_value(value.body, span, view)
         yield from _returned_value(value.orelse, span, view)
     else:
-        shape = read_fields(value, view)
-        of = DICT if isinstance(value, ast.Dict) and shape is not None else infer_type(value, view)
-        if shape is not None and not (of.name and of.kind in ("record", "result")):
-            of = DICT if shape.is_open else Type("record", fields=shape.fields)
-        yield Returned(span, of, shape)
+        for shape, known in read_variants(value, view):
+            of = DICT if isinstance(value, ast.Dict) and shape is not None else known
+            of = infer_type(value, view) if of.kind == "unknown" else of
+            if shape is not None and not (of.name and of.kind in ("record", "result")):
+                of = DICT if shape.is_open else Type("record", fields=shape.fields)
+            yield Returned(span, of, shape)
 
 
 def docstring(node: ast.ClassDef | FunctionNode) -> str:

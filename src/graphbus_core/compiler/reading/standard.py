@@ -7,7 +7,21 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from graphbus_core.schema.types import BOOL, BYTES, DICT, FLOAT, INT, ITEM, STR, TEXT_TYPES, UNKNOWN, Kind, Type
+from graphbus_core.schema.types import (
+    BOOL,
+    BYTES,
+    DICT,
+    FLOAT,
+    INT,
+    ITEM,
+    STR,
+    TEXT_TYPES,
+    UNKNOWN,
+    Kind,
+    Type,
+    union,
+    without_constants,
+)
 
 TRANSPARENT = frozenset(
     {
@@ -127,7 +141,7 @@ def part_of(owner: Type, key: object) -> Type:
 
 def of_operation(operator: ast.operator, left: Type, right: Type) -> Type:
     """Give what an arithmetic operation gives."""
-    if left == STR and isinstance(operator, ast.Mod):
+    if left.kind == "str" and not left.name and isinstance(operator, ast.Mod):
         return STR
     kinds = {left.kind, right.kind}
     if left.name or right.name:  # a date plus a duration is no text
@@ -140,11 +154,17 @@ def of_operation(operator: ast.operator, left: Type, right: Type) -> Type:
 
 
 def _number(value: Type) -> Type:
-    return value if value.kind in ("int", "float") else UNKNOWN
+    return without_constants(value) if value.kind in ("int", "float") else UNKNOWN
+
+
+def _sum(item: Type) -> Type:
+    """What `sum` gives, which begins with 0: whatever the items are, it is a number."""
+    number = _number(item)
+    return number if number.kind != "unknown" else union(INT, FLOAT)
 
 
 _OF_NUMBERS: dict[str, Callable[[Type, int], Type]] = {
     "builtins.round": lambda value, count: INT if count == 1 and _number(value) != UNKNOWN else _number(value),
-    "builtins.sum": lambda value, count: _number(item_of(value)) if count == 1 else UNKNOWN,
+    "builtins.sum": lambda value, count: _sum(item_of(value)) if count == 1 else UNKNOWN,
     "builtins.abs": lambda value, _count: _number(value),
 }

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from graphbus_core.compiler.reading.annotations import follow_constant, read_type, text_of
+import msgspec
+
+from graphbus_core.compiler.reading.annotations import read_type
+from graphbus_core.compiler.reading.constants import follow_constant, text_of
 from graphbus_core.compiler.reading.modules import External, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, span_of
 from graphbus_core.model.agent import SourceSpan
@@ -26,6 +30,32 @@ class ReadTopic(NamedTuple):
     name: str = ""
     type: Type = UNKNOWN
     type_span: SourceSpan | None = None
+
+
+class DefinedTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A `Topic(...)` in a file, whether it is used or not."""
+
+    name: str
+    type: Type
+    span: SourceSpan
+
+
+def topic_calls(tree: ast.Module, scope: NameScope, imports: Collection[str]) -> Iterator[ast.Call]:
+    """Give each `Topic(...)` of a file, given what it imports."""
+    homes = {"graphbus_core", "graphbus_core.Topic", "graphbus_core.model.topics.Topic"}
+    for node in ast.walk(tree) if homes.intersection(imports) else ():
+        function = node.func if isinstance(node, ast.Call) else None
+        generic = function.value if isinstance(function, ast.Subscript) else function
+        if isinstance(node, ast.Call) and generic is not None and resolve_through(generic, scope) == _TOPIC:
+            yield node
+
+
+def defined_topics(tree: ast.Module, scope: NameScope, imports: Collection[str]) -> Iterator[DefinedTopic]:
+    """Give each Topic of a file whose name and type are known."""
+    for call in topic_calls(tree, scope, imports):
+        found = read_topic(call, scope)
+        if found.name and found.type.kind != "unknown":
+            yield DefinedTopic(found.name, found.type, span_of(scope.module.path, call))
 
 
 def read_topic(expression: ast.expr | None, scope: NameScope) -> ReadTopic:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from graphbus_core.compiler.reading.annotations import read_type, text_of
+from graphbus_core.compiler.reading.annotations import read_type
 from graphbus_core.compiler.reading.bodies import Body
-from graphbus_core.compiler.reading.modules import DefinedName, External, NameScope, resolve_through
+from graphbus_core.compiler.reading.constants import text_of
+from graphbus_core.compiler.reading.modules import (
+    ClassSite,
+    DefinedName,
+    External,
+    NameScope,
+    class_chain,
+    resolve_through,
+)
 from graphbus_core.compiler.reading.syntax import call_argument
-from graphbus_core.schema.types import UNKNOWN, Type
+from graphbus_core.compiler.reading.topics import read_topic
+from graphbus_core.schema.types import DICT, LIST, UNKNOWN, Field, Type, union
+
+_BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
 
 
 class FunctionView(msgspec.Struct, frozen=True):
@@ -38,7 +50,8 @@ class FunctionView(msgspec.Struct, frozen=True):
     def source_of(self, expression: ast.expr) -> tuple[ast.expr, FunctionView]:
         """Give what is assigned to a local name or an attribute of `self`, if only once, and the view that it is read in."""
         if isinstance(expression, ast.Name) and expression.id not in self.parameters:
-            return self.body.bound_once(expression.id) or expression, self
+            values = self.body.values_of(expression)
+            return (values[0].value if len(values) == 1 else expression), self
         if isinstance(expression, ast.Attribute) and self.is_self(expression.value):
             return self.kept.get(expression.attr, (expression, self))
         return expression, self
@@ -98,3 +111,77 @@ def unless_changed(of: Type, name: str, view: FunctionView) -> Type:
 def is_name(expression: ast.expr, name: str) -> bool:
     """True for this plain name."""
     return isinstance(expression, ast.Name) and expression.id == name
+
+
+def class_of(expression: ast.expr, view: FunctionView) -> ClassSite | None:
+    """The class of the project whose object a name, an attribute of `self` or a call surely gives."""
+    value, home = view.source_of(expression)
+    scope, named = home.scope, value.func if isinstance(value, ast.Call) else None
+    if isinstance(value, ast.Name):
+        is_given = value.id in home.body.parameters and value.id not in home.body.bound
+        named = home.body.parameters[value.id] if is_given else home.body.annotations.get(value.id)
+    elif isinstance(expression, ast.Attribute) and view.is_self(expression.value) and expression.attr in view.typed:
+        named, scope = view.typed[expression.attr]
+    target = resolve_through(named, scope) if named is not None else None
+    is_class = isinstance(target, DefinedName) and isinstance(target.node, ast.ClassDef)
+    return ClassSite(target.module, target.node) if is_class else None  # type: ignore[union-attr, arg-type]
+
+
+def name_of_result(call: ast.Call, view: FunctionView) -> str | None:
+    """What a result goes by, empty if that is computed; None for what is no call of another agent."""
+    function = call.func
+    if isinstance(function, ast.Attribute) and function.attr == "request" and view.is_self(function.value):
+        return read_topic(local_value(call_argument(call, 0, "topic"), view), view.scope).name
+    asked = called_method(call, view)
+    return asked and (".".join(asked) if all(asked) else "")
+
+
+def chain_of(function: DefinedName, view: FunctionView) -> Sequence[ClassSite]:
+    """What `self` looks through in a function: the class that is read, if it has the function, else the one that defines it."""
+    if function.owner is None:
+        return ()
+    if any(site.node is function.owner for site in view.scope.chain):
+        return view.scope.chain
+    return class_chain(view.scope.library, ClassSite(function.module, function.owner))
+
+
+def decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
+    """Give the dotted names of the decorators of a function, empty for those of the project."""
+    node: Any = function.node
+    scope = view.scope.within(function.module)
+    named = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
+    targets = [resolve_through(each, scope) for each in named]
+    return frozenset(each.dotted if isinstance(each, External) else "" for each in targets)
+
+
+def certain_type(found: Type, *, is_display: bool = True) -> Type:
+    """What is certain of a mutable value that was changed since, perhaps: of a display only what kind of container it is."""
+    if found.kind == "union":
+        return union(*(certain_type(each, is_display=is_display) for each in found.args))
+    if found.kind == "record":
+        return found if found.name else DICT
+    is_of_class = bool(found.args) and found.args[0].kind == "record" and bool(found.args[0].name)
+    return _BARE.get(found.kind, found) if is_display and not is_of_class else found
+
+
+def touch_field(fields: dict[str, Field], key: str, *, is_written: bool, is_certain: bool) -> None:
+    """What is known of a field after its key was used somewhere: a write may add or replace it, a read may lead to a change."""
+    field = fields.get(key)
+    if is_written:
+        fields[key] = Field(key, UNKNOWN, is_certain or (field is not None and field.required))
+    elif field is not None:
+        fields[key] = Field(key, certain_type(field.type), field.required)
+
+
+def without_none(of: Type) -> Type:
+    """Give the type of a value that is not None."""
+    return union(*(each for each in of.args if each.kind != "null")) if of.kind == "union" and of.args else of
+
+
+def chain_of_record(record: Type, view: FunctionView) -> Sequence[ClassSite]:
+    """Give the class of a record and its bases, if it goes by its own name in the file that is read; else nothing."""
+    is_class = record.kind == "record" and record.name.isidentifier()
+    target = resolve_through(ast.Name(record.name), view.scope) if is_class else None
+    if not isinstance(target, DefinedName) or not isinstance(target.node, ast.ClassDef):
+        return ()
+    return class_chain(view.scope.library, ClassSite(target.module, target.node))

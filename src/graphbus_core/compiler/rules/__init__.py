@@ -17,16 +17,15 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from graphbus_core.compiler.rules.agreement import check_agreement, check_types_of_topics
 from graphbus_core.compiler.rules.bodies import check_handlers
 from graphbus_core.compiler.rules.contracts import check_contracts, check_error_shapes, check_handoff, check_results
 from graphbus_core.compiler.rules.edges import (
     COVERED_ERRORS,
-    check_agreement,
     check_dependencies,
     check_reads,
     check_requests,
     check_topics,
-    check_types_of_topics,
 )
 from graphbus_core.compiler.rules.misuse import check_constructors, check_skipped
 from graphbus_core.compiler.rules.names import edit_distance
@@ -119,6 +118,7 @@ _RULES = (
     CheckRule("GB322", "wrong Topic", "error", "A `Topic` is given a malformed name, or something that is no type."),
     CheckRule("GB323", "annotation without meaning", "error",
               "A handler is annotated with a name that its file does not define.", is_fixable=True),
+    CheckRule("GB324", "agent by its name", "error", "`self.agent` is given the name of an agent instead of its class."),
 )  # fmt: skip
 
 REGISTER: dict[str, CheckRule] = {rule.code: rule for rule in _RULES}

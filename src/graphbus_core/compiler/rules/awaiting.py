@@ -6,7 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from graphbus_core.compiler.reading.methods import MethodSource
-from graphbus_core.compiler.reading.syntax import own_nodes
+from graphbus_core.compiler.reading.modules import (
+    ClassSite,
+    DefinedName,
+    NameScope,
+    class_chain,
+    find_member,
+    resolve_through,
+)
+from graphbus_core.compiler.reading.syntax import call_argument, own_nodes
 
 _ASKING = frozenset({"call", "request"})
 _SAYING = frozenset({"publish", "log"})
@@ -22,13 +30,16 @@ _OPERATIONS = (
 )
 
 
-def check_awaits(method: MethodSource, own: frozenset[str], is_exposed: bool) -> Iterator[tuple[ast.Call, str, str]]:
+def check_awaits(
+    method: MethodSource, own: frozenset[str], is_exposed: bool, scope: NameScope
+) -> Iterator[tuple[ast.Call, str, str]]:
     """Find calls over the bus that nothing awaits, and awaits of what cannot be awaited.
 
     Args:
         method: An `async def`.
         own: The names of all methods of the agent: what it defines itself is not ours.
         is_exposed: What it returns goes over the bus.
+        scope: The class in which it stands.
 
     Yields:
         The call, what the method does wrong, and what to write instead.
@@ -38,9 +49,10 @@ def check_awaits(method: MethodSource, own: frozenset[str], is_exposed: bool) ->
     uses = _Uses(method, own, is_exposed)
     for node in uses.above:
         if isinstance(node, ast.Call) and uses.is_asked(node) and uses.is_read(node):
-            written = ast.unparse(node.func)
-            hint = f"`(await {written}(...))`" if isinstance(uses.above[node], _BINDING) else f"`await {written}(...)`"
-            yield node, f"does not await {written}(...), which gives a coroutine", f"Write {hint}."
+            written = f"await {uses.awaitable(node, scope)}"
+            hint = f"`({written})`" if isinstance(uses.above[node], _BINDING) else f"`{written}`"
+            message = f"does not await {ast.unparse(node.func)}(...), which gives a coroutine"
+            yield node, message, f"Write {hint}."
         elif isinstance(node, ast.Call) and uses.is_own(node, _SAYING) and isinstance(uses.above[node], ast.Await):
             written = ast.unparse(node.func)
             yield node, f"awaits {written}(...), which gives None", f"Leave `await` out: `{written}(...)`."
@@ -64,9 +76,24 @@ class _Uses:
 
     def is_asked(self, call: ast.Call) -> bool:
         """True for a call that another agent answers, also by `self.agent(...)` or a name for that."""
+        return self.is_own(call, _ASKING) or self.is_own(self._proxy_of(call), frozenset({"agent"}))
+
+    def _proxy_of(self, call: ast.Call) -> ast.expr | None:
+        """The `self.agent(...)` whose method is called, also by a local name."""
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        owner = self._body.bound_once(owner.id) if isinstance(owner, ast.Name) else owner
-        return self.is_own(call, _ASKING) or self.is_own(owner, frozenset({"agent"}))
+        return self._body.bound_once(owner.id) if isinstance(owner, ast.Name) else owner
+
+    def awaitable(self, call: ast.Call, scope: NameScope) -> str:
+        """Give the call as type checkers let it be awaited: `self.agent(X).m(...)` has the type of `m`, which may be a `def`."""
+        proxy, name = self._proxy_of(call), call.func.attr  # type: ignore[attr-defined]
+        given = call_argument(proxy, 0, "kind") if isinstance(proxy, ast.Call) else None
+        target = resolve_through(given, scope) if given is not None else None
+        if not isinstance(target, DefinedName) or not isinstance(target.node, ast.ClassDef):
+            return f"{ast.unparse(call.func)}(...)"
+        method = find_member(class_chain(scope.library, ClassSite(target.module, target.node)), name)
+        is_async = isinstance(getattr(method, "node", None), ast.AsyncFunctionDef)
+        by_name = f'{self._body.self_name}.call("{target.node.name}", "{name}", ...)'
+        return f"{ast.unparse(call.func)}(...)" if is_async else by_name
 
     def is_read(self, node: ast.AST) -> bool:
         """True when the value of an expression is surely taken for the answer, or dropped; in doubt it is awaited elsewhere."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from graphbus_core.compiler.reading.bodies import Body, FunctionNode, container_root
 from graphbus_core.compiler.reading.modules import Bindings, ImportBinding
 from graphbus_core.compiler.reading.syntax import ModuleSource, nodes_below, own_nodes, parse, span_of
-from graphbus_core.compiler.rules.wiring import Wiring, last_name, make_finding
+from graphbus_core.compiler.rules.wiring import AgentSubscription, Wiring, last_name, make_finding
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan, Subscription
 from graphbus_core.model.findings import Finding
@@ -30,8 +30,22 @@ def check_handlers(wiring: Wiring) -> Iterator[Finding]:
             parameters = ", ".join(item.name for item in method.parameters) if method else ""
             message = f"{heard.name}({parameters}) cannot be called with an event"
             yield make_finding("GB310", name, span, message, _CALLABLE)
+        yield from _event_of_another_type(heard)
         for problem, hint in _unkept(heard.subscription):
             yield make_finding("GB311", name, span, f"{heard.name} {problem}: a run refuses it", hint)
+
+
+_NO_EVENT = frozenset({"bool", "bytes", "float", "int", "list", "literal", "set", "str", "tuple"})
+
+
+def _event_of_another_type(heard: AgentSubscription) -> Iterator[Finding]:
+    """Find a parameter that is given the event because of its name, and is annotated with the type of a field."""
+    method = heard.agent.method(heard.subscription.method) if heard.subscription.shape == "event" else None
+    for each in method.parameters if method else ():
+        if each.type.kind in _NO_EVENT:
+            message = f"{heard.name} is given the event as {each.name!r}, which it annotates as {each.type}"
+            hint = f"A parameter of this name takes the event: write `{each.name}: Event`, or name it as the field."
+            yield make_finding("GB310", heard.agent.name, each.span, message, hint)
 
 
 def _unkept(options: Subscription) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from graphbus_core.compiler.rules.edges import described, everything_sent_to, sent_names
+from graphbus_core.compiler.rules.edges import everything_sent_to, lacking_topic, sent_names
 from graphbus_core.compiler.rules.names import are_near, are_one_and_many, choices_of, is_short_form, near_match
 from graphbus_core.compiler.rules.results import container_of
 from graphbus_core.compiler.rules.wiring import (
@@ -16,6 +16,7 @@ from graphbus_core.compiler.rules.wiring import (
     Wiring,
     accepted_fields,
     declared_demands,
+    described,
     is_written_in,
     make_finding,
 )
@@ -187,10 +188,14 @@ def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool 
 def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
     """Fields that the signature of a handler asks for and that no publisher sends at all."""
     wanted = declared_demands(heard)
-    sent = everything_sent_to(heard, wiring) if wanted else None
-    known = sent_names(sent or ())
-    for demand in wanted if sent else ():
-        if demand.name not in known:
+    own = [each for each in heard.agent.subscriptions if each.method == heard.subscription.method]
+    everything = everything_sent_to(heard, wiring) if wanted else None
+    for demand in wanted:
+        topic, sent = lacking_topic(heard.topic, demand.name, wiring) or ("", ())
+        if everything and demand.name not in sent_names(everything):  # by none of its topics: that is said once
+            topic, sent = heard.topic if own[0] == heard.subscription else "", everything
+        if topic:
+            known = sent_names(sent)
             meant = near_match(demand.name, known - accepted_fields(heard).keys())
             guess = f"Did you mean {meant!r}?" if meant else did_you_mean(demand.name, known).strip()
             used = {*heard.subscription.named, *accepted_fields(heard)} - {demand.name}
@@ -198,9 +203,9 @@ def _unsent_fields(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding
                 "GB110",
                 heard.agent.name,
                 demand.span,
-                f"{heard.name} needs {demand.name!r}, which no publisher of {heard.topic!r} sends",
+                f"{heard.name} needs {demand.name!r}, which no publisher of {topic!r} sends",
                 guess or f"What is sent: {', '.join(sorted(known)) or 'nothing'}.",
-                related=map(described, sent or ()),
+                related=map(described, sent),
                 data={"old": demand.name, "new": meant}
                 if meant
                 else {"missing": demand.name, **choices_of(known, used)},
@@ -212,7 +217,9 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
     if callee is None or not call.method:
         return
     method = callee.method(call.method)
-    if method is None or not method.has_schema:
+    if callee is caller:
+        yield from _own_call(caller, call, method)
+    elif method is None or not method.has_schema:
         offered = [spec.name for spec in callee.methods if spec.has_schema]
         if method:
             what = f"{callee.name}.{call.method} has no @schema_method"
@@ -237,6 +244,18 @@ def _call(caller: AgentDefinition, call: Call, wiring: Wiring) -> Iterator[Findi
             yield make_finding(
                 "GB110", caller.name, call.span, f"{caller.name} gives {message}", hint, related=[taken], data=pair
             )
+
+
+def _own_call(agent: AgentDefinition, call: Call, method: MethodSpec | None) -> Iterator[Finding]:
+    """Compare what another agent gave with the parameters of an own method that it is handed on to."""
+    parameters = method.parameters if method else ()
+    kinds = {each.kind for each in parameters}
+    if method is None or kinds & {"positional_only", "var_positional"}:
+        return
+    fields = tuple(Field(each.name, each.type, not each.has_default) for each in parameters if each.kind in _BY_NAME)
+    taken = Related(agent.name, method.span, f"{agent.name}.{method.name} takes {Schema(fields)}")
+    for message, hint, _ in _arguments(call, f"{agent.name}.{method.name}", Schema(fields, "var_keyword" in kinds)):
+        yield make_finding("GB110", agent.name, call.span, f"{agent.name} gives {message}", hint, related=[taken])
 
 
 def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str, str]]:
@@ -299,6 +318,13 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
     returned = {key for each in method.returned if each.shape for key in each.shape.names}
     for read in {each.key: each for each in reversed(reads)}.values():
         given, key = container_of(whole, read.key)
+        wrong = _wrong_access(read, key, method, given, wiring)
+        if wrong:
+            what, why, hint = wrong
+            yield make_finding(
+                "GB111", reader, read.span, f"{reader} reads {what} of what {name} gives, but {why}", hint
+            )
+            continue
         declared = [field.name for field in given.fields]
         meant = near_match(key, declared)
         if (
@@ -318,12 +344,30 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
             yield make_finding("GB111", reader, read.span, message, hint, related=related, data=data)
 
 
+def _wrong_access(
+    read: KeyRead, key: str, method: MethodSpec, given: Type, wiring: Wiring
+) -> tuple[str, str, str] | None:
+    """Say what is read, why a key of an object or an attribute of a dict fails, and what to write; None where it may not."""
+    if read.key != key:
+        return None
+    names = [field.name for field in given.fields]
+    meant = key if key in names else near_match(key, names)
+    is_attribute, of = read.is_optional and read.is_guarded, method.returns
+    has_attributes = wiring.has_attributes(of.name) if of.kind == "record" else None
+    if not read.is_optional and has_attributes and method.has_return_annotation:
+        return f"the key {key!r}", f"{of.name} objects have attributes, no keys", f"Write `.{meant or key}`."
+    is_dict = all(each.type.kind in ("dict", "record") and not each.type.name for each in method.returned)
+    if is_attribute and key in names and method.returned and is_dict and not has_attributes:
+        return f"the attribute {key!r}", "that is a dict", f"Write `[{key!r}]`."
+    return None
+
+
 # --- results that are handed on without a word in the code ------------------------------------
 #
 # HelloService.generate_message gives {message: str}, PrinterService.print_message takes {msg: str}, and one depends on the
 # other (seed 002, 5.1). Nothing in the code says that the one feeds the other, so it is only reported when all of this
 # holds: the two schemas are the same but for one pair of names that are nearly the same; no call or event shows where the
-# input comes from; and no other method comes into question. Only a short form, msg of message, is project enough to mend
+# input comes from; and no other method comes into question. Only a short form, msg of message, is evidence enough to mend
 # it: what is nearly the same otherwise may well be another thing, so that it is a note; singular and plural surely are two.
 
 
@@ -515,7 +559,7 @@ class _Contract:
         elif returned.type.kind == "null":
             hint = "Return the declared fields on every path, or raise."
             yield self._finding("GB105", returned.span, f"{self._name} may return None, {declares}", hint)
-        elif returned.type.kind in _NO_MAPPING:
+        elif all(each.kind in _NO_MAPPING for each in _choices_of(returned.type)):
             hint = "Return a dict with the declared fields."
             yield self._finding("GB104", returned.span, f"{self._name} returns {returned.type}, {declares}", hint)
 
@@ -564,6 +608,10 @@ class _Contract:
     ) -> Finding:
         related = self._schema_place
         return make_finding(code, self._agent.name, span, message, hint, severity=severity, related=related, data=data)
+
+
+def _choices_of(of: Type) -> tuple[Type, ...]:
+    return of.args if of.kind == "union" else (of,)
 
 
 def _lacking(name: str, wanted: Schema) -> dict[str, str]:

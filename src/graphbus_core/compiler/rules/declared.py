@@ -6,11 +6,12 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from graphbus_core.compiler.reading.annotations import text_of
+from graphbus_core.compiler.reading.constants import text_of
 from graphbus_core.compiler.reading.facts import ReadFile
 from graphbus_core.compiler.reading.methods import annotated_arguments
-from graphbus_core.compiler.reading.modules import DefinedName, External, Module, NameScope, resolve_through
+from graphbus_core.compiler.reading.modules import DefinedName, Module, NameScope, resolve_through
 from graphbus_core.compiler.reading.syntax import call_argument, children_of, parse_expression, span_of
+from graphbus_core.compiler.reading.topics import topic_calls
 from graphbus_core.compiler.rules.wiring import last_name, make_finding
 from graphbus_core.errors import did_you_mean
 from graphbus_core.model.findings import Finding
@@ -23,12 +24,8 @@ _NO_TYPE = 'Give a class: `Topic("/Order/Created", Order)`.'
 def check_topics(file: ReadFile) -> Iterator[Finding]:
     """Find each `Topic(...)` whose name or type cannot be."""
     scope = NameScope(file.library, file.module)
-    homes = {"graphbus_core", "graphbus_core.Topic", "graphbus_core.model.topics.Topic"}
-    for node in ast.walk(file.module.tree) if homes.intersection(file.imports) else ():
-        function = node.func if isinstance(node, ast.Call) else None
-        generic = function.value if isinstance(function, ast.Subscript) else function
-        is_topic = generic is not None and resolve_through(generic, scope) == External("graphbus_core.Topic")
-        for place, message, hint in _wrong_parts(node, scope) if is_topic and isinstance(node, ast.Call) else ():
+    for node in topic_calls(file.module.tree, scope, file.imports):
+        for place, message, hint in _wrong_parts(node, scope):
             yield make_finding("GB322", "", span_of(file.module.path, place), message, hint)
 
 

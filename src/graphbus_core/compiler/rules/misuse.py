@@ -1,4 +1,4 @@
-"""GB312 to GB321: what Python accepts without a word, and what does nothing or fails when the graph runs."""
+"""GB312 to GB324: what Python accepts without a word, and what does nothing or fails when the graph runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from graphbus_core.compiler.reading.annotations import annotation_kind
 from graphbus_core.compiler.reading.classes import Methods, is_abstract, is_node_class
+from graphbus_core.compiler.reading.constants import keys_without, text_of
 from graphbus_core.compiler.reading.facts import ReadFile
 from graphbus_core.compiler.reading.methods import (
     Decorator,
@@ -27,13 +28,13 @@ from graphbus_core.compiler.reading.modules import (
     family_of,
     resolve,
 )
-from graphbus_core.compiler.reading.syntax import own_nodes, span_of
+from graphbus_core.compiler.reading.syntax import call_argument, own_nodes, span_of
 from graphbus_core.compiler.rules.awaiting import check_awaits
 from graphbus_core.compiler.rules.bodies import check_class, methods_of
 from graphbus_core.compiler.rules.declared import check_annotations, check_topics
 from graphbus_core.compiler.rules.offered import check_imports
 from graphbus_core.compiler.rules.wiring import Wiring, last_name, make_finding, trees_with
-from graphbus_core.errors import BuildError
+from graphbus_core.errors import BuildError, did_you_mean
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.findings import Finding, Severity
 from graphbus_core.schema.types import UNKNOWN
@@ -120,6 +121,8 @@ def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: st
         data = {"decorator": name} if decorator.name == _SUBSCRIBE else None
         yield "GB312", home, decorator.node, message, f'Write `@{name}("/Order/Created")`.', data
     for topic in topics if decorator.name == _SUBSCRIBE else topics[:1]:
+        if isinstance(topic, ast.Subscript):
+            yield from _missing_topic(home, topic, agent.scope(home))
         constant = topic.id if isinstance(topic, ast.Name) else ""
         target = resolve(topic, agent.scope(home)) if constant else None
         is_known = isinstance(target, DefinedName) and constant not in target.module.bindings.rebound
@@ -133,6 +136,39 @@ def _check_topics(agent: _Agent, home: ClassSite, decorator: Decorator, name: st
             yield "GB313", home, topic, message, hint, {"unpacked": constant or "display"} if is_several else None
 
 
+def _check_published(agent: _Agent) -> Iterator[_Found]:
+    """Find topics that are looked up in a constant dict under a key that it does not have."""
+    for home, method in agent.methods:
+        scope = agent.scope(home)._replace(hidden=frozenset(method.body.bound))
+        for name, call in method.body.calls:
+            topic = call_argument(call, 0, "topic") if name in ("publish", "request") else None
+            if isinstance(topic, ast.Subscript):
+                yield from _missing_topic(home, topic, scope)
+
+
+def _missing_topic(home: ClassSite, topic: ast.Subscript, scope: NameScope) -> Iterator[_Found]:
+    keys = keys_without(topic, scope)
+    if keys:
+        key = ast.unparse(topic.slice)
+        message = f"{ast.unparse(topic.value)} has no key {key}, so that there is no topic"
+        guess = did_you_mean(key.strip("'"), keys).strip()
+        yield "GB313", home, topic, message, guess or f"It has {', '.join(map(repr, keys))}.", None
+
+
+def _check_agents_by_name(agent: _Agent) -> Iterator[_Found]:
+    """Find `self.agent("Pricing")`: a run refuses a text, as nothing could be known of its methods."""
+    own = {method.node.name for _, method in agent.every}
+    for home, method in agent.methods if "agent" not in own else ():
+        scope = agent.scope(home)._replace(hidden=frozenset(method.body.bound), in_class_body=False)
+        for name, call in method.body.calls:
+            given = call_argument(call, 0, "kind") if name == "agent" else None
+            text = text_of(given, scope)
+            if given is not None and text is not None:
+                message = f"{home.node.name}.{method.node.name} gives self.agent the text {text!r}, which a run refuses"
+                hint = f"Give the class: `self.agent({text})`; by its name an agent is called with `self.call({text!r}, ...)`."
+                yield "GB324", home, given, message, hint, None
+
+
 # --- GB314, GB315, GB316: what is done too soon ----------------------------------------------------
 
 
@@ -142,7 +178,7 @@ def _check_awaits(agent: _Agent) -> Iterator[_Found]:
     exposed |= {heard.method for heard in agent.definition.subscriptions}
     for home, method in agent.methods if agent.is_known_whole else ():
         if isinstance(method.node, ast.AsyncFunctionDef) and method.body.calls:
-            for node, message, hint in check_awaits(method, own, method.node.name in exposed):
+            for node, message, hint in check_awaits(method, own, method.node.name in exposed, agent.scope(home)):
                 data = {"instead": hint.partition("`")[2].partition("`")[0]}
                 yield "GB314", home, node, f"{home.node.name}.{method.node.name} {message}", hint, data
 
@@ -270,5 +306,13 @@ def check_skipped(wiring: Wiring) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[_Agent], Iterable[_Found]], ...] = (
-    *(_check_decorators, _check_awaits, _check_making, _check_overrides, _check_events),
+    *(
+        _check_decorators,
+        _check_published,
+        _check_agents_by_name,
+        _check_awaits,
+        _check_making,
+        _check_overrides,
+        _check_events,
+    ),
 )

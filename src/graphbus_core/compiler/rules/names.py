@@ -160,7 +160,7 @@ def _stems(word: str) -> set[str]:
 def _is_written(word: str, names: Iterable[str], project: ProjectFacts, beyond: Collection[SourceSpan]) -> bool:
     """Tell whether a word is used otherwise than in the literals of two names, and beyond some methods."""
     for file in project.index.files:
-        with suppress(BuildError):  # a file that cannot be read is no project
+        with suppress(BuildError):  # a file that cannot be read is no evidence
             source = project.source(file.path)
             text = source.text
             for span in beyond:

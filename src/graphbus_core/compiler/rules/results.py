@@ -117,7 +117,9 @@ class Results:
             replace(each, name=names.get(int(each.name), each.name)) if each.name.isdecimal() else each
             for each in schema.fields
         )
-        return replace(call, arguments=Schema(fields), has_unknown=call.has_unknown or schema.is_open)
+        return replace(
+            call, arguments=Schema(fields, rest=call.arguments.rest), has_unknown=call.has_unknown or schema.is_open
+        )
 
     def _schema(self, schema: Schema | None) -> Schema | None:
         """The fields, with those of results among them; None for a result alone that is no mapping of known fields."""

@@ -15,6 +15,7 @@ import msgspec
 
 from graphbus_core.compiler.discover import ModuleIndex
 from graphbus_core.compiler.reading.syntax import ModuleSource, parse
+from graphbus_core.compiler.reading.topics import DefinedTopic
 from graphbus_core.compiler.rules.results import Results
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import AgentDefinition, Publication, SourceSpan, Subscription
@@ -49,6 +50,10 @@ class ProjectFacts(Protocol):
     @property
     def errors(self) -> tuple[BuildError, ...]:
         """What could not be read or connected."""
+
+    @property
+    def topics(self) -> tuple[DefinedTopic, ...]:
+        """The Topics that the files make."""
 
     @property
     def local_findings(self) -> tuple[Finding, ...]:
@@ -174,6 +179,7 @@ class Wiring:
         self._external = project.config.settings.external_topics
         self._found: dict[WiringRule, tuple[Finding, ...]] = {}
         self._given: dict[str, frozenset[str]] = {}
+        self._has_attributes: dict[str, bool | None] = {}
 
     def findings_of(self, rule: WiringRule) -> tuple[Finding, ...]:
         """Give what a rule finds. It is asked once: a build looks for conflicts first, and for everything in the end."""
@@ -328,6 +334,27 @@ class Wiring:
         """Give the agents that this one depends on and those that depend on it, by name."""
         return tuple(self.agents[name] for name in sorted(self._partners[agent]))
 
+    def has_attributes(self, record: str) -> bool | None:
+        """Tell whether the fields of a class are attributes, as of a dataclass, or keys, as of a TypedDict; None: not known.
+
+        It reads files once more, and is asked of classes whose objects are used across agents alone.
+        """
+        if record not in self._has_attributes:
+            self._has_attributes[record] = None  # of a class that is its own base
+            found = {self._is_of_attributes(node) for node in _classes_named(record, self)}
+            self._has_attributes[record] = found.pop() if len(found) == 1 else None
+        return self._has_attributes[record]
+
+    def _is_of_attributes(self, node: ast.ClassDef) -> bool | None:
+        bases = set(map(last_name, node.bases))
+        makers = {last_name(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list}
+        if any(getattr(each, "name", "") == "__getitem__" for each in node.body):
+            return None
+        if "TypedDict" in bases or "dataclass" in makers or bases & {"Struct", "BaseModel"}:
+            return "TypedDict" not in bases
+        found = {self.has_attributes(each) for each in bases if each}
+        return found.pop() if len(found) == 1 else None
+
     def calls_with(self, topic: str) -> frozenset[str]:
         """Give the last name of everything that some file of the build calls with a topic; "" for a file that cannot be read.
 
@@ -375,6 +402,13 @@ class Wiring:
         tied = {name for calls in self._calling.values() for name, callee in calls if callee == agent}
         tied |= {each.name for each in self.partners(agent) if agent in {item.name for item in each.dependencies}}
         return tuple(sorted(tied - {agent}))
+
+
+def _classes_named(name: str, wiring: Wiring) -> Iterator[ast.ClassDef]:
+    for tree in trees_with([f"class {name}"], wiring.project) if name else ():
+        yield from (
+            node for node in (ast.walk(tree) if tree else ()) if isinstance(node, ast.ClassDef) and node.name == name
+        )
 
 
 def _calls_with(topic: str, wiring: Wiring) -> Iterator[str]:
@@ -482,3 +516,11 @@ def _certain_places(method: SourceSpan, project: ProjectFacts) -> Iterator[tuple
                     yield from ((inner.lineno, inner.col_offset) for inner in inside if isinstance(inner, ast.expr))
                 if any(isinstance(inner, _EXITS) for inner in ast.walk(statement)):
                     return
+
+
+def described(sent: AgentPublication) -> Related:
+    """Show a publication with what it sends."""
+    publication = sent.publication
+    verb = "declares" if publication.is_declared else "sends"
+    what = publication.payload or (publication.type if publication.type.kind != "unknown" else "a payload")
+    return Related(sent.agent.name, publication.span, f"{sent.agent.name} {verb} {what}")
