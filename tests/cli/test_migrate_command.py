@@ -9,7 +9,8 @@ import pytest
 
 from graphbus_core import store
 from graphbus_core.cli import main
-from graphbus_core.model.artifacts import SCHEMA_VERSION
+from graphbus_core.model.artifacts import SCHEMA_VERSION, NegotiationsArtifact
+from graphbus_core.store.reading import decode_artifact
 from tests.fakes.frozen_artifacts import contents, thaw
 
 
@@ -135,11 +136,9 @@ def test_a_build_instead_of_a_migration_keeps_the_last_negotiation(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = thaw("format_1/negotiated", tmp_path)
-    before = contents(folder)
+    before = decode_artifact((folder / "negotiations.json").read_bytes(), NegotiationsArtifact, "")
+    files = (folder / "modified_files.json").read_bytes()
     assert main(["build", "agents"]) == 0
-    after = contents(folder)
-    assert (after["negotiations.json"], after["modified_files.json"]) == (
-        before["negotiations.json"],
-        before["modified_files.json"],
-    )
+    assert store.load(folder).negotiations == before
+    assert (folder / "modified_files.json").read_bytes() == files
     assert store.load_manifest(folder).schema_version == SCHEMA_VERSION

@@ -275,7 +275,7 @@ def test_without_a_history_nothing_begins(tmp_path: Path) -> None:
 @pytest.mark.parametrize("missing", ["user.name", "user.email"])
 def test_without_a_name_nothing_begins(shop: Path, missing: str) -> None:
     git(shop, "config", "--unset", missing)
-    assert "does not know name or e-mail of the author" in refusal(prepare(shop))
+    assert "git has no name or e-mail address for the author" in refusal(prepare(shop))
 
 
 def test_in_the_middle_of_something_nothing_begins(shop: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_program_that_signs_for_the_repository_alone_is_not_run(shop: Path, ke
     git(shop, "config", "commit.gpgsign", "true")
     (shop / "more.cfg").write_text("[gpg]\n program = /bin/evil\n")
     git(shop, "config", key, "/bin/evil" if key == "gpg.program" else "../more.cfg")
-    assert "with gpg.program from the settings of the repository" in refusal(prepare(shop))
+    assert "gpg.program is set by the repository itself" in refusal(prepare(shop))
 
 
 def test_a_repository_with_long_ids_is_as_good(tmp_path: Path) -> None:
@@ -323,10 +323,16 @@ def _conflict(shop: Path) -> None:
     ("spoil", "reason"),
     [
         (_ignore, "git ignores it"),
-        (_filter, "it goes through the program of filter.crypt"),
+        (_filter, "git would run the program of filter.crypt"),
         (_conflict, "it has an unresolved merge conflict"),
-        (lambda shop: git(shop, "update-index", "--assume-unchanged", "agents/order.py"), "marked assume-unchanged"),
-        (lambda shop: git(shop, "update-index", "--skip-worktree", "agents/order.py"), "marked assume-unchanged"),
+        (
+            lambda shop: git(shop, "update-index", "--assume-unchanged", "agents/order.py"),
+            "git is told to ignore its changes",
+        ),
+        (
+            lambda shop: git(shop, "update-index", "--skip-worktree", "agents/order.py"),
+            "git is told to ignore its changes",
+        ),
     ],
 )
 def test_files_that_could_not_be_committed_are_named_before_anybody_is_asked(

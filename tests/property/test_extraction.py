@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphbus_core.compiler.discover import ModuleIndex
-from graphbus_core.compiler.reading.bodies import reaches_end
 from graphbus_core.compiler.reading.classes import read_agent
+from graphbus_core.compiler.reading.endings import reaches_end
 from graphbus_core.compiler.reading.modules import Library
 from graphbus_core.model.agent import AgentDefinition
 from tests.reading import HEAD

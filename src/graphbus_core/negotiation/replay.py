@@ -220,7 +220,7 @@ def _differences(kept: RecordedSession, answers: Iterable[RecordedAnswer], confi
         yield from (
             f"the artifact {name} has other bytes"
             for name, digest in sorted(manifest.artifacts.items())
-            if kept.artifacts.get(name) != digest
+            if kept.artifacts.get(name) != digest and (name != "negotiations.json" or _has_logs(_decoded(kept)))
         )
 
 
@@ -244,8 +244,8 @@ def _different_record(kept: RecordedSession, now: SessionRecord) -> Iterator[str
     """
     was = _decoded(kept)
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
-    if not any(commit.negotiation_log for commit in was.negotiations.completed):  # written before there were logs
-        now = _without_logs(now)
+    if not _has_logs(was):
+        now = _as_before_logs(now, was)
     lines = zip_longest(encode_artifact(was).splitlines(), encode_artifact(now).splitlines(), fillvalue=b"")
     for number, (before, after) in enumerate(lines, start=1):
         if before != after:
@@ -254,8 +254,15 @@ def _different_record(kept: RecordedSession, now: SessionRecord) -> Iterator[str
             return
 
 
-def _without_logs(record: SessionRecord) -> SessionRecord:
-    negotiations = record.negotiations
+def _has_logs(record: SessionRecord) -> bool:
+    """Return False for the record of an earlier version, whose commits have no log of the negotiation."""
+    return any(commit.negotiation_log for commit in record.negotiations.completed)
+
+
+def _as_before_logs(record: SessionRecord, was: SessionRecord) -> SessionRecord:
+    """Leave the logs out, and take the earlier words for how the negotiation ended."""
+    ending = replace(record.negotiations.ending, detail=was.negotiations.ending.detail)
+    negotiations = replace(record.negotiations, ending=ending)
     bare = {commit.commit_id: replace(commit, negotiation_log=()) for commit in negotiations.completed}
     records = tuple(replace(one, commit=one.commit and bare[one.commit.commit_id]) for one in negotiations.records)
     return replace(record, negotiations=replace(negotiations, completed=tuple(bare.values()), records=records))
