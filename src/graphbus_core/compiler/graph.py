@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def find_wrong_ends(definitions: Iterable[AgentDefinition]) -> tuple[BuildError, ...]:
-    """Give GBE214 to GBE216, one for each place, though subclasses inherit it."""
+    """Return GBE214 to GBE216, one for each place, though subclasses inherit it."""
     found: dict[tuple[str, str], BuildError] = {}
     for agent in definitions:
         for error in _wrong_ends(agent):
@@ -53,7 +53,7 @@ _Neighbours = Mapping[str, Iterable[str]]
 
 
 class ActivationOrder(msgspec.Struct, frozen=True):
-    """In which order agents come to life.
+    """The order in which agents are activated.
 
     Attributes:
         order: Providers before consumers, ties by name, arbiters last.
@@ -103,7 +103,7 @@ class AgentGraph:
         return graph
 
     def get_agent_activation_order(self) -> tuple[str, ...]:
-        """Give the names in the order of activation (seed 001)."""
+        """Return the names in the order of activation (seed 001)."""
         return compute_order(self).order
 
     @cached_property
@@ -117,20 +117,20 @@ class AgentGraph:
         return providers, consumers
 
     def providers(self, name: str) -> tuple[str, ...]:
-        """Give the agents that an agent receives from, by name."""
+        """Return the agents that an agent receives from, by name."""
         return tuple(sorted(self._ends[0].get(name, ())))
 
     def consumers(self, name: str) -> tuple[str, ...]:
-        """Give the agents that receive from an agent, by name."""
+        """Return the agents that receive from an agent, by name."""
         return tuple(sorted(self._ends[1].get(name, ())))
 
     def neighbours(self, name: str) -> tuple[str, ...]:
-        """Give the agents that share an edge with an agent, by name."""
+        """Return the agents that share an edge with an agent, by name."""
         return tuple(sorted({*self.providers(name), *self.consumers(name)}))
 
 
 def build_graph(definitions: Iterable[AgentDefinition], external_topics: Sequence[str] = ()) -> AgentGraph:
-    """Connect the agents. What is wrong is kept in `errors`, and the rest of the graph still stands.
+    """Connect the agents. Errors are collected in `errors`; the rest of the graph is valid.
 
     Args:
         definitions: Of two agents with one name the first by place is taken.
@@ -297,7 +297,7 @@ def _generations(needs: Mapping[str, set[str]]) -> tuple[tuple[str, ...], ...]:
 
 
 def components(needs: _Neighbours) -> tuple[tuple[str, ...], ...]:
-    """Give the strongly connected components, each sorted by name, in the order of their first names."""
+    """Return the strongly connected components, each sorted by name, in the order of their first names."""
     back: dict[str, list[str]] = {name: [] for name in needs}
     for name, others in needs.items():
         for other in others:
@@ -307,7 +307,7 @@ def components(needs: _Neighbours) -> tuple[tuple[str, ...], ...]:
 
 
 def _reached(names: Iterable[str], edges: _Neighbours) -> Iterator[list[str]]:
-    """Give what each name leads to that no name before it did, what is reached first last (Kosaraju's algorithm).
+    """Return the groups of nodes that each name reaches and no earlier name has reached (Kosaraju's algorithm).
 
     The search has a stack of its own: a chain of thousands of agents must not exhaust Python's.
     """
@@ -329,7 +329,7 @@ def _reached(names: Iterable[str], edges: _Neighbours) -> Iterator[list[str]]:
 
 
 def find_circle(group: Sequence[str], needs: _Neighbours) -> tuple[str, ...]:
-    """Give one shortest circle through the first name of a component, that name at both ends."""
+    """Return one shortest circle through the first name of a component, that name at both ends."""
     start = group[0]
     members = set(group)
     paths: deque[tuple[str, ...]] = deque([(start,)])

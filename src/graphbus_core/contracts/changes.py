@@ -1,4 +1,4 @@
-"""What is different between two states of a graph: a `ContractChange`, and the changes between two schemas, field by field.
+"""A difference between two states of a graph, `ContractChange`, and the differences of two schemas, field by field.
 
 side "input": others give these fields and the contract takes them: it may take more, never less
 side "output": the contract gives them and others take them: it may give more fields, and no new values in an old one
@@ -138,7 +138,7 @@ _EFFECTS: Mapping[tuple[ChangeKind, Side, str], tuple[str, Literal["breaking", "
 
 
 class _Level(NamedTuple):
-    """Where the walk is; `is_closed` and what follows are about the outermost fields only."""
+    """The position in two schemas; `is_closed` and the attributes after it concern the outermost fields only."""
 
     side: Side
     path: str = ""
@@ -163,7 +163,7 @@ class _Level(NamedTuple):
 def schema_differences(
     before: Schema, after: Schema, side: Side, *, is_closed: bool = False
 ) -> tuple[ContractChange, ...]:
-    """Give what differs, in the order of the old schema, then what is new.
+    """Return what differs, in the order of the old schema, then what is new.
 
     Args:
         before: The old schema.
@@ -236,7 +236,7 @@ def _types(before: Type, after: Type, level: _Level) -> Iterator[ContractChange]
 
 
 def _inside(before: Type, after: Type) -> list[tuple[str, Type, Type]]:
-    """What two containers hold, with the step of the path, where a difference inside is one of the whole; else nothing."""
+    """Return the items of two comparable containers with the step of the path; an empty list for other types."""
     is_pair = before.kind == after.kind and before.args and len(before.args) == len(after.args)
     if not is_pair or before.kind in ("union", "literal"):
         return []
@@ -255,7 +255,7 @@ _DIRECTIONS: Mapping[tuple[Side, bool], str] = {
 
 
 def _whole(before: Type, after: Type, level: _Level) -> Iterator[ContractChange]:
-    """Two types that are compared as sets of values."""
+    """Yield the difference of two types, compared as sets of values."""
     takes, sent = (after, before) if level.side == "input" else (before, after)
     fit = fit_of(takes, sent)
     if {fit.verdict, fit_of(sent, takes).verdict} == {"fits"}:

@@ -1,4 +1,4 @@
-"""Two states of a graph, compared: every promise that is different, whether that breaks it, and for whom.
+"""Compares two states of a graph: every promise that differs, whether the difference breaks somebody, and whom.
 
 agents       are called by name
 methods      take arguments and give results; whoever reaches the graph over HTTP or Python may call them
@@ -34,7 +34,7 @@ class _End(NamedTuple):
     is_whole: bool = True
 
     def broken(self, why: str, *, is_certain: bool = True) -> Broken:
-        """This end, let down."""
+        """Return the entry for this end as broken."""
         return Broken(self.edge, self.agent.name, self.span, why, is_certain)
 
 
@@ -52,7 +52,7 @@ _Ends = Callable[[str], Iterable[_End]]
 
 
 def compare_surfaces(old: Surface, new: Surface) -> tuple[ContractChange, ...]:
-    """Give everything that differs, what breaks first, then by place.
+    """Return everything that differs, what breaks first, then by place.
 
     Args:
         old: The promises as they were.
@@ -66,7 +66,7 @@ def compare_surfaces(old: Surface, new: Surface) -> tuple[ContractChange, ...]:
 
 
 class _Comparison:
-    """Both states while they are compared."""
+    """The comparison of two states of a graph."""
 
     def __init__(self, old: Surface, new: Surface) -> None:
         self._old = old
@@ -83,7 +83,7 @@ class _Comparison:
     # --- what has changed ---------------------------------------------------------------
 
     def agents(self) -> Iterator[ContractChange]:
-        """Find agents that have come or gone, and dependencies that are gone although calls to them are left."""
+        """Find added and removed agents, and removed dependencies that are still called."""
         old, new = self._old.agents, self._new.agents
         for name in old.keys() - new.keys():
             head = ContractChange("agent-removed", name, f"{name} is gone", old[name].name_span, is_breaking=True)
@@ -106,7 +106,7 @@ class _Comparison:
             )
 
     def methods(self) -> Iterator[ContractChange]:
-        """Find methods that have come or gone, and what differs in their arguments and results."""
+        """Find added and removed methods, and differences of arguments and results."""
         for agent in sorted(self._old.agents.keys() & self._new.agents.keys()):
             was, now = self._old.methods(agent), self._new.methods(agent)
             for name in sorted(was.keys() | now.keys()):
@@ -129,7 +129,7 @@ class _Comparison:
         yield from self._schemas(taken, _Pair(was.output_schema, now.output_schema, "output"), lambda _: readers)
 
     def topics(self) -> Iterator[ContractChange]:
-        """Find topics that are published or no longer, and what differs in their payloads."""
+        """Find added and removed topics, and differences of payloads."""
         for topic in sorted(self._old.publications.keys() | self._new.publications.keys()):
             was, now = self._old.publications.get(topic, ()), self._new.publications.get(topic, ())
             head = ContractChange("topic-added", topic, f"{topic} is published now", (now or was)[0].publication.span)
@@ -167,7 +167,7 @@ class _Comparison:
         yield from self._schemas(head, payload, lambda name: [_hearing(topic, each, name) for each in hearers])
 
     def handlers(self) -> Iterator[ContractChange]:
-        """Find handlers that have come or gone, and what differs in what they take and answer."""
+        """Find added and removed handlers, and differences of what they accept and return."""
         old, new = self._old.handler_at, self._new.handler_at
         for (topic, name), before in old.items():
             after = new.get((topic, name)) or _named(name, self._new.handlers_of(topic))
@@ -246,7 +246,7 @@ class _Comparison:
     # --- what a change of a schema does to them ----------------------------------------------
 
     def _schemas(self, head: ContractChange, pair: _Pair, ends: _Ends) -> Iterator[ContractChange]:
-        """Compare one schema with the next; each change with the ends that it lets down."""
+        """Compare two schemas; yield each change with the ends that it breaks."""
         before, after, side, is_closed = pair
         if before is not None and after is not None:
             for change in schema_differences(before, after, side, is_closed=is_closed):
@@ -263,14 +263,14 @@ class _Comparison:
             yield self._at(head, head, pair, ends(""))
 
     def _at(self, head: ContractChange, change: ContractChange, pair: _Pair, ends: Iterable[_End]) -> ContractChange:
-        """A difference of two schemas at its place, with those whom it breaks."""
+        """Return a difference of two schemas with its place and the ends that it breaks."""
         breaks = _distinct(broken for end in ends if (broken := self._let_down(change, end, pair)))
         return change._replace(
             place=head.place, span=head.span, part=head.part, is_public=head.is_public, breaks=breaks
         )
 
     def _let_down(self, change: ContractChange, end: _End, pair: _Pair) -> Broken | None:
-        """Say what a change of the schema at one end does to the other end, if anything.
+        """Describe what a change of the schema at one end does to the other end, if anything.
 
         What does not fit now and did not fit before is no matter of a compatible change. What is not known counts only against a
         class that did not change with a breaking one.
@@ -286,7 +286,7 @@ class _Comparison:
 
 
 def _unmet(name: str, end: _End, other: Schema | None, pair: _Pair) -> tuple[str, bool]:
-    """Say why a field of what is given is not what is wanted, empty if it is, and whether that is certain."""
+    """Describe why a field of what is given is not what is wanted, empty if it is, and whether that is certain."""
     wanted, given = (other, end.schema) if pair.side == "input" else (end.schema, other)
     if wanted is None or given is None:
         return "", True
@@ -302,7 +302,7 @@ def _unmet(name: str, end: _End, other: Schema | None, pair: _Pair) -> tuple[str
 
 
 def _may_rely(change: ContractChange, end: _End, after: Schema | None) -> bool:
-    """True if an end of which not all is known may go by what has changed."""
+    """True if an end that is not fully known may rely on what has changed."""
     if end.schema is None:
         return True
     if after is None:
@@ -323,7 +323,7 @@ def _hearing(topic: str, handler: TopicHandler, name: str = "") -> _End:
 
 
 def _distinct(found: Iterable[Broken]) -> tuple[Broken, ...]:
-    """Give each place once, by place."""
+    """Return each place once, by place."""
     kept = {(broken.span, broken.edge): broken for broken in found}
     return tuple(sorted(kept.values(), key=lambda each: (each.span.path, each.span.line, each.span.column, each.edge)))
 

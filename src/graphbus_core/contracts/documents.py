@@ -101,7 +101,7 @@ def _payloads(surface: Surface) -> dict[str, DocumentPart]:
 
 
 def payload_part(topic: str, schema: Schema | None, hearers: Iterable[TopicHandler] = ()) -> DocumentPart:
-    """What the events of a topic carry: its schema, else what its handlers say that they take."""
+    """Return the payload of a topic: its schema, or else the types that its handlers declare."""
     name = f"{_dotted(topic)}.Payload"
     if schema is not None:
         return DocumentPart(name, topic, "payload", schema)
@@ -156,7 +156,7 @@ def _listed(names: Mapping[str, object]) -> str:
 
 
 class Classes:
-    """Records that bear a name, TypedDicts and dataclasses: described once, and referred to.
+    """Named records, such as TypedDicts and dataclasses: each is described once and referenced.
 
     Where two classes of one name look different, each is described in place: no number would be a name that stays.
 
@@ -297,7 +297,7 @@ class _Document:
 
 
 def _filled(node: _Node) -> _Node:
-    """Leave out what is empty."""
+    """Return the node without its empty values."""
     return {key: value for key, value in node.items() if value}
 
 

@@ -96,7 +96,7 @@ class ContractValidation(NamedTuple):
         return ContractValidation(shown, hidden=tuple(edge for edge in self.edges if edge.verdict != verdict))
 
     def within(self, paths: Collection[str] | None) -> ContractValidation:
-        """Give the edges with an end in one of these files; None: all."""
+        """Return the edges with an end in one of these files; None: all."""
         if paths is None:
             return self
         return self._replace(edges=tuple(each for each in self.edges if any(span.path in paths for span in each.spans)))
@@ -132,7 +132,7 @@ class _Placed(NamedTuple):
 
 
 def validate_contracts(wiring: Wiring, findings: Sequence[Finding]) -> ContractValidation:
-    """Give every edge with what was found about it.
+    """Return every edge with what was found about it.
 
     Args:
         wiring: The graph.
@@ -196,7 +196,7 @@ def _methods(surface: Surface) -> Iterator[_Placed]:
 
 
 def _unread(method: MethodSpec) -> str:
-    """A method without an output schema promises no result: there is nothing to be known of it."""
+    """Return why the contract of a method cannot be proven; empty if it can."""
     if method.input_schema is None:
         return "its input schema cannot be read" if method.output_schema else "it declares no schema that can be read"
     wanted = _record(method.output_schema) if method.output_schema and method.output_schema.fields else UNKNOWN
@@ -228,7 +228,7 @@ def _fits(wanted: Type, given: Type) -> bool:
 
 
 def _in_words(what: str, wanted: Type, given: Type) -> str:
-    """Why it is not known whether something fits."""
+    """Return why it is not known whether a given type fits a wanted one."""
     if given.kind == "unknown":
         return f"{what} is not known"
     return f"{what} may not fit: {fit_of(wanted, given, is_narrowed=True).reason}"
@@ -273,7 +273,7 @@ def _unknown_argument(call: Call, wanted: Schema) -> str:
 
 
 def _unknown_result(reads: Sequence[KeyRead], name: str, results: Results) -> str:
-    """What is read of a result is known where the other end declares it."""
+    """Return why the keys that are read of a result are not known to exist; empty if they are."""
     whole = results.type_of(name) if reads else NULL
     for each in reads:
         if not each.is_optional or each.is_guarded:
@@ -299,7 +299,7 @@ def _dependencies(surface: Surface) -> Iterator[_Placed]:
 
 
 class _Topics:
-    """The edges of events: each publisher with each handler that it reaches, and the ends that meet nobody here."""
+    """The edges of events: each publisher with each handler that it reaches, and ends without a partner in this graph."""
 
     def __init__(self, surface: Surface, wiring: Wiring) -> None:
         self._surface = surface
@@ -328,7 +328,7 @@ class _Topics:
         return _doubt(said, hearer) or _doubt_below(said, hearer) or self._unsent(hearer)
 
     def _unsent(self, hearer: TopicHandler) -> str:
-        """What is read behind a guard, and sent by nobody: whether the guard ever lets it pass is not known."""
+        """Return the doubt about a key that is read behind a guard and sent by no publisher; empty if there is none."""
         guarded = [each.key for each in hearer.subscription.reads if each.is_guarded]
         if not guarded or hearer.subscription.declared_schema is not None:
             return ""
@@ -379,7 +379,7 @@ def _event(
 
 
 def _doubt(said: Sequence[AgentPublication], hearer: TopicHandler | None = None) -> str:
-    """Why it is not proven that what an agent sends is what a handler takes; empty if it is. No handler takes anything."""
+    """Return why it is not proven that a payload fits its handler; empty if it is. Without a handler, anything fits."""
     if hearer and not hearer.is_whole:
         return f"what {hearer.name} needs of the payload is not known"
     declared = [each.publication.payload_type for each in said if each.publication.is_declared]

@@ -1,4 +1,4 @@
-"""What two states of a graph are compared by: the promises of its agents, and who relies on them."""
+"""The promises of the agents of a graph, and who relies on them. Two of these surfaces are compared by `compare`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Surface:
 
     @classmethod
     def of(cls, artifacts: Artifacts) -> Surface:
-        """Give the surface that artifacts describe."""
+        """Return the surface that artifacts describe."""
         return cls(artifacts.agents.agents, artifacts.topics.topics)
 
     def is_external(self, topic: str) -> bool:
@@ -160,7 +160,7 @@ class Surface:
 
 
 def merge_schemas(payloads: list[Schema | None]) -> Schema | None:
-    """Give the schema that every one of these payloads has; None when one is not known, or there is none."""
+    """Return the schema that every one of these payloads has; None when one is not known, or there is none."""
     known = [payload for payload in payloads if payload is not None]
     if not known or len(known) != len(payloads):
         return None

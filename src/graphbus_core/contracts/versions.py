@@ -63,7 +63,7 @@ def parse_version(text: str) -> tuple[_Release, bool]:
 
 
 def suggest_version(changes: Sequence[ContractChange], current: str, found: str = "") -> Suggestion:
-    """Give the next version.
+    """Return the next version.
 
     Args:
         changes: What has changed.
@@ -83,7 +83,7 @@ def suggest_version(changes: Sequence[ContractChange], current: str, found: str 
 
 
 def _judged(changes: Sequence[ContractChange]) -> tuple[Level, str]:
-    """Say how much the public contract has changed, and what is decisive."""
+    """Describe how much the public contract has changed, and what is decisive."""
     broken = [change for change in changes if change.breaks_outside]
     if broken:
         return "major", f"{_listed(broken)} {'breaks' if len(broken) == 1 else 'break'} the public contract"
@@ -104,7 +104,7 @@ def _listed(changes: Sequence[ContractChange]) -> str:
 
 
 def _next_release(current: _Release, is_before: bool, level: Level) -> _Release:
-    """Give the lowest release after `current` that announces a change of this level; itself if it is still to come and does."""
+    """Return the lowest release after `current` that announces a change of this level; itself if it is still to come and does."""
     major, minor, patch = current
     place = min(_PLACE.get(level, 2) + (major == 0), 2)  # before 1.0.0 each level is one place further right
     if level == "none" or (is_before and not any(current[place + 1 :])):

@@ -57,7 +57,7 @@ _OWN_WAYS = frozenset(
 
 
 def _read_words(site: ClassSite, scope: NameScope) -> Type | None:
-    """Give the values of an Enum as a literal, unknown when they are not certain; None for a class that is no Enum."""
+    """Return the values of an Enum as a literal, unknown when they are not certain; None for a class that is no Enum."""
     chain, bases = family_of(scope.library, site)
     if not bases & _ENUMS:
         return None
@@ -76,7 +76,7 @@ def _read_words(site: ClassSite, scope: NameScope) -> Type | None:
 
 
 def _is_usual(site: ClassSite, scope: NameScope) -> bool:
-    """True for a class of plain assignments and methods, none of which has a say in what its values are."""
+    """True for an Enum class whose statements are plain assignments and methods that do not change its values."""
     node = site.node
     plain = all(isinstance(base, External | DefinedName) for base in base_targets(scope.library, site))
     decorators = {dotted_name(each, scope.within(site.module)) for each in node.decorator_list}
@@ -133,7 +133,7 @@ EVENT = "graphbus_core.Event"
 
 
 def read_type(expression: ast.expr | None, scope: NameScope, depth: int = 0) -> Type:
-    """Give the type that an annotation names."""
+    """Return the type that an annotation names."""
     if expression is None:
         return UNKNOWN
     if depth > _MAX_DEPTH:
@@ -147,7 +147,7 @@ def _unknown(expression: ast.expr) -> Type:
 
 
 def _unquoted(expression: ast.expr | None) -> ast.expr | None:
-    """The annotation that a text stands for; None for a text that is none."""
+    """Return the expression in a quoted annotation; None for a text that is no expression."""
     if not isinstance(expression, ast.Constant) or not isinstance(expression.value, str):
         return expression
     try:
@@ -186,7 +186,7 @@ def _read_name(expression: ast.Name | ast.Attribute, scope: NameScope, depth: in
 
 
 def _within_alias(target: DefinedName, node: syntax.TypeAlias, scope: NameScope) -> NameScope:
-    """Where the value of a `type` statement is read."""
+    """Return the scope of the value of a `type` statement."""
     return scope.within(target.module)._replace(hidden=syntax.type_parameters(node))
 
 
@@ -290,7 +290,7 @@ _READERS: dict[type, Callable[[Any, NameScope, int], Type]] = {
 
 
 def read_schema(expression: ast.expr | None, scope: NameScope, depth: int = 0) -> Schema | None:
-    """Give the fields that a schema expression declares: a dict display, its name, or a typed class; None when unknown."""
+    """Return the fields that a schema expression declares: a dict display, its name, or a typed class; None when unknown."""
     if (
         isinstance(expression, ast.Call)
         and not expression.args
@@ -346,7 +346,7 @@ def _wrapper(expression: ast.expr | None, scope: NameScope) -> str:
 
 
 def _read_class(site: ClassSite, scope: NameScope, depth: int = 0) -> Type:
-    """Give the record that a TypedDict, dataclass, msgspec or pydantic class describes, the values of an Enum, or unknown."""
+    """Return the record that a TypedDict, dataclass, msgspec or pydantic class describes, the values of an Enum, or unknown."""
     unknown = Type("unknown", name=site.node.name)
     if depth > _MAX_DEPTH:
         return unknown
@@ -425,7 +425,7 @@ def _has_default(value: ast.expr | None) -> bool:
 
 
 def annotation_kind(expression: ast.expr | None, scope: NameScope, found: Type, depth: int = 0) -> str:
-    """Say what an annotation means for a handler, see `model.agent`; `variable` for what may be any type."""
+    """Describe what an annotation means for a handler, see `model.agent`; `variable` for what may be any type."""
     if expression is None:
         return "none"
     expression = _unquoted(expression)

@@ -1,4 +1,4 @@
-"""What is read below: the keys of what other agents give, and what a handler reads of the values of its payload."""
+"""The keys that a method reads of results of other agents, and the paths that a handler reads below the keys of its payload."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def key_access(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:
 
 
 def reads_of_results(method: MethodSource, view: FunctionView) -> Mapping[str, list[KeyRead]]:
-    """Give the keys that a method reads of what other agents give, by the name of the result; `a[].b` leads into a list.
+    """Return the keys that a method reads of the results of other agents, by the name of the result; `a[].b` leads into a list.
 
     Attributes count as optional, behind a guard: an object of a class may have more than its fields.
     """
@@ -70,7 +70,7 @@ def _key_reads(nodes: Sequence[ast.AST], view: FunctionView, called: Set[int]) -
 
 
 def _handed_on(view: FunctionView) -> Iterator[tuple[str, KeyRead]]:
-    """The keys of results that are read by functions of the project which get them, where their parameters declare no fields."""
+    """The keys of results that are read in the functions of the project to which the results are passed."""
     body = view.body
     for call in [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < MOST_HOPS else ():
         given: dict[int | str | None, Type] = {place: infer_type(each, view) for place, each in enumerate(call.args)}
@@ -85,7 +85,7 @@ def _handed_on(view: FunctionView) -> Iterator[tuple[str, KeyRead]]:
 
 
 def _with_results(view: FunctionView, function: FunctionNode, results: Mapping[int | str | None, Type]) -> FunctionView:
-    """A function as its expressions see it, with results in the place of parameters that do not say what is in them."""
+    """The view of a function in which parameters without a precise type have the types of the results passed to them."""
     arguments = [*function.args.posonlyargs, *function.args.args][bool(view.body.self_name) :]
     names: dict[int | str | None, str] = dict(enumerate(each.arg for each in arguments))
     taken = {names.get(place, place): of for place, of in results.items()}
@@ -101,14 +101,14 @@ PAYLOAD = Type("result", name=_OF_PAYLOAD)
 
 
 def reads_more(parameters: tuple[Parameter, ...], function: FunctionNode, view: FunctionView) -> bool:
-    """True when more is read of parameters that do not say what is in them."""
+    """True when a handler reads keys of parameters whose types do not declare them."""
     names = {each.name for each in parameters if each.name not in view.body.bound and is_unspecific(each.type)}
     values = {name: msgspec.structs.replace(PAYLOAD, values=(name,)) for name in names}
     return bool(names and paths_below(function, values, view))
 
 
 def paths_below(function: FunctionNode, values: Mapping[str, Type], view: FunctionView) -> dict[str, list[str]]:
-    """Give the paths that are read below each key of the payload, `?` for a use of a value that is not understood."""
+    """Return the paths that are read below each key of the payload; `?` stands for a use that may read anything."""
     inner = msgspec.structs.replace(view, items={**view.items, **values})
     called = {id(each.func) for each in view.body.method_calls}
     found: dict[str, list[str]] = {}
@@ -124,7 +124,7 @@ def paths_below(function: FunctionNode, values: Mapping[str, Type], view: Functi
 
 
 def _not_understood(nodes: Sequence[ast.AST], view: FunctionView) -> Iterator[tuple[str, ...]]:
-    """Give the keys that lead to values which are used in a way that may read more of them."""
+    """Return the keys of payload values that are used in a way which may read further keys."""
     for node in nodes:
         inner = comprehension_view(node.generators, view) if isinstance(node, COMPREHENSIONS) else view
         for child in (*children_of(node), *(each.value for each in getattr(node, "keywords", ()))):
@@ -157,7 +157,7 @@ def _keys_to(of: Type) -> tuple[str, ...]:
 
 
 def _is_understood(parent: ast.AST, value: ast.expr, view: FunctionView) -> bool:
-    """True where nothing is read of a value but what has a path of its own."""
+    """True when a use reads nothing of a value beyond the paths that are listed anyway."""
     if isinstance(parent, ast.Attribute | ast.Subscript):
         return value is not parent.value or infer_type(parent, view).kind == "result"
     if isinstance(parent, ast.Call):

@@ -1,4 +1,4 @@
-"""One pass over a method's body: what it calls on `self`, how often it binds and reads each name, which keys it touches.
+"""One pass over the body of a function: calls on `self`, bindings and loads of each name, and the keys that it uses.
 
 Nested functions, lambdas and comprehensions are part of the pass; a name that they bind counts as bound again in the method, so
 that whatever is concluded from "bound once" holds.
@@ -110,7 +110,7 @@ class Body:
             self.returns.sort(key=lambda node: (node.lineno, node.col_offset))
 
     def _drain(self, stack: list[ast.AST]) -> list[ast.AST]:
-        """Visit these nodes and all below; while the own part is visited, the parts of inner functions are given back."""
+        """Visit these nodes and all below. While `is_own` is set, the bodies of inner functions are returned instead."""
         inner: list[ast.AST] = []
         loads, push = self.loads, stack.append
         while stack:
@@ -141,7 +141,7 @@ class Body:
         self.bound.setdefault(name, []).append(value)
 
     def forgive(self, name: str) -> None:
-        """Count a load as harmless."""
+        """Count a load of a name that neither changes its value nor passes it on."""
         self.harmless[name] = self.harmless.get(name, 0) + 1
 
     def catch(self, body: Sequence[ast.stmt]) -> None:
@@ -158,12 +158,12 @@ class Body:
             self.forgive(root[0])
 
     def bound_once(self, name: str) -> ast.expr | None:
-        """Give the only expression ever assigned to a name, or None."""
+        """Return the only expression ever assigned to a name, or None."""
         values = self.bound.get(name, ())
         return values[0] if len(values) == 1 else None
 
     def values_of(self, use: ast.Name) -> tuple[Reaching, ...]:
-        """Give the assignments that reach a use of a local name; none where these are not certain."""
+        """Return the assignments that reach a use of a local name; none where these are not certain."""
         values = self.bound.get(use.id, ())
         if not values or None in values:
             return ()
@@ -189,7 +189,7 @@ class Body:
 
 
 def container_root(container: ast.expr) -> tuple[str, bool] | None:
-    """Give the name behind `name` or `name.payload`, and whether it is the payload."""
+    """Return the name behind `name` or `name.payload`, and whether it is the payload."""
     if isinstance(container, ast.Name):
         return container.id, False
     if isinstance(container, ast.Attribute) and container.attr == "payload" and isinstance(container.value, ast.Name):
@@ -198,12 +198,12 @@ def container_root(container: ast.expr) -> tuple[str, bool] | None:
 
 
 def awaited(expression: ast.expr) -> ast.expr:
-    """Give what is awaited, or the expression itself."""
+    """Return what is awaited, or the expression itself."""
     return expression.value if isinstance(expression, ast.Await) else expression
 
 
 def _payload_owner(expression: ast.expr) -> str:
-    """Give `event` for `event.payload` and `event.payload or {}`, else `""`."""
+    """Return `event` for `event.payload` and `event.payload or {}`, else `""`."""
     if isinstance(expression, ast.BoolOp) and isinstance(expression.op, ast.Or) and len(expression.values) == 2:
         empty = expression.values[1]
         if isinstance(empty, ast.Dict) and not empty.keys:
@@ -213,7 +213,7 @@ def _payload_owner(expression: ast.expr) -> str:
 
 
 def _copied(expression: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr | None]]:
-    """Give what an expression makes a dict of, and the keys that it adds: `{**payload, "x": 1}`, `dict(payload, x=1)`."""
+    """Return what an expression makes a dict of, and the keys that it adds: `{**payload, "x": 1}`, `dict(payload, x=1)`."""
     if isinstance(expression, ast.Dict) and expression.keys[:1] == [None]:
         return expression.values[0], expression.keys[1:]
     if isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.BitOr):
@@ -234,7 +234,7 @@ def _copied(expression: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr | 
 
 
 def _visit_assign(body: Body, node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> Sequence[ast.AST]:
-    """The annotation of a local name is none of what runs."""
+    """Note what is assigned. The annotation of a local name is not visited, because it does not run."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     target, value = targets[0], node.value
     if isinstance(node, ast.AnnAssign) and isinstance(target, ast.Name):
@@ -283,7 +283,7 @@ def _visit_attribute(body: Body, node: ast.Attribute) -> None:
 
 
 def _visit_loop(body: Body, node: ast.For | ast.AsyncFor) -> Sequence[ast.AST]:
-    """A name that one loop alone binds stands for an item of what is looped over."""
+    """Note the loop variable: if nothing else binds it, its value is an item of the iterable."""
     _show(body, node.iter)
     is_plain = isinstance(node.target, ast.Name)
     if is_plain:
@@ -356,12 +356,12 @@ def _show(body: Body, *values: ast.expr | None) -> None:
 
 
 def _visit_dict(body: Body, node: ast.Dict) -> None:
-    """`{**name}` copies."""
+    """Note that `{**name}` only copies the value of the name."""
     _show(body, *(value for key, value in zip(node.keys, node.values, strict=True) if key is None))
 
 
 def _visit_operation(body: Body, node: ast.BinOp) -> None:
-    """`name | other` copies; what an object of another kind makes of it is its own."""
+    """Note that `name | other` only copies a dict; other types may define `|` in another way."""
     if isinstance(node.op, ast.BitOr):
         _show(body, node.left, node.right)
 
@@ -389,7 +389,7 @@ def _visit_try(body: Body, node: ast.Try) -> None:
 
 
 def _catches_missing_key(handler: ast.ExceptHandler) -> bool:
-    """True unless only builtin exceptions are caught that are others: what another name stands for is not known here."""
+    """True unless the handler catches only builtin exceptions other than KeyError; a name that is no builtin may be KeyError."""
     if handler.type is None:
         return True
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]

@@ -1,4 +1,4 @@
-"""From a class statement to an `AgentDefinition`, members of its bases merged in: what it hears, says, asks and offers."""
+"""Reads an agent class with its bases into an `AgentDefinition`: methods, subscriptions, publications, calls, dependencies."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Methods = tuple[tuple[ClassSite, MethodSource], ...]
 
 
 def is_node_class(library: Library, site: ClassSite) -> bool:
-    """True when `GraphBusNode` is among the bases of a class, at whatever distance."""
+    """True when `GraphBusNode` is a direct or indirect base of a class."""
     return NODE in family_of(library, site).external
 
 
@@ -114,7 +114,7 @@ class _AgentReader:
         return frozenset(self._writers)
 
     def _scope(self, site: ClassSite) -> NameScope:
-        """The class body that a member is written in, with the lookups of the class that is read."""
+        """The scope of a member: its own class body, and `self` of the agent that is read."""
         chain = self._chain
         if site is not chain[0]:
             chain = (site, *(entry for entry in chain if entry is not site))
@@ -199,7 +199,7 @@ class _AgentReader:
         return msgspec.structs.replace(definition, contract_digest=contract_digest(definition))
 
     def _reached(self) -> frozenset[str]:
-        """The methods that this class runs: its own, those that others call, what these use, and what it changes a part of.
+        """The methods that this class runs: its own, those that others call, and everything that these call.
 
         A helper that it inherits and never uses is not among them.
         """
@@ -299,7 +299,7 @@ def _used_of_self(body: Body) -> Iterator[str]:
 
 
 def _depended_on(argument: ast.expr, scope: NameScope) -> Iterator[Dependency]:
-    """A name as text, a class, or a list of these; what is computed is not known and left out."""
+    """Yield the dependencies in an argument of `@depends_on`: texts, classes and lists of them; computed ones are left out."""
     if isinstance(argument, ast.List | ast.Tuple | ast.Set):
         for item in argument.elts:
             yield from _depended_on(item, scope)
@@ -322,7 +322,7 @@ def _takes_two(parameters: tuple[Parameter, ...]) -> bool:
 
 
 def _functions(body: Iterable[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The methods of a class body, those in conditional blocks included; of equals the last counts."""
+    """Yield the methods of a class body, including those in conditional blocks; of several with one name the last counts."""
     for statement in body:
         if isinstance(statement, FUNCTIONS):
             yield statement
@@ -339,7 +339,7 @@ def _name_span(site: ClassSite) -> SourceSpan:
 
 
 def without_known_constants(definition: AgentDefinition) -> AgentDefinition:
-    """Give the definition as the artifacts hold it: of a constant in the code, its type is a promise, its value is none."""
+    """Return the definition for the artifacts: neighbours rely on the type of a constant in the code, not on its value."""
     return msgspec.structs.replace(
         definition,
         methods=tuple(
@@ -365,7 +365,7 @@ def _returned_without_constants(returned: Returned) -> Returned:
 
 
 def contract_digest(definition: AgentDefinition) -> str:
-    """Give the digest of what neighbours can see of an agent; it does not change with bodies, names of handlers or places."""
+    """Return the digest of what neighbours can see of an agent; it does not change with bodies, names of handlers or places."""
     definition = without_known_constants(definition)
     methods = [(spec.name, spec.input_schema, spec.output_schema) for spec in definition.methods if spec.has_schema]
     heard = [

@@ -29,13 +29,13 @@ _ENUM_BASES = frozenset({"enum.Enum", "enum.StrEnum", "enum.IntEnum", "enum.Flag
 
 
 def evaluate_constant(expression: ast.expr, scope: NameScope, depth: int = 0) -> object:
-    """Give the value of a constant expression (text, number, truth value or None), or `NOT_CONSTANT`."""
+    """Return the value of a constant expression (text, number, truth value or None), or `NOT_CONSTANT`."""
     reader = _EVALUATORS.get(expression.__class__)
     return reader(expression, scope, depth + 1) if reader is not None and depth <= _MAX_DEPTH else NOT_CONSTANT
 
 
 def text_of(expression: ast.expr | None, scope: NameScope) -> str | None:
-    """Give the text that an expression always has, or None."""
+    """Return the text that an expression always has, or None."""
     value = evaluate_constant(expression, scope) if expression is not None else None
     return value if isinstance(value, str) else None
 
@@ -69,19 +69,19 @@ def _symbol_value(symbol: DefinedName, scope: NameScope, depth: int) -> object:
 
 
 def home_of(symbol: DefinedName, scope: NameScope) -> NameScope:
-    """Give the surroundings that a symbol is written in: a class body, or the top level of a module."""
+    """Return the surroundings that a symbol is written in: a class body, or the top level of a module."""
     site = (ClassSite(symbol.module, symbol.owner),) if symbol.owner else ()
     return NameScope(scope.library, symbol.module, site, in_class_body=bool(site))
 
 
 def is_rebound(symbol: DefinedName) -> bool:
-    """Tell whether the name of a symbol is bound more than once."""
+    """Return whether the name of a symbol is bound more than once."""
     bindings = symbol.module.class_bindings(symbol.owner) if symbol.owner else symbol.module.bindings
     return bindings.rebinds(symbol.node)
 
 
 def follow_constant(expression: ast.expr, scope: NameScope, depth: int = 0) -> tuple[ast.expr, NameScope]:
-    """Give the expression that a name or an entry of a constant dict always stands for, and where it is written.
+    """Return the expression that a name or an entry of a constant dict always stands for, and where it is written.
 
     Where that is not certain it is the expression itself.
     """
@@ -125,7 +125,7 @@ def _keys_of(display: ast.expr, entry: ast.Subscript, inner: NameScope, scope: N
 
 
 def keys_without(entry: ast.Subscript, scope: NameScope) -> list[str]:
-    """Give the keys of a constant dict of texts that lacks the key which is looked up; none where that is not certain."""
+    """Return the keys of a constant dict of texts that lacks the key which is looked up; none where that is not certain."""
     key = evaluate_constant(entry.slice, scope)
     display, inner = _read_only_display(entry.value, scope)
     keys = _keys_of(display, entry, inner, scope, 0) if isinstance(key, str) else []
@@ -133,7 +133,7 @@ def keys_without(entry: ast.Subscript, scope: NameScope) -> list[str]:
 
 
 def _read_only_display(expression: ast.expr, scope: NameScope, depth: int = 0) -> tuple[ast.expr, NameScope]:
-    """The display behind a name, also within `MappingProxyType(...)`, `dict(...)` and `tuple(...)`."""
+    """Return the display that a name stands for, also one inside `MappingProxyType(...)`, `dict(...)` or `tuple(...)`."""
     display, inner = follow_constant(expression, scope, depth)
     if isinstance(display, ast.Call) and len(display.args) == 1 and dotted_name(display.func, inner) in _READ_ONLY:
         return follow_constant(display.args[0], inner, depth)
@@ -197,7 +197,7 @@ def _dedented(expression: ast.Call, scope: NameScope, depth: int) -> object:
 
 
 def dotted_name(expression: ast.expr, scope: NameScope) -> str:
-    """Give the dotted name of what an expression stands for outside of the project; empty for anything else."""
+    """Return the dotted name of what an expression stands for outside of the project; empty for anything else."""
     target = resolve(expression, scope)
     return target.dotted if isinstance(target, External) else ""
 

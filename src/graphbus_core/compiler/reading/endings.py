@@ -1,4 +1,4 @@
-"""How a block of statements ends: whether it can go on behind its last statement, and in which calls.
+"""Whether a block of statements can continue after its last statement, and the calls with which its paths end.
 
 What conditions are worth at run time is not known here: both branches of each count.
 """
@@ -12,7 +12,7 @@ _NO_RETURN = frozenset({"exit", "quit", "_exit", "abort", "assert_never", "bail"
 
 
 def reaches_end(body: Sequence[ast.stmt]) -> bool:
-    """True when running these statements can go on after the last one; calls whose name does not say so return."""
+    """True when execution can continue after the last statement. A call counts as returning unless its name says otherwise."""
     return all(map(_goes_on, body))
 
 
@@ -33,12 +33,12 @@ def _goes_on(statement: ast.stmt) -> bool:
 
 
 def _constant(test: ast.expr) -> bool | None:
-    """What a constant condition is worth; None for any other."""
+    """Return the truth value of a constant condition; None for any other condition."""
     return bool(test.value) if isinstance(test, ast.Constant) else None
 
 
 def _ways(statement: ast.If | ast.Match | ast.Try | ast.TryStar) -> Iterator[Sequence[ast.stmt]]:
-    """The blocks of a statement of which one run takes one."""
+    """The alternative blocks of a statement: each run takes exactly one of them."""
     if isinstance(statement, ast.If):
         yield statement.body
         if not _constant(statement.test):
@@ -72,13 +72,13 @@ def _within(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
 
 
 def _called_by(statement: ast.Expr) -> ast.Call | None:
-    """Give the call that a statement consists of, awaited or not."""
+    """Return the call that a statement consists of, awaited or not."""
     value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
     return value if isinstance(value, ast.Call) else None
 
 
 def last_calls(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
-    """Give the calls that stand alone as the last statement of a way through a body."""
+    """Return the calls that stand alone as the last statement of a way through a body."""
     last = body[-1] if body else None
     if isinstance(last, ast.Expr):
         yield from filter(None, [_called_by(last)])
@@ -90,7 +90,7 @@ def last_calls(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
 
 
 def is_stub(body: Sequence[ast.stmt]) -> bool:
-    """True for a body of nothing but a docstring and `...`: what it gives is left to others."""
+    """True for a body that consists of a docstring and `...` only: an override decides what it returns."""
     constants = [getattr(getattr(statement, "value", None), "value", None) for statement in body]
     return all(
         isinstance(statement, ast.Expr) and (isinstance(value, str) or value is ...)

@@ -1,4 +1,4 @@
-"""What a class hears, says and asks: its subscriptions with the keys that they read, its publications and its calls."""
+"""Reads the subscriptions of a class with the keys that they read, its publications, and its calls of other agents."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from graphbus_core.schema.types import UNKNOWN, Field, Schema, Type
 
 
 class _Guards:
-    """The stretches of a handler that run only when a condition on the payload came out one way.
+    """The parts of a handler that run only if a condition on the payload has a certain outcome.
 
     Behind such a condition a key may be one that is not always sent. In doubt a read is guarded: GraphBus would rather miss a
     wrong key than report one that is never read.
@@ -64,7 +64,7 @@ class _Guards:
         return any(first <= (node.lineno, node.col_offset) < last for first, last in self._stretches)
 
     def _learn(self, nodes: Iterable[ast.AST]) -> None:
-        """Take in the names of what is made of the payload as a whole: `keys = event.keys()`, `for key in event`."""
+        """Collect the names of values made from the whole payload: `keys = event.keys()`, `for key in event`."""
         given = [
             (_stored(node), getattr(node, "value", None) or getattr(node, "iter", None))
             for node in nodes
@@ -79,11 +79,11 @@ class _Guards:
             is_growing = len(self._names) > known
 
     def _mentions(self, expression: ast.AST) -> bool:
-        """True when the payload, or what was made of it, is used in an expression in whatever way."""
+        """True when an expression uses the payload or a value made from it."""
         return any(isinstance(node, ast.Name) and node.id in self._names for node in ast.walk(expression))
 
     def _is_of_whole(self, expression: ast.AST) -> bool:
-        """True when the payload is used otherwise than for one key with a constant name or a field of the event."""
+        """True when an expression uses the payload as a whole, and not just one constant key or a field of the event."""
         if isinstance(expression, ast.Name):
             return expression.id in self._names
         if isinstance(expression, ast.Attribute) and expression.attr in EVENT_FIELDS:
@@ -95,7 +95,7 @@ class _Guards:
         return any(self._is_of_whole(child) for child in children_of(expression))
 
     def _note_rest(self, block: Sequence[ast.stmt]) -> None:
-        """Behind `if missing: return` and `assert len(event) == 3` only one outcome leads on."""
+        """Note the statements behind `if missing: return` and `assert len(event) == 3`: they run for one outcome only."""
         for number, statement in enumerate(block[:-1] if isinstance(block, list) else (), 1):
             if isinstance(statement, ast.Assert | ast.If) and self._tells_keys(statement.test):
                 ways = (statement.body, statement.orelse) if isinstance(statement, ast.If) else ()
@@ -103,7 +103,7 @@ class _Guards:
                     self._note(block[number:])
 
     def _tells_keys(self, test: ast.expr) -> bool:
-        """True when a test may tell which keys there are; that there is a payload at all says nothing of them."""
+        """True when a test may depend on which keys exist; a test for the presence of a payload does not."""
         if isinstance(test, ast.UnaryOp | ast.BoolOp):
             return any(self._tells_keys(value) for value in children_of(test) if isinstance(value, ast.expr))
         root = container_root(test)
@@ -113,7 +113,7 @@ class _Guards:
         return not is_presence and self._is_of_whole(test)
 
     def _note(self, nodes: Sequence[ast.stmt | ast.expr]) -> None:
-        """Note that these, which follow each other in the text, are behind a condition."""
+        """Note that these consecutive nodes run under a condition."""
         if nodes:
             first, last = nodes[0], nodes[-1]
             end = (last.end_lineno or last.lineno, last.end_col_offset or 0)
@@ -127,7 +127,7 @@ _DECIDING = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Match, ast.Assert, *C
 
 
 def _decisions(node: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.stmt | ast.expr]]]:
-    """Give each condition in a node, with what runs only when it came out one way."""
+    """Return each condition in a node, with what runs only when it came out one way."""
     if isinstance(node, ast.If | ast.While):
         yield from ((node.test, part) for part in (node.body, node.orelse))
     elif isinstance(node, ast.IfExp):
@@ -145,7 +145,7 @@ def _decisions(node: ast.AST) -> Iterator[tuple[ast.expr, Sequence[ast.stmt | as
 
 
 def _stored(node: ast.AST) -> set[str]:
-    """The names that an assignment, a loop or a comprehension binds."""
+    """Return the names that an assignment, a loop or a comprehension binds."""
     targets = getattr(node, "targets", None) or [node.target]  # type: ignore[attr-defined]
     below = (each for target in targets for each in ast.walk(target))
     return {each.id for each in below if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
@@ -159,7 +159,7 @@ _POLICY = {"retries": "retries", "backoff": "backoff_s", "timeout": "timeout_s",
 def read_subscriptions(
     method: MethodSource, parameters: tuple[Parameter, ...], scope: NameScope, view: FunctionView
 ) -> Iterator[Subscription]:
-    """Give one subscription for each `@subscribe` of a method."""
+    """Return one subscription for each `@subscribe` of a method."""
     decorators = [decorator for decorator in method.effective if decorator.name == _SUBSCRIBE and decorator.call]
     if not decorators:
         return
@@ -173,7 +173,7 @@ def read_subscriptions(
 
 
 def _topics_of(decorator: Decorator) -> Sequence[ast.expr | None]:
-    """`@subscribe(A, B)`; of a decorator without any the place is all that is known."""
+    """The topics of `@subscribe(A, B)`; a single None for a decorator without a topic."""
     positional = decorator.call.args if decorator.call else []
     return positional or [decorator.argument(0, "topic")]
 
@@ -235,7 +235,7 @@ def _shape(
 def _reads(
     shape: HandlerShape, parameters: tuple[Parameter, ...], function: FunctionNode, view: FunctionView
 ) -> tuple[tuple[KeyRead, ...], bool]:
-    """Give every key of the payload that a handler touches, and whether these surely are all."""
+    """Return every key of the payload that a handler touches, and whether these surely are all."""
     if shape == "fields":
         return (), not reads_more(parameters, function, view)
     if shape == "nothing":
@@ -250,7 +250,7 @@ def _reads(
 
 
 def _keys(event: str, payload: str, function: FunctionNode, view: FunctionView) -> tuple[tuple[KeyRead, ...], bool]:
-    """The same, for a function in which event and payload go by these names."""
+    """Do the work of `_reads` for a function in which event and payload have these names; the empty text: there is none."""
     body = view.body
     if not (event or payload) or not {event, payload}.isdisjoint(body.bound):
         return (), False
@@ -304,7 +304,7 @@ def _behind_guard(read: KeyRead) -> KeyRead:
 def _passed_on(
     event: str, names: Set[str], view: FunctionView
 ) -> Iterator[tuple[ast.Call, FunctionNode, str, str, FunctionView]]:
-    """The functions of the project that an event or payload is handed on to, alone, with its name there."""
+    """The calls of functions of the project that get the event or payload as one argument, with its name in the callee."""
     body = view.body
     calls = [*body.plain_calls, *(call for _, call in body.calls)] if view.hops < MOST_HOPS else []
     for call in calls:
@@ -334,7 +334,7 @@ Callers = Mapping[str, Sequence[tuple[ast.Call, FunctionView]]]
 def read_publications(
     method: MethodSource, scope: NameScope, view: FunctionView, callers: Callers, reads: _Reads
 ) -> Iterator[Publication]:
-    """Give each `self.publish(...)` and `self.request(...)` of a method and each `@publishes` on it."""
+    """Return each `self.publish(...)` and `self.request(...)` of a method and each `@publishes` on it."""
     for decorator in method.effective:
         if decorator.name == PUBLISHES and decorator.call:
             yield declared_publication(decorator, method.module.path, method.node.name, scope)
@@ -362,7 +362,7 @@ def declared_publication(decorator: Decorator, path: str, method: str, scope: Na
 
 
 def _promise(topic: ReadTopic, method: str, span: SourceSpan, *, is_request: bool = False) -> Publication:
-    """What a `Topic` declares, where it is used."""
+    """The publication that a `Topic` declares at the place where it is used."""
     payload, of = _parts_of(topic.type)
     at = topic.type_span
     return Publication(
@@ -395,7 +395,7 @@ class _Place(NamedTuple):
 def _places(
     call: ast.Call, method: MethodSource, view: FunctionView, callers: Sequence[tuple[ast.Call, FunctionView]]
 ) -> Iterator[_Place]:
-    """Where topic and payload are written: for a helper whose parameter is the topic, at the calls of it in its class."""
+    """Yield where topic and payload are written. For a helper that takes the topic as a parameter, these are its calls."""
     topic, payload = call_argument(call, 0, "topic"), call_argument(call, 1, "payload")
     is_parameter = isinstance(topic, ast.Name) and topic.id in view.parameters and topic.id not in view.body.bound
     if not is_parameter or not callers or method.decorators:
@@ -417,7 +417,7 @@ def _publications(
     callers: Sequence[tuple[ast.Call, FunctionView]],
     reads: _Reads,
 ) -> Iterator[Publication]:
-    """What is sent, after what a `Topic` declares of it; where topic or payload are a choice, one for each of them."""
+    """Yield what a `Topic` declares and what is sent, one publication for each possible topic or payload."""
     is_request = call.func.attr == "request"  # type: ignore[attr-defined]
     for place in _places(call, method, view, callers):
         path = place.topic_view.scope.module.path
@@ -473,7 +473,7 @@ def _sent(call: ast.Call, payload: ast.expr | None, view: FunctionView) -> list[
 
 
 def _beginning(expression: ast.expr | None, view: FunctionView) -> str:
-    """The text that a computed topic surely begins with: of an f-string or a sum, as far as its parts are constant."""
+    """Return the constant text at the start of a computed topic, `"/Order/"` of `f"/Order/{status}"`."""
     while isinstance(expression, ast.BinOp) and isinstance(expression.op, ast.Add):
         expression = expression.left
     parts = expression.values if isinstance(expression, ast.JoinedStr) else [expression]
@@ -484,7 +484,7 @@ def _beginning(expression: ast.expr | None, view: FunctionView) -> str:
 
 
 def read_calls(method: MethodSource, view: FunctionView, reads: _Reads) -> Iterator[Call]:
-    """Give each `self.call("Agent", "method", argument=...)` and `self.agent(Agent).method(...)` of a method."""
+    """Return each `self.call("Agent", "method", argument=...)` and `self.agent(Agent).method(...)` of a method."""
     for attribute, call in method.body.calls:
         if attribute == "call":
             yield _call(call, view, reads, is_by_name=True)
@@ -518,7 +518,7 @@ def _call(
     is_by_name: bool,
     own: tuple[str, str] | None = None,
 ) -> Call:
-    """Put together one call; arguments by position go by their numbers until the parameters of the other method are known."""
+    """Build one `Call`. Positional arguments are named by their numbers until the parameters of the callee are known."""
     agent, name = own or called_method(call, view) or ("", "")
     given = [each for each in call.keywords if not (is_by_name and each.arg in ("agent", "method"))]
     by_position = [] if is_by_name else call.args

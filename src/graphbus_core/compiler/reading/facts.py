@@ -1,4 +1,4 @@
-"""What is known of each file after it was read once: its agents, its findings, its errors, and what that knowledge rests on.
+"""The facts of each file: its agents, findings and errors, and the digests of the files on which they depend.
 
 Facts are plain data: a build keeps them in `.graphbus/cache/`, and a change of one file leaves those of the others valid.
 """
@@ -55,12 +55,12 @@ class FileError(msgspec.Struct, frozen=True, array_like=True):
     data: dict[str, str | int]
 
     def to_error(self) -> BuildError:
-        """Give the exception."""
+        """Return the exception."""
         return BuildError(self.code, where=Place(*self.where), **self.data)
 
     @classmethod
     def of(cls, error: GraphBusError) -> FileError:
-        """Give the data of an exception."""
+        """Return the data of an exception."""
         where = error.where or Place("")
         data = {key: value if isinstance(value, int) else str(value) for key, value in error.data.items()}
         return cls(error.code, (where.path, where.line, where.column), data)
@@ -165,7 +165,7 @@ class FactsReader:
         return self.digests[path]
 
     def read(self, known: Mapping[str, FileFacts]) -> Facts:
-        """Give the facts of all files; those in `known` are taken over where they still hold."""
+        """Return the facts of all files; those in `known` are taken over where they still hold."""
         with _bulk():
             facts = {path: entry for path, entry in known.items() if self._still_holds(path, entry)}
             facts |= {} if known else self._look_together()
@@ -184,7 +184,7 @@ class FactsReader:
         return self._digest(path) if path else ""
 
     def _look_together(self) -> Facts:
-        """Look at the files that name GraphBus, if several processes pay off for it; what one of them leaves has no entry."""
+        """Read the files that mention GraphBus in several processes if that is faster. A file that has to wait has no entry."""
         files = [file for file in self._index.files if self._names_graphbus(file)]
         count = _workers_for(len(files))
         if count == 1:
@@ -212,7 +212,7 @@ class FactsReader:
         return looked_at, self.digests, {path: data for path, data in self.data.items() if path not in read}
 
     def _first_look(self, file: ModuleFile) -> FileFacts | None:
-        """The facts of a file; None when it has to wait until the names of all agent classes are known."""
+        """Return the facts of a file; None for a file that can be read only when the names of all agent classes are known."""
         try:
             data = self._bytes(file.path)
         except BuildError as error:
@@ -223,7 +223,7 @@ class FactsReader:
         return None
 
     def _follow_names(self, facts: Facts, waiting: list[ModuleFile], known: Mapping[str, FileFacts]) -> None:
-        """Parse what mentions the name of an agent class, until no new name turns up: bases may be defined anywhere."""
+        """Parse every file that mentions an agent class, repeatedly, until no new agent class is found."""
         seen = {name for entry in known.values() for name in entry.node_names}
         names = {name for entry in facts.values() for name in entry.node_names}
         words = {file: self._words(file) for file in waiting}
@@ -245,7 +245,7 @@ class FactsReader:
             facts[file.path] = self._extract(file) if is_open else self._prove(file)
 
     def _prove(self, file: ModuleFile) -> FileFacts:
-        """The facts of a file without agents: that it can be read, since a graph that imports it could not run otherwise."""
+        """Return the facts of a file without agents: its imports, or the syntax error that would stop a graph that imports it."""
         source = ModuleSource(file.path, file.module, self._bytes(file.path))
         try:
             return FileFacts(self._digest(file.path), imports=imported_names(source, source.parse()))
@@ -332,7 +332,7 @@ class FactsReader:
 
 
 def _workers_for(count: int) -> int:
-    """Give in how many processes so many files are read: one where there is no fork, or where other threads may hold locks."""
+    """Return the number of processes that read so many files: one without `fork`, or while other threads may hold locks."""
     if sys.platform != "linux" or threading.active_count() > 1:
         return 1
     return max(1, min(len(os.sched_getaffinity(0)), _MOST_WORKERS, count // _FILES_A_WORKER))
@@ -366,7 +366,7 @@ class _Worker(NamedTuple):
         return cls(process, answer)
 
     def result(self) -> _Looked | None:
-        """Wait for what it has found; None when it failed."""
+        """Wait for the facts that the process has read; None if it failed."""
         with open(self.answer, "rb") as pipe:
             data = pipe.read()
         _, status = os.waitpid(self.process, 0)

@@ -1,4 +1,4 @@
-"""What expressions are worth: the types of values, by displays, annotations, and the functions and classes of the project.
+"""Infers the types of expressions from displays, annotations, and the functions and classes of the project.
 
 What is declared is believed: the annotation of a parameter, a local name or a function, the fields of a class. What another agent
 gives is of the kind `result`: the wiring replaces it by what that agent declares.
@@ -78,7 +78,7 @@ _LITERALS: dict[type, Type] = {str: STR, int: INT, float: FLOAT, bool: BOOL, byt
 
 
 def infer_type(expression: ast.expr, view: FunctionView, depth: int = 0) -> Type:
-    """Give the type of an expression's value; unknown unless it is certain or declared."""
+    """Return the type of an expression's value; unknown unless it is certain or declared."""
     reader = _READERS.get(expression.__class__)
     if reader is None or depth > _MAX_DEPTH:
         return _ALWAYS.get(expression.__class__, UNKNOWN)
@@ -149,7 +149,7 @@ def _dict_comprehension(expression: ast.DictComp, view: FunctionView, depth: int
 
 
 def comprehension_view(generators: list[ast.comprehension], view: FunctionView, depth: int = 0) -> FunctionView:
-    """Give what the parts of a comprehension see."""
+    """Return the view of the parts of a comprehension, in which its loop variables are known."""
     items = dict(view.items)
     for each in generators:
         of = item_of(infer_type(each.iter, msgspec.structs.replace(view, items=items), depth))
@@ -185,7 +185,7 @@ def _compare(expression: ast.Compare, view: FunctionView, depth: int) -> Type:
 
 
 def _either(expression: ast.IfExp, view: FunctionView, depth: int) -> Type:
-    """Both branches happen, whatever the condition; where one is a choice itself, the condition may have narrowed it."""
+    """The union of both branches, marked `EITHER`: each may happen. A branch that is a union itself may be narrowed."""
     body, orelse = infer_type(expression.body, view, depth), infer_type(expression.orelse, view, depth)
     if body.values and orelse.values and body.kind == orelse.kind and body != orelse:
         return Type("union", (body, orelse), name=ALL_OCCUR)  # each of the constants happens
@@ -195,7 +195,7 @@ def _either(expression: ast.IfExp, view: FunctionView, depth: int) -> Type:
 
 
 def _one_of(expression: ast.BoolOp, view: FunctionView, depth: int) -> Type:
-    """`a or b`, `a and b`: what is None never comes out of an `or` that goes on."""
+    """The union of the operands of `or` and `and`; the operands before the last of an `or` are never None."""
     *heads, last = [infer_type(value, view, depth) for value in expression.values]
     if isinstance(expression.op, ast.Or):
         choices = [each for head in heads for each in (head.args if head.kind == "union" else (head,))]
@@ -269,7 +269,7 @@ def _call(expression: ast.Call, view: FunctionView, depth: int, *, is_awaited: b
 
 
 def _called_locally(name: str, view: FunctionView) -> Type:
-    """What a lambda or a function that is defined in the method returns; what it sees of the method is not known."""
+    """The type that a lambda or a local function returns; the local names of the method are unknown to it."""
     values, node = view.body.bound[name], view.body.functions.get(name)
     hidden = view.scope.hidden | ({each.arg for each in ast.walk(node) if isinstance(each, ast.arg)} if node else set())
     if len(values) > 1 or view.hops >= _MOST_HOPS:
@@ -298,7 +298,7 @@ def _called(target: DefinedName, call: ast.Call, view: FunctionView, depth: int,
 
 
 def _made(record: Type, call: ast.Call, view: FunctionView, depth: int) -> Type:
-    """An object of a class, with what contradicts the class where it is made: it is a finding there."""
+    """The type of `Class(...)`. Arguments that contradict the class replace its fields, so that a rule reports them here."""
     if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
         return record
     given = {keyword.arg or "": infer_type(keyword.value, view, depth) for keyword in call.keywords}
@@ -316,7 +316,7 @@ def _made(record: Type, call: ast.Call, view: FunctionView, depth: int) -> Type:
 
 
 def _given_by(function: DefinedName, view: FunctionView) -> Type:
-    """What a function of the project returns: its annotation, else what can be read of its `return` statements."""
+    """The type that a function of the project returns: its annotation, else the type of its `return` statements."""
     node: Any = function.node
     scope = home_of(function, view.scope)
     if decorators_of(function, view) - TRANSPARENT - PROPERTIES:
@@ -332,7 +332,7 @@ def _given_by(function: DefinedName, view: FunctionView) -> Type:
 
 
 def _read_given(function: DefinedName, scope: NameScope, view: FunctionView) -> Type:
-    """What can be read of the `return` statements of a function."""
+    """The type of the `return` statements of a function, kept per module."""
     node: Any = function.node
     chain = chain_of(function, view)
     key = (node.lineno, view.hops, *((site.module.path, site.node.lineno) for site in chain[:1]))
@@ -359,7 +359,7 @@ def _type_of_returns(node: FunctionNode, view: FunctionView) -> Type:
 
 
 def function_view(function: DefinedName, caller: FunctionView) -> FunctionView:
-    """Give a function of the project that a method calls as its own expressions see it."""
+    """Return the view of the body of a function that a method calls."""
     node: Any = function.node
     chain = chain_of(function, caller)
     scope = home_of(function, caller.scope)._replace(chain=chain, in_class_body=False)
@@ -402,14 +402,14 @@ def _method(function: ast.Attribute, call: ast.Call, view: FunctionView, depth: 
 
 
 def _method_of_record(owner: Type, name: str, view: FunctionView) -> Type:
-    """What a method of an object gives whose class goes by its own name where the call stands."""
+    """The type that a method of a record returns, if its class has its own name in the file of the call."""
     member = find_member(chain_of_record(without_none(owner), view), name)
     is_function = isinstance(member, DefinedName) and isinstance(member.node, ast.FunctionDef)
     return _given_by(member, view) if is_function and not is_rebound(member) else UNKNOWN  # type: ignore[arg-type]
 
 
 def _got(owner: Type, call: ast.Call, view: FunctionView, depth: int) -> Type:
-    """`x.get(key)`: of a field that is always there the field, else the default as well."""
+    """The type of `x.get(key)`: the field, and the default as well unless the field is always present."""
     key = evaluate_constant(call.args[0], view.scope)
     found = part_of(owner, key)
     field = next((field for field in owner.fields if field.name == key), None)
@@ -457,7 +457,7 @@ _READERS: dict[type, Callable[[Any, FunctionView, int], Type]] = {
 
 
 def read_fields(expression: ast.expr | None, view: FunctionView, depth: int = 0) -> Schema | None:
-    """Give the fields of a dict display, a `dict(...)` call, a name bound once to one, of a copy of these, and of a record.
+    """Return the fields of a dict display, a `dict(...)` call, a local name with one of these, a copy of these, or a record.
 
     Those of another agent's result are its `rest`. None for anything else.
     """
@@ -494,7 +494,7 @@ def _read_call(expression: ast.Call, view: FunctionView, depth: int) -> Schema |
 
 
 def _read_display(expression: ast.Dict, view: FunctionView, depth: int) -> Schema | None:
-    """Give the fields of a dict display; None when a key is no text."""
+    """Return the fields of a dict display; None when a key is no text."""
     fields: dict[str, Field] = {}
     rest: list[Type] = []
     is_open = False
@@ -518,7 +518,7 @@ def _read_display(expression: ast.Dict, view: FunctionView, depth: int) -> Schem
 
 
 def _fields_of_record(of: Type) -> Schema | None:
-    """The fields of what may be None: where it is spread, it is not."""
+    """The fields of a record that may be None; `**None` would fail, so a spread value is the record."""
     record = without_none(of)
     return Schema(record.fields) if record.kind == "record" else None
 
@@ -533,20 +533,20 @@ def _read_dict_call(expression: ast.Call, view: FunctionView, depth: int) -> Sch
 
 
 def _read_local(expression: ast.Name, view: FunctionView, depth: int) -> Schema | None:
-    """A name that is bound once to a display and then only read, or given further keys."""
+    """The fields of a local name that holds a display and is then only read or extended."""
     values = _held_by(expression, view)
     return _read_held(expression.id, values[0], view, depth) if len(values) == 1 else None
 
 
 def _held_by(name: ast.Name, view: FunctionView) -> tuple[Reaching, ...]:
-    """The assignments that reach a local name whose value nobody else can change by another name."""
+    """The assignments that reach a local name; none if the value is shared, so that it may change under another name."""
     is_shared = name.id in view.parameters or view.body.escapes(name.id)
     values = () if is_shared else view.body.values_of(name)
     return () if any(isinstance(each.value, ast.Name) for each in values) else values
 
 
 def _read_held(name: str, held: Reaching, view: FunctionView, depth: int) -> Schema | None:
-    """The fields of a display that a name holds, and what becomes of them by that name."""
+    """The fields of a display that a name holds, with the keys that are stored or read by that name."""
     schema = read_fields(held.value, view, depth)
     updates = [change for change in view.body.changes if is_name(change.func.value, name)]  # type: ignore[attr-defined]
     if schema is None or any(each.func.attr != "update" for each in updates):  # type: ignore[attr-defined]
@@ -573,7 +573,7 @@ def _read_held(name: str, held: Reaching, view: FunctionView, depth: int) -> Sch
 
 
 def read_variants(expression: ast.expr, view: FunctionView) -> list[tuple[Schema | None, Type]]:
-    """Give what a payload may be, more than one for a choice: its fields, or the type of one without known fields."""
+    """Return the possible payloads of an expression: the fields of each, or its type if it has no known fields."""
     if isinstance(expression, ast.IfExp):
         return [*read_variants(expression.body, view), *read_variants(expression.orelse, view)]
     if isinstance(expression, ast.Name):

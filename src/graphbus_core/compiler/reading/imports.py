@@ -1,4 +1,4 @@
-"""What a file imports, and which files and packages a graph needs by that: read, never imported.
+"""The imports of a file, and the files and packages that a graph needs because of them. Nothing is imported.
 
     import a.b          a, a.b
     from a import b     a, and a.b where that is a module
@@ -51,7 +51,7 @@ _NESTING = frozenset(
 
 
 class Needed(msgspec.Struct, frozen=True):
-    """What must be at hand when a graph runs, beside the files of its agents.
+    """What a running graph needs beside the files of its agents.
 
     Attributes:
         files: The project's own files that the agents import, directly or by others, by path; and those that Python would import
@@ -66,7 +66,7 @@ class Needed(msgspec.Struct, frozen=True):
 
 
 def imported_names(source: ModuleSource, tree: ast.Module) -> tuple[str, ...]:
-    """Give the dotted name of everything that a module imports, sorted; the last part may be a name in a module.
+    """Return the dotted name of everything that a module imports, sorted; the last part may be a name in a module.
 
     `?` before a name: its import may fail. `*`: any module that is built.
     """
@@ -92,7 +92,7 @@ def imported_names(source: ModuleSource, tree: ast.Module) -> tuple[str, ...]:
 
 
 def _names_in_calls(tree: ast.Module, package: str) -> Iterator[str]:
-    """Give the names with which functions that import are called; `*` for any other use of such a function."""
+    """Return the names with which functions that import are called; `*` for any other use of such a function."""
     plain: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _name_of(node.func) in _BY_NAME and (name := _constant_name(node, package)):
@@ -110,7 +110,7 @@ def _name_of(node: ast.expr | None) -> str:
 
 
 def _constant_name(call: ast.Call, package: str) -> str:
-    """Give the module in `import_module("a.b")` or `import_module(".b", __package__)`; `""` if its name is computed."""
+    """Return the module in `import_module("a.b")` or `import_module(".b", __package__)`; `""` if its name is computed."""
     first = call.args[0] if call.args and len(call.args) + len(call.keywords) <= 2 else None
     name = first.value if isinstance(first, ast.Constant) else ""
     if not isinstance(name, str) or not name.startswith("."):
@@ -124,7 +124,7 @@ def _constant_name(call: ast.Call, package: str) -> str:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
-    """Give every statement that may run, with `?` if its failure is caught; expressions hold none, and are not looked into."""
+    """Return every statement that may run, with `?` if its failure is caught; expressions hold none, and are not looked into."""
     waiting = [(body, "")]
     while waiting:
         block, mark = waiting.pop()
@@ -181,7 +181,7 @@ def needed_by(
 
 
 class _Closure:
-    """The files that have been reached so far, and the names that none of them answers."""
+    """The files that are reached so far, and the imported names that no file of the project defines."""
 
     def __init__(self, index: ModuleIndex, names_in: Callable[[str], tuple[str, ...]]) -> None:
         self.library = Library(index, lambda _path: None)
@@ -224,13 +224,13 @@ class _Closure:
         return fresh
 
     def third_party(self) -> tuple[str, ...]:
-        """Give the first names that neither the project answers, nor Python, nor GraphBus."""
+        """Return the top-level names of imports that neither the project, nor Python, nor GraphBus provides."""
         own = {file.module.partition(".")[0] for file in self._index.files}
         known = own | sys.stdlib_module_names | {_OWN}
         return tuple(sorted(name for name in self._strangers - known if not _has_code(name, self._index)))
 
     def place_of(self, name: str) -> str:
-        """Give where a missing module would be; `""` where it is there, or its package is not the project's."""
+        """Return where a missing module would be; `""` where it is there, or its package is not the project's."""
         parent, _, last = name.rpartition(".")
         folders = self.names.locate(parent)[1] if parent else ()
         return f"{folders[0]}{last}.py" if folders and not self.names.locate(name)[0] else ""
@@ -251,7 +251,7 @@ def _files_of(name: str, library: Library) -> list[str]:
 
 
 def _has_code(name: str, index: ModuleIndex) -> bool:
-    """True for a folder with modules in it: to look for its name elsewhere would be asking strangers for our own code."""
+    """True for a folder with modules in it: its name belongs to the project, and is not looked up among installed packages."""
     for import_root in index.import_roots:
         try:
             entries = os.listdir(os.path.join(index.root, import_root, name))

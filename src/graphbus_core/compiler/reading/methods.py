@@ -34,7 +34,7 @@ _RETURNING = frozenset({"call", "log", "publish", "request"})
 
 
 def _may_not_return(call: ast.Call, view: FunctionView, *, in_doubt: bool) -> bool:
-    """Tell of a call whether it never comes back; `in_doubt` is the answer where the code of the callee is not known."""
+    """Return whether a call never returns; `in_doubt` is the answer if the code of the callee is not known."""
     target = resolve_through(call.func, view.scope)
     if isinstance(target, DefinedName) and isinstance(target.node, FUNCTIONS):
         returns = [node for node in ast.walk(target.node) if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)]
@@ -63,7 +63,7 @@ class Decorator(msgspec.Struct, frozen=True):
     call: ast.Call | None
 
     def argument(self, position: int, name: str) -> ast.expr | None:
-        """Give the argument at a position or of a name."""
+        """Return the argument at a position or of a name."""
         return call_argument(self.call, position, name) if self.call else None
 
 
@@ -88,7 +88,7 @@ class MethodSource(msgspec.Struct, frozen=True):
 
     @property
     def effective(self) -> tuple[Decorator, ...]:
-        """Its decorators without those above a `@classmethod`, `@staticmethod` or property, on which their marks are lost."""
+        """The decorators that take effect: those below `@classmethod`, `@staticmethod` and `@property`, which hide the others."""
         lasting = 0
         for position, decorator in enumerate(self.decorators, 1):
             lasting = position if decorator.name in _WRAPPERS else lasting
@@ -116,7 +116,7 @@ def read_method(node: FunctionNode, scope: NameScope) -> MethodSource:
 
 
 def read_parameters(method: MethodSource, scope: NameScope) -> tuple[Parameter, ...]:
-    """Give the parameters of a method, `self` left out."""
+    """Return the parameters of a method, `self` left out."""
     path = method.module.path
     return tuple(
         [
@@ -152,7 +152,7 @@ def _listed(method: MethodSource) -> list[tuple[ast.arg, ParameterKind, bool]]:
 
 
 def annotated_arguments(method: MethodSource) -> Iterator[tuple[str, ast.expr | None]]:
-    """Give the names of the parameters that `read_parameters` lists, with their annotations."""
+    """Return the names of the parameters that `read_parameters` lists, with their annotations."""
     return ((argument.arg, argument.annotation) for argument, _, _ in _listed(method))
 
 
@@ -163,7 +163,7 @@ def make_view(
     chain: Sequence[ClassSite],
     **attributes: Any,
 ) -> FunctionView:
-    """Give the method as the expressions of its body see it; `chain` and `attributes` say what `self.x` is."""
+    """Return the method as the expressions of its body see it; `chain` and `attributes` say what `self.x` is."""
     types: Mapping[str, Type] = {
         parameter.name: parameter.type if parameter.kind not in ("var_positional", "var_keyword") else UNKNOWN
         for parameter in parameters
@@ -226,7 +226,7 @@ def _contract(
 
 
 def _with_defaults(schema: Schema, parameters: tuple[Parameter, ...]) -> Schema:
-    """What has a default in Python may be left out."""
+    """Mark the fields as optional whose parameters have a default."""
     optional = {each.name for each in parameters if each.has_default}
     fields = (Field(each.name, each.type, each.required and each.name not in optional) for each in schema.fields)
     return Schema(tuple(fields), schema.is_open)
@@ -256,7 +256,7 @@ def _returned(method: MethodSource, view: FunctionView) -> Iterator[Returned]:
 
 
 def _misses_a_case(match: ast.Match, view: FunctionView) -> bool | None:
-    """Tell whether some value of the subject is in no case of a `match`; None where its type is not known."""
+    """Return whether some value of the subject is in no case of a `match`; None where its type is not known."""
     patterns = [
         part
         for each in match.cases
@@ -291,7 +291,7 @@ def _is_of_fixed_length(pattern: ast.pattern) -> bool:
 
 
 def _retries(last: ast.stmt) -> bool:
-    """`for …: try: return … except …: if last: raise`: whether the loop ever ends by itself is not known."""
+    """True for a retry loop, `for …: try: return … except …: if last: raise`, which may never end without a `return`."""
     attempt = last.body[-1] if isinstance(last, ast.For | ast.AsyncFor) else None
     if not isinstance(attempt, ast.Try) or reaches_end([*attempt.body, *attempt.orelse]):
         return False
@@ -314,7 +314,7 @@ def _returned_value(value: ast.expr | None, span: SourceSpan, view: FunctionView
 
 
 def docstring(node: ast.ClassDef | FunctionNode) -> str:
-    """Give the docstring of a class or function, as it is shown."""
+    """Return the docstring of a class or function, as it is shown."""
     first = node.body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         return clean_text(first.value.value)
@@ -322,7 +322,7 @@ def docstring(node: ast.ClassDef | FunctionNode) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Give a text without its common indentation and without blank ends, as docstrings are shown."""
+    """Return a text without its common indentation and without blank ends, as docstrings are shown."""
     if "\n" not in text:
         return text.strip()
     lines = text.expandtabs().splitlines()

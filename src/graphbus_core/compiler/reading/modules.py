@@ -1,4 +1,4 @@
-"""What a name stands for at the place where it is written: followed through scopes, imports, re-exports and classes.
+"""Resolves names where they are written: through scopes, imports, re-exports and classes.
 
 Function names hide class names hide module names hide builtins. The answer is a `DefinedName` (something written in a file of the
 project), a `ModuleRef`, an `External` (its dotted name is all that is known) or None.
@@ -185,7 +185,7 @@ def _item(value: ast.expr | None, number: int) -> ast.expr | None:
 
 
 def absolute_name(name: str, dots: int, package: str) -> str:
-    """Give the module that a relative import in `package` means; a name without dots is absolute already."""
+    """Return the module that a relative import in `package` means; a name without dots is absolute already."""
     if not dots:
         return name
     parts = package.split(".") if package else []
@@ -220,13 +220,13 @@ class Module:
         self._changed: frozenset[str] | None = None
 
     def changes(self, name: str) -> bool:
-        """True when something in the file changes the dict that a name, or an attribute of that name, stands for."""
+        """True when the file changes a dict in place by this name or by an attribute of this name."""
         if self._changed is None:
             self._changed = frozenset(filter(None, map(_changed_name, ast.walk(self.tree))))
         return name in self._changed
 
     def class_bindings(self, node: ast.ClassDef) -> Bindings:
-        """Give the names that a class body binds."""
+        """Return the names that a class body binds."""
         found = self._class_bindings.get(id(node))
         if found is None:
             found = self._class_bindings[id(node)] = Bindings(node.body)
@@ -272,7 +272,7 @@ class Library:
         self.errors: dict[str, BuildError] = {}
 
     def module(self, name: str) -> Module | None:
-        """Give the module of a dotted name; None when it is not a readable file of the project."""
+        """Return the module of a dotted name; None when it is not a readable file of the project."""
         path = self.path_of(name)
         if path or name.partition(".")[0] not in sys.stdlib_module_names:
             self.used.add(name)
@@ -283,7 +283,7 @@ class Library:
         return self.parsed(path)
 
     def path_of(self, name: str) -> str:
-        """Give the relative path of a module, `""` when it is none of the project."""
+        """Return the relative path of a module, `""` when it is none of the project."""
         path = self._paths.get(name)
         if path is None:
             path = self._paths[name] = self._find(name)
@@ -319,7 +319,7 @@ class Library:
         return found
 
     def parsed(self, path: str, data: bytes | None = None) -> Module | None:
-        """Give the module at a relative path; None, with an entry in `errors`, when it cannot be read."""
+        """Return the module at a relative path; None, with an entry in `errors`, when it cannot be read."""
         if path not in self._modules:
             self._modules[path] = self._parse(path, data)
         return self._modules[path]
@@ -336,13 +336,13 @@ class Library:
             return None
 
     def forget(self, path: str) -> None:
-        """Let go of the syntax tree of a file that no other one has asked for: thousands of trees fill the memory."""
+        """Release the syntax tree of a file that no other file needs, to save memory."""
         if path not in self._shared:
             self._modules.pop(path, None)
             self.families.pop(path, None)
 
     def module_name(self, path: str) -> str:
-        """Give the dotted name of the file at a relative path."""
+        """Return the dotted name of the file at a relative path."""
         name = self._names.get(path)
         if name is None:
             name = next((name for name, known in self._paths.items() if known == path), "")
@@ -351,7 +351,7 @@ class Library:
     # --- names ------------------------------------------------------------------------
 
     def lookup(self, module: Module, name: str, steps: int = 0) -> ResolvedName:
-        """Say what a name at the top level of a module stands for, imports followed."""
+        """Describe what a name at the top level of a module stands for, imports followed."""
         if name in module.known:
             return module.known[name]
         asked = self.asked
@@ -381,7 +381,7 @@ class Library:
         return None
 
     def follow(self, binding: ImportBinding, steps: int = 0) -> ResolvedName:
-        """Say what an import binds."""
+        """Describe what an import binds."""
         if steps > _MAX_STEPS:
             return None
         if not binding.name:
@@ -392,7 +392,7 @@ class Library:
         return self.member(binding.module, binding.name, steps)
 
     def member(self, module_name: str, name: str, steps: int = 0) -> ResolvedName:
-        """Say what `name` in the module of a dotted name stands for: something bound there, or a submodule."""
+        """Describe what `name` in the module of a dotted name stands for: something bound there, or a submodule."""
         module = self.module(module_name)
         found = self.lookup(module, name, steps + 1) if module else None
         if found is not None:
@@ -413,7 +413,7 @@ class Library:
 
 
 def external(dotted: str) -> External:
-    """Give the target of a dotted name outside of the project; what GraphBus offers has one name wherever it is taken from."""
+    """Return the target of a dotted name outside of the project; a public name of GraphBus has one target for all its modules."""
     home, _, name = dotted.rpartition(".")
     return External(f"graphbus_core.{name}" if home in _PUBLIC_HOMES and name in _PUBLIC_NAMES else dotted)
 
@@ -451,17 +451,17 @@ class NameScope(NamedTuple):
     instance_names: frozenset[str] = frozenset()
 
     def within(self, module: Module) -> NameScope:
-        """Give the top level of another module."""
+        """Return the top level of another module."""
         return NameScope(self.library, module)
 
     def in_signature(self, node: ast.AST) -> NameScope:
-        """Give the surroundings of the annotations of a function: its type parameters hide what its decorators see."""
+        """Return the surroundings of the annotations of a function: its type parameters hide what its decorators see."""
         own = type_parameters(node)
         return self._replace(hidden=self.hidden | own) if own else self
 
 
 def resolve(expression: ast.expr, scope: NameScope) -> ResolvedName:
-    """Say what a name or a dotted name stands for; None when it is not known."""
+    """Describe what a name or a dotted name stands for; None when it is not known."""
     if isinstance(expression, ast.Name):
         return _resolve_name(expression.id, scope)
     if isinstance(expression, ast.Attribute):
@@ -470,12 +470,12 @@ def resolve(expression: ast.expr, scope: NameScope) -> ResolvedName:
 
 
 def resolve_through(expression: ast.expr, scope: NameScope) -> ResolvedName:
-    """Say what a name stands for, further names that are assigned to it followed: `Node = GraphBusNode`."""
+    """Describe what a name stands for, further names that are assigned to it followed: `Node = GraphBusNode`."""
     return follow_aliases(resolve(expression, scope), scope)
 
 
 def follow_aliases(target: ResolvedName, scope: NameScope) -> ResolvedName:
-    """Say what a target stands for that may be one more name for something else."""
+    """Return what a target finally stands for, if it is an alias of something else."""
     for _ in range(_MAX_ALIASES):
         if not isinstance(target, DefinedName) or not isinstance(target.node, _NAMES):
             break
@@ -524,7 +524,7 @@ def _resolve_attribute(expression: ast.Attribute, scope: NameScope) -> ResolvedN
 
 
 def _of_object(base: DefinedName, name: str, scope: NameScope) -> ResolvedName:
-    """What an attribute of a constant object stands for: `SimpleNamespace(created=...)`, or a class that is called for it."""
+    """Return what an attribute of a module-level object stands for: of `SimpleNamespace(created=...)` or of `Topics(...)`."""
     call = base.node
     if not isinstance(call, ast.Call) or call.args or base.module.bindings.rebinds(call):
         return None
@@ -539,7 +539,7 @@ def _of_object(base: DefinedName, name: str, scope: NameScope) -> ResolvedName:
 
 
 def find_member(chain: Sequence[ClassSite], name: str) -> ResolvedName:
-    """Give a class attribute, the nearest first."""
+    """Return a class attribute, the nearest first."""
     for site in chain:
         bindings = site.module.class_bindings(site.node)
         if name in bindings.unsure:
@@ -562,7 +562,7 @@ class Family(NamedTuple):
 
 
 def family_of(library: Library, site: ClassSite) -> Family:
-    """Give a class and what it inherits from."""
+    """Return a class and what it inherits from."""
     kept: dict[int, Family] = library.families.setdefault(site.module.path, {})
     family = kept.get(site.node.lineno)
     if family is None:
@@ -577,7 +577,7 @@ def family_of(library: Library, site: ClassSite) -> Family:
 
 
 def class_chain(library: Library, site: ClassSite) -> tuple[ClassSite, ...]:
-    """Give a class and its bases of the project in the order of lookup."""
+    """Return a class and its bases of the project in the order of lookup."""
     return family_of(library, site).chain
 
 
@@ -593,6 +593,6 @@ def _walk_bases(library: Library, site: ClassSite, external: set[str], depth: in
 
 
 def base_targets(library: Library, site: ClassSite) -> list[ResolvedName]:
-    """Say what each base of a class stands for; `Generic[T]` counts as `Generic`."""
+    """Describe what each base of a class stands for; `Generic[T]` counts as `Generic`."""
     scope = NameScope(library, site.module)
     return [resolve_through(base.value if isinstance(base, ast.Subscript) else base, scope) for base in site.node.bases]

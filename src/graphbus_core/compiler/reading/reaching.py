@@ -29,7 +29,7 @@ class Reaching(NamedTuple):
 
 
 def branches_of(held: Reaching) -> list[Reaching]:
-    """Give an assignment of `a if condition else b` as two of them, any other as it is."""
+    """Return an assignment of `a if condition else b` as two of them, any other as it is."""
     value = held.value
     values = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
     return [held._replace(value=each) for each in values]
@@ -42,7 +42,7 @@ _NONE: _State = frozenset()
 
 
 def reaching_values(use: ast.Name, body: Sequence[ast.stmt], count: int) -> tuple[Reaching, ...] | None:
-    """Give the assignments of a local name that reach a use of it, in the order of the source.
+    """Return the assignments of a local name that reach a use of it, in the order of the source.
 
     Args:
         use: The name where it is used.

@@ -1,4 +1,4 @@
-"""What functions and methods of Python's library give, as far as that follows from what they are given, and its decorators."""
+"""The types that functions and methods of Python's library return for given argument types, and its decorators."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _OF_TEXTS = {**dict.fromkeys(("isoformat", "strftime"), STR), **dict.fromkeys(("
 
 
 def item_of(of: Type) -> Type:
-    """Give what a loop over such a value gives."""
+    """Return the type of the items of an iterable."""
     if of.kind == "str":
         return STR
     if of.kind == "result":
@@ -93,7 +93,7 @@ def item_of(of: Type) -> Type:
 
 
 def of_function(dotted: str, first: Type, count: int) -> Type:
-    """Give what a function returns; unknown for one that is not known.
+    """Return what a function returns; unknown for one that is not known.
 
     Args:
         dotted: Its dotted name.
@@ -108,12 +108,12 @@ def of_function(dotted: str, first: Type, count: int) -> Type:
 
 
 def of_items(kind: Kind, item: Type) -> Type:
-    """Give a list or set of such items."""
+    """Return a list or set of such items."""
     return Type(kind) if item.kind == "unknown" else Type(kind, (item,))
 
 
 def of_method(owner: Type, name: str, *, is_plain: bool) -> Type:
-    """Give what a method returns; unknown for one that is not known. `is_plain` if it is given no arguments that matter."""
+    """Return what a method returns; unknown for one that is not known. `is_plain` if it is given no arguments that matter."""
     if owner.kind == "str":
         return (_OF_TEXTS if owner.name else _OF_STR).get(name, UNKNOWN)
     if name == "_asdict" and owner.kind == "tuple" and owner.fields:
@@ -127,7 +127,7 @@ def of_method(owner: Type, name: str, *, is_plain: bool) -> Type:
 
 
 def part_of(owner: Type, key: object) -> Type:
-    """Give what a value holds under a key, a name or a number."""
+    """Return the type of an entry, a field or an item of a value."""
     if owner.kind == "record" or (owner.fields and isinstance(key, str)):
         return next((field.type for field in owner.fields if field.name == key), UNKNOWN)
     if owner.kind == "result" and isinstance(key, int | str):
@@ -140,7 +140,7 @@ def part_of(owner: Type, key: object) -> Type:
 
 
 def of_operation(operator: ast.operator, left: Type, right: Type) -> Type:
-    """Give what an arithmetic operation gives."""
+    """Return what an arithmetic operation gives."""
     if left.kind == "str" and not left.name and isinstance(operator, ast.Mod):
         return STR
     kinds = {left.kind, right.kind}
@@ -158,7 +158,7 @@ def _number(value: Type) -> Type:
 
 
 def _sum(item: Type) -> Type:
-    """What `sum` gives, which begins with 0: whatever the items are, it is a number."""
+    """Return the type of `sum(...)`: a number, as it starts with 0, even if the items are unknown."""
     number = _number(item)
     return number if number.kind != "unknown" else union(INT, FLOAT)
 

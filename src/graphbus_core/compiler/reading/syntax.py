@@ -46,7 +46,7 @@ def fields_of(kind: type) -> _Fields:
 
 
 def nodes_below(root: ast.AST) -> list[ast.AST]:
-    """Give a node and all below it in no particular order; names and constants, most of a tree, are left out."""
+    """Return a node and all below it in no particular order; names and constants, most of a tree, are left out."""
     found = [root]
     for node in found:
         singles, lists = _fields.get(node.__class__) or fields_of(node.__class__)
@@ -62,7 +62,7 @@ def nodes_below(root: ast.AST) -> list[ast.AST]:
 
 
 def children_of(node: ast.AST) -> list[ast.AST]:
-    """Give the nodes right below a node; of operators and `ctx` nothing is to be read."""
+    """Return the nodes right below a node; of operators and `ctx` nothing is to be read."""
     singles, lists = _fields.get(node.__class__) or fields_of(node.__class__)
     found = [child for field in singles if (child := getattr(node, field)) is not None]
     for field in lists:
@@ -71,7 +71,7 @@ def children_of(node: ast.AST) -> list[ast.AST]:
 
 
 def own_nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
-    """Give the nodes of a body, those in functions and classes within it left out: these run at another time."""
+    """Return the nodes of a body, those in functions and classes within it left out: these run at another time."""
     waiting: list[ast.AST] = list(function.body)
     for node in waiting:
         yield node
@@ -98,14 +98,14 @@ _Tree = TypeVar("_Tree", bound=ast.AST)
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Keep other threads from parsing, and the compiler from warning, in a `with` block."""
+    """Let one thread parse at a time, without warnings of the compiler, in a `with` block."""
     with _one_at_a_time, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def parse(text: str | bytes, path: str = "<unknown>", minor: int | None = None) -> ast.Module:
-    """Give the tree of a module; raises what `ast.parse` raises.
+    """Return the tree of a module; raises what `ast.parse` raises.
 
     Args:
         minor: The oldest Python 3 that must understand it; None: this one.
@@ -116,13 +116,13 @@ def parse(text: str | bytes, path: str = "<unknown>", minor: int | None = None) 
 
 
 def parse_expression(text: str) -> ast.expr:
-    """Give the tree of an expression; raises what `ast.parse` raises."""
+    """Return the tree of an expression; raises what `ast.parse` raises."""
     with alone():
         return _with_whole_characters(ast.parse(text, mode="eval"), text.encode()).body
 
 
 def type_parameters(node: ast.AST) -> frozenset[str]:
-    """Name what `class Box[T]`, `def take[T]` and `type Many[T]` bind for themselves; Python 3.11 knows none."""
+    """Return the names of type parameters, as of `class Box[T]`, `def take[T]` and `type Many[T]`; none in Python 3.11."""
     given = getattr(node, "type_params", None)
     return frozenset(parameter.name for parameter in given) if given else frozenset()
 
@@ -192,12 +192,12 @@ class ModuleSource:
         return (0, *accumulate(map(len, self.utf8.splitlines(keepends=True))))
 
     def span_bytes(self, span: SourceSpan) -> bytes:
-        """Give the part of `utf8` that a span covers."""
+        """Return the part of `utf8` that a span covers."""
         starts = self.line_starts
         return self.utf8[starts[span.line - 1] + span.column : starts[span.end_line - 1] + span.end_column]
 
     def parse(self) -> ast.Module:
-        """Give the syntax tree.
+        """Return the syntax tree.
 
         Raises:
             BuildError: GBE201 for a syntax error, GBE202 for bytes that are no text, GBE206 for nesting beyond Python's limits.
@@ -210,7 +210,7 @@ class ModuleSource:
             raise BuildError("GBE206", where=Place(self.path)) from None
 
     def _error(self, error: SyntaxError | ValueError) -> BuildError:
-        """Say why there is no tree: a null byte, an encoding, else what the compiler says."""
+        """Describe why there is no tree: a null byte, an encoding, else what the compiler says."""
         code, reason, data = "GBE202", "this encoding is not known", {"encoding": self.encoding}
         line, column = getattr(error, "lineno", None) or 0, getattr(error, "offset", None) or 0
         try:
@@ -227,7 +227,7 @@ class ModuleSource:
         return BuildError(code, where=Place(self.path, line, column), reason=reason, **data)
 
     def ignores(self) -> Ignores:
-        """Give the `# graphbus: ignore[...]` comments: line (0: the whole file) and codes (none: all)."""
+        """Return the `# graphbus: ignore[...]` comments: line (0: the whole file) and codes (none: all)."""
         if b"graphbus:" not in self.data:
             return ()
         import io
@@ -243,12 +243,12 @@ class ModuleSource:
 
 
 def span_of(path: str, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias) -> SourceSpan:
-    """Give the span of a node, decorators left out."""
+    """Return the span of a node, decorators left out."""
     return SourceSpan(path, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
 
 
 def call_argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    """Give the argument of a call at a position or of a name; None when it is missing or hidden behind a star."""
+    """Return the argument of a call at a position or of a name; None when it is missing or hidden behind a star."""
     given = call.args[: position + 1]
     if len(given) > position and ast.Starred not in [argument.__class__ for argument in given]:
         return given[position]

@@ -1,4 +1,4 @@
-"""Topics as they are written: a text, or a `Topic` with the type of its payloads, by whatever constant name it goes."""
+"""Reads topics in source text: a constant text, or a `Topic` with the type of its payloads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DefinedTopic(msgspec.Struct, frozen=True, array_like=True):
 
 
 def topic_calls(tree: ast.Module, scope: NameScope, imports: Collection[str]) -> Iterator[ast.Call]:
-    """Give each `Topic(...)` of a file, given what it imports."""
+    """Return each `Topic(...)` of a file, given what it imports."""
     homes = {"graphbus_core", "graphbus_core.Topic", "graphbus_core.model.topics.Topic"}
     for node in ast.walk(tree) if homes.intersection(imports) else ():
         function = node.func if isinstance(node, ast.Call) else None
@@ -51,7 +51,7 @@ def topic_calls(tree: ast.Module, scope: NameScope, imports: Collection[str]) ->
 
 
 def defined_topics(tree: ast.Module, scope: NameScope, imports: Collection[str]) -> Iterator[DefinedTopic]:
-    """Give each Topic of a file whose name and type are known."""
+    """Return each Topic of a file whose name and type are known."""
     for call in topic_calls(tree, scope, imports):
         found = read_topic(call, scope)
         if found.name and found.type.kind != "unknown":

@@ -1,4 +1,4 @@
-"""A method as its expressions see it, and which method of which other agent a call in it is for."""
+"""The view of a function body through which its expressions are read, and the calls of other agents in it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BARE = {"list": LIST, "dict": DICT, "set": Type("set")}
 
 
 class FunctionView(msgspec.Struct, frozen=True):
-    """A method as its expressions see it.
+    """The body of a method or function, and what is known of the names in it.
 
     Attributes:
         scope: Where it stands.
@@ -48,7 +48,7 @@ class FunctionView(msgspec.Struct, frozen=True):
     typed: Mapping[str, tuple[ast.expr, NameScope]] = {}
 
     def source_of(self, expression: ast.expr) -> tuple[ast.expr, FunctionView]:
-        """Give what is assigned to a local name or an attribute of `self`, if only once, and the view that it is read in."""
+        """Return what is assigned to a local name or an attribute of `self`, if only once, and the view that it is read in."""
         if isinstance(expression, ast.Name) and expression.id not in self.parameters:
             values = self.body.values_of(expression)
             return (values[0].value if len(values) == 1 else expression), self
@@ -62,7 +62,7 @@ class FunctionView(msgspec.Struct, frozen=True):
 
 
 def called_method(call: ast.Call, view: FunctionView) -> tuple[str, str] | None:
-    """Give agent and method of `self.call("Agent", "method")` and `self.agent(Agent).method()`, empty for what is computed.
+    """Return agent and method of `self.call("Agent", "method")` and `self.agent(Agent).method()`, empty for what is computed.
 
     None for a call that is none of these.
     """
@@ -79,7 +79,7 @@ def called_method(call: ast.Call, view: FunctionView) -> tuple[str, str] | None:
 
 
 def _class_name(expression: ast.expr | None, view: FunctionView) -> str:
-    """The name of an agent that is given as a class; empty for anything else, which a running graph refuses."""
+    """Return the name of an agent class; the empty text for anything else, which a running graph refuses."""
     target = resolve_through(expression, view.scope) if expression is not None else None
     if isinstance(target, DefinedName) and isinstance(target.node, ast.ClassDef):
         return target.node.name
@@ -87,17 +87,17 @@ def _class_name(expression: ast.expr | None, view: FunctionView) -> str:
 
 
 def _local_text(expression: ast.expr | None, view: FunctionView) -> str | None:
-    """Give a constant text, also by way of a local name that is bound once."""
+    """Return a constant text, also that of a local name; None for anything else."""
     return text_of(local_value(expression, view), view.scope)
 
 
 def local_value(expression: ast.expr | None, view: FunctionView) -> ast.expr | None:
-    """Give what a local name that is bound once stands for, or the expression itself."""
+    """Return the expression that a local name stands for, or the expression itself."""
     return view.source_of(expression)[0] if isinstance(expression, ast.Name) else expression
 
 
 def unless_changed(of: Type, name: str, view: FunctionView) -> Type:
-    """Give the type, unknown for a record of which a key is taken out by this name, or which has a name of type Any, too."""
+    """Return the type; unknown for a record from which a key is removed by this name, or that also has a name of type Any."""
     if of.kind != "record":
         return of
     body = view.body
@@ -128,7 +128,7 @@ def class_of(expression: ast.expr, view: FunctionView) -> ClassSite | None:
 
 
 def name_of_result(call: ast.Call, view: FunctionView) -> str | None:
-    """What a result goes by, empty if that is computed; None for what is no call of another agent."""
+    """Return the name of the result of a call, `"Agent.method"` or a topic; empty if it is computed; None for another call."""
     function = call.func
     if isinstance(function, ast.Attribute) and function.attr == "request" and view.is_self(function.value):
         return read_topic(local_value(call_argument(call, 0, "topic"), view), view.scope).name
@@ -137,7 +137,7 @@ def name_of_result(call: ast.Call, view: FunctionView) -> str | None:
 
 
 def chain_of(function: DefinedName, view: FunctionView) -> Sequence[ClassSite]:
-    """What `self` looks through in a function: the class that is read, if it has the function, else the one that defines it."""
+    """Return the classes in which `self` of a function is looked up: those of the agent, or of the class with the function."""
     if function.owner is None:
         return ()
     if any(site.node is function.owner for site in view.scope.chain):
@@ -146,7 +146,7 @@ def chain_of(function: DefinedName, view: FunctionView) -> Sequence[ClassSite]:
 
 
 def decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
-    """Give the dotted names of the decorators of a function, empty for those of the project."""
+    """Return the dotted names of the decorators of a function, empty for those of the project."""
     node: Any = function.node
     scope = view.scope.within(function.module)
     named = (each.func if isinstance(each, ast.Call) else each for each in node.decorator_list)
@@ -155,7 +155,7 @@ def decorators_of(function: DefinedName, view: FunctionView) -> frozenset[str]:
 
 
 def certain_type(found: Type, *, is_display: bool = True) -> Type:
-    """What is certain of a mutable value that was changed since, perhaps: of a display only what kind of container it is."""
+    """Return the type of a mutable value that may have changed: of a display only the kind of its container."""
     if found.kind == "union":
         return union(*(certain_type(each, is_display=is_display) for each in found.args))
     if found.kind == "record":
@@ -165,7 +165,7 @@ def certain_type(found: Type, *, is_display: bool = True) -> Type:
 
 
 def touch_field(fields: dict[str, Field], key: str, *, is_written: bool, is_certain: bool) -> None:
-    """What is known of a field after its key was used somewhere: a write may add or replace it, a read may lead to a change."""
+    """Update a field whose key is used somewhere: a write may add or replace it, and what is read may be changed."""
     field = fields.get(key)
     if is_written:
         fields[key] = Field(key, UNKNOWN, is_certain or (field is not None and field.required))
@@ -174,12 +174,12 @@ def touch_field(fields: dict[str, Field], key: str, *, is_written: bool, is_cert
 
 
 def without_none(of: Type) -> Type:
-    """Give the type of a value that is not None."""
+    """Return the type of a value that is not None."""
     return union(*(each for each in of.args if each.kind != "null")) if of.kind == "union" and of.args else of
 
 
 def chain_of_record(record: Type, view: FunctionView) -> Sequence[ClassSite]:
-    """Give the class of a record and its bases, if it goes by its own name in the file that is read; else nothing."""
+    """Return the class of a record and its bases, if it goes by its own name in the file that is read; else nothing."""
     is_class = record.kind == "record" and record.name.isidentifier()
     target = resolve_through(ast.Name(record.name), view.scope) if is_class else None
     if not isinstance(target, DefinedName) or not isinstance(target.node, ast.ClassDef):

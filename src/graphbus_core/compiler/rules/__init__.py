@@ -35,7 +35,7 @@ from graphbus_core.model.findings import Finding, Fix, Severity
 
 
 class CheckRule(msgspec.Struct, frozen=True):
-    """One thing to look for.
+    """A rule of `graphbus check`.
 
     Attributes:
         severity: What it is as a rule; `info` does not fail a check.
@@ -125,7 +125,7 @@ REGISTER: dict[str, CheckRule] = {rule.code: rule for rule in _RULES}
 
 
 def selected_codes(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> frozenset[str]:
-    """Give the codes to report.
+    """Return the codes to report.
 
     Args:
         select: Codes or prefixes, `"GB1"`; none: every rule that is on by default. `"GB"` and `"ALL"` mean all rules.
@@ -210,7 +210,7 @@ def check(
 
 
 def place_of(finding: Finding) -> tuple[str, int, int, str, str]:
-    """Give the order of findings: by path, line and code."""
+    """Return the order of findings: by path, line and code."""
     span = finding.span
     return span.path, span.line, span.column, finding.code, finding.message
 
@@ -223,7 +223,7 @@ def _findings(wiring: Wiring, wanted: frozenset[str]) -> Iterator[Finding]:
 
 
 def _is_ignored(finding: Finding, project: ProjectFacts) -> bool:
-    """Tell whether a comment silences a finding: one on its line, one alone on the line above, or one for the whole file."""
+    """Return whether a comment silences a finding: one on its line, one alone on the line above, or one for the whole file."""
     above = finding.span.line - 1
     for line, codes in project.ignores(finding.span.path):
         if not codes or finding.code.startswith(codes):
@@ -237,7 +237,7 @@ def _is_ignored(finding: Finding, project: ProjectFacts) -> bool:
 
 
 def _with_exact_fix(finding: Finding, project: ProjectFacts) -> Finding:
-    """A finding is called fixable only when its fix can really be made."""
+    """Return the finding, marked as fixable only if its fix can be made."""
     if not finding.is_fixable:
         return finding
     from msgspec.structs import replace
@@ -247,7 +247,7 @@ def _with_exact_fix(finding: Finding, project: ProjectFacts) -> Finding:
 
 
 def fix_for(finding: Finding, project: ProjectFacts, *others: Finding, is_narrow: bool = False) -> Fix | None:
-    """Give the change that mends a finding, or None when there is none that is surely right.
+    """Return the change that mends a finding, or None when there is none that is surely right.
 
     Args:
         finding: What to mend.

@@ -38,7 +38,7 @@ class _Known(msgspec.Struct, frozen=True):
         return self.sent.publication.is_declared
 
     def says(self, other: _Known) -> str:
-        """Who says so, in a sentence about another publication."""
+        """Return the subject and verb for this publication in a message about another one."""
         if self.is_declared and self.sent.agent.name == other.sent.agent.name:
             return "its own declaration has"
         if self.sent.agent.name == other.sent.agent.name:
@@ -51,7 +51,7 @@ _Needs = dict[str, tuple[AgentSubscription, Demand]]
 
 
 def check_agreement(wiring: Wiring) -> Iterator[Finding]:
-    """Compare the publications of each topic with the declared payload, else with the one that most others look like."""
+    """Compare the publications of each topic with the declared payload, or else with the most frequent one."""
     for topic in sorted({sent.topic for sent in wiring.asked_publications if sent.topic}):
         publishers = wiring.publishers(topic)
         yield from _against_own_declaration(publishers)
@@ -100,7 +100,7 @@ def _against_own_declaration(publishers: tuple[AgentPublication, ...]) -> Iterat
 
 
 def _needs(known: list[_Known], wiring: Wiring) -> _Needs:
-    """What the handlers of a topic cannot do without, if some publication sends it and some other does not."""
+    """Return the fields that handlers of a topic need and only some of its publications send."""
     names = [each.payload.names for each in known]
     contested = frozenset().union(*names) - frozenset.intersection(*map(frozenset, names))
     needs: _Needs = {}
@@ -140,7 +140,7 @@ def _missing_keys(model: _Known, other: _Known, needs: _Needs, *, is_told_apart:
 
 
 def _misnamed(model: _Known, other: _Known) -> Iterator[tuple[str, str]]:
-    """Give `(key of the model, key of the other)` for what is nearly the same name and may hold the same values."""
+    """Return `(key of the model, key of the other)` for what is nearly the same name and may hold the same values."""
     if model.payload.is_open or other.payload.is_open:
         return
     mine, theirs = model.payload.names - other.payload.names, other.payload.names - model.payload.names
@@ -187,7 +187,7 @@ def _disagreement(
 
 
 def _are_told_apart(one: Schema, other: Schema) -> bool:
-    """Tell whether a handler can see which of two payloads it got: a key holds another constant in each."""
+    """Return whether a handler can see which of two payloads it got: a key holds another constant in each."""
     mine, theirs = _labels(one), _labels(other)
     return any(mine[key].isdisjoint(theirs[key]) for key in mine.keys() & theirs.keys())
 

@@ -84,7 +84,7 @@ class _Uses:
         return self._body.bound_once(owner.id) if isinstance(owner, ast.Name) else owner
 
     def awaitable(self, call: ast.Call, scope: NameScope) -> str:
-        """Give the call as type checkers let it be awaited: `self.agent(X).m(...)` has the type of `m`, which may be a `def`."""
+        """Return the call in a form that type checkers let be awaited: `self.agent(X).m(...)` has the type of `m`."""
         proxy, name = self._proxy_of(call), call.func.attr  # type: ignore[attr-defined]
         given = call_argument(proxy, 0, "kind") if isinstance(proxy, ast.Call) else None
         target = resolve_through(given, scope) if given is not None else None

@@ -88,7 +88,7 @@ _LAST_WORDS = frozenset(name.rpartition(".")[2] for name in _BLOCKING)
 def _check_blocking(
     method: ast.AsyncFunctionDef, definition: AgentDefinition, source: ModuleSource
 ) -> Iterator[Finding]:
-    """Find calls that wait without letting others go on."""
+    """Find blocking calls in an `async def`."""
     words = _LAST_WORDS | {node.id for call in _calls(method) if isinstance(node := call.func, ast.Name)}
     words = words if b" as " in source.utf8 else _LAST_WORDS  # a plain name may be one that is imported under another
     suspects = [call for call in _calls(method) if last_name(call.func) in words]
@@ -162,7 +162,7 @@ def _is_plain(annotation: ast.expr | None, name: str) -> bool:
 
 
 def _attribute(node: ast.Attribute, event: str, payload: str) -> tuple[str, str]:
-    """Say what is wrong with an attribute of the event or the payload; two empty texts for nothing."""
+    """Describe what is wrong with an attribute of the event or the payload; two empty texts for nothing."""
     owner = getattr(node.value, "id", "")
     if owner == payload != "" and node.attr in EVENT_FIELDS:
         hint = f"Take the event: `def handler(self, event)`, then event.{node.attr}; or read {payload}[{node.attr!r}]."
@@ -220,7 +220,7 @@ def _clauses(body: list[ast.stmt]) -> Iterator[ast.ExceptHandler]:
 
 
 def _raises_again(body: list[ast.stmt]) -> bool:
-    """True when the clause goes on with the exception, or ends the process, whatever happens in it."""
+    """True when every path through the clause raises again or ends the process."""
     last = body[-1]
     return isinstance(last, ast.Raise) or (
         isinstance(last, ast.If) and bool(last.orelse) and _raises_again(last.body) and _raises_again(last.orelse)
@@ -263,7 +263,7 @@ def _check_defaults(method: FunctionNode, definition: AgentDefinition) -> Iterat
 
 
 def defaulted(method: FunctionNode) -> Iterator[tuple[ast.arg, ast.expr]]:
-    """Give the parameters with their defaults."""
+    """Return the parameters with their defaults."""
     positional = [*method.args.posonlyargs, *method.args.args]
     if method.args.defaults:
         yield from zip(positional[-len(method.args.defaults) :], method.args.defaults, strict=True)
@@ -329,7 +329,7 @@ def _check_validation(method: FunctionNode, definition: AgentDefinition) -> Iter
 
 
 def _looks_at(node: ast.AST, names: set[str]) -> bool:
-    """A condition on an argument, or a call by a name that speaks of checking."""
+    """True for a condition on an argument, or a call whose name suggests a check."""
     if isinstance(node, ast.If | ast.IfExp | ast.While | ast.Assert):
         return _mentions(node.test, names)
     if isinstance(node, ast.Match):
@@ -377,7 +377,7 @@ def _check(
 
 
 def methods_of(body: list[ast.stmt]) -> Iterator[FunctionNode]:
-    """Give the methods of a class body, those in conditional blocks included."""
+    """Return the methods of a class body, those in conditional blocks included."""
     for statement in body:
         if isinstance(statement, FunctionNode):
             yield statement

@@ -57,7 +57,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(schema: Schema) -> Shape | None:
-    """Give the shape that an output schema declares; None when it is not clear which fields serve for it."""
+    """Return the shape that an output schema declares; None when it is not clear which fields serve for it."""
     status, error = schema.names & _STATUS_KEYS, schema.names & _ERROR_KEYS
     return Shape(next(iter(status), ""), next(iter(error))) if len(error) == 1 and len(status) <= 1 else None
 
@@ -131,7 +131,7 @@ def _event(heard: AgentSubscription, wiring: Wiring) -> Iterator[Finding]:
 def _misfits(
     heard: AgentSubscription, sent: AgentPublication, accepted: Mapping[str, tuple[Demand, bool]]
 ) -> Iterator[tuple[str, SourceSpan, str]]:
-    """Give what of an event does not fit its handler: its name, where it is taken, and why. What is declared is no guess.
+    """Return what of an event does not fit its handler: its name, where it is taken, and why. What is declared is no guess.
 
     The name is empty for the whole payload.
     """
@@ -180,7 +180,7 @@ def _how_to_take(promised: Type, heard: AgentSubscription) -> str:
 
 
 def _misfit(wanted: Type, name: str, given: Schema | None, *, is_narrowed: bool = True) -> str | None:
-    """Say why the field of a name does not fit a type; None where it may, or is not given."""
+    """Describe why the field of a name does not fit a type; None where it may, or is not given."""
     field = given.get(name) if given else None
     return misfit_reason(wanted, field.type, is_narrowed=is_narrowed) if field else None
 
@@ -259,7 +259,7 @@ def _own_call(agent: AgentDefinition, call: Call, method: MethodSpec | None) -> 
 
 
 def _arguments(call: Call, name: str, wanted: Schema) -> Iterator[tuple[str, str, str]]:
-    """Give what is wrong with each argument: message, hint, `"declared given"` for near names, `"declared"` for none."""
+    """Return what is wrong with each argument: message, hint, `"declared given"` for near names, `"declared"` for none."""
     given = call.arguments.names
     unknown = (
         [] if wanted.is_open else [field.name for field in call.arguments.fields if field.name not in wanted.names]
@@ -347,7 +347,7 @@ def _unknown_keys(reader: str, name: str, reads: tuple[KeyRead, ...], wiring: Wi
 def _wrong_access(
     read: KeyRead, key: str, method: MethodSpec, given: Type, wiring: Wiring
 ) -> tuple[str, str, str] | None:
-    """Say what is read, why a key of an object or an attribute of a dict fails, and what to write; None where it may not."""
+    """Describe what is read, why a key of an object or an attribute of a dict fails, and what to write; None where it may not."""
     if read.key != key:
         return None
     names = [field.name for field in given.fields]
@@ -397,7 +397,7 @@ def _is_fed_otherwise(consumer: AgentDefinition, takes: MethodSpec, wiring: Wiri
 
 
 def _correspondence(wanted: Schema, given: Schema) -> tuple[str, ...] | None:
-    """Give the one pair of names that are nearly the same in two schemas, which else have the same fields; `()` for no pair.
+    """Return the one pair of names that are nearly the same in two schemas, which else have the same fields; `()` for no pair.
 
     None unless every field has exactly one partner and every type is known and fits.
     """
@@ -583,7 +583,7 @@ class _Contract:
                 yield self._finding("GB103", span, message, hint, data={"unfit": field.name})
 
     def _missing_key(self, name: str, meant: str, span: SourceSpan) -> Finding:
-        """Callers may read either name: which one has to change is for people to say, then."""
+        """Report a missing key. If callers read the result, people decide which name changes."""
         if not meant:
             message = f"{self._name} returns no {name!r}, which its output_schema declares"
             hint = f"Return {name!r} as well, or mark it as NotRequired in the schema."
@@ -620,11 +620,11 @@ def _lacking(name: str, wanted: Schema) -> dict[str, str]:
 
 
 def _may_be_one(one: Field | None, other: Field | None) -> bool:
-    """Tell whether two fields may be meant to be one, as far as their types say."""
+    """Return whether two fields may be meant to be one, as far as their types say."""
     return one is not None and other is not None and not is_disjoint(one.type, other.type)
 
 
 def _pairs(names: list[str], others: list[str]) -> dict[str, str]:
-    """Give the pairs of names that may be meant to be one, each name in one pair at most."""
+    """Return the pairs of names that may be meant to be one, each name in one pair at most."""
     found = {name: near for name in names if (near := near_match(name, others))}
     return {name: near for name, near in found.items() if near_match(near, names) == name}

@@ -1,4 +1,4 @@
-"""GB322, GB323: a `Topic` that is none, and annotations that name nothing."""
+"""GB322, GB323: malformed Topics, and annotations with undefined names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_TYPE = 'Give a class: `Topic("/Order/Created", Order)`.'
 
 
 def check_topics(file: ReadFile) -> Iterator[Finding]:
-    """Find each `Topic(...)` whose name or type cannot be."""
+    """Find each `Topic(...)` with a malformed name or without a type."""
     scope = NameScope(file.library, file.module)
     for node in topic_calls(file.module.tree, scope, file.imports):
         for place, message, hint in _wrong_parts(node, scope):
@@ -30,7 +30,7 @@ def check_topics(file: ReadFile) -> Iterator[Finding]:
 
 
 def _wrong_parts(made: ast.Call, scope: NameScope) -> Iterator[tuple[ast.expr, str, str]]:
-    """Give the parts of a `Topic(...)` that cannot be, unless they are unpacked from something else."""
+    """Yield the wrong arguments of a `Topic(...)` with a message and a hint; unpacked arguments are skipped."""
     if any(isinstance(each, ast.Starred) or getattr(each, "arg", "") is None for each in children_of(made)):
         return
     name, payload = call_argument(made, 0, "name"), call_argument(made, 1, "payload")
@@ -43,7 +43,7 @@ def _wrong_parts(made: ast.Call, scope: NameScope) -> Iterator[tuple[ast.expr, s
 
 
 def _is_value(payload: ast.expr, scope: NameScope) -> bool:
-    """True for a constant, and for an object of a class or a function of the project: surely no type."""
+    """True for a constant, an object or a function of the project: certainly no type."""
     target = resolve_through(payload.func if isinstance(payload, ast.Call) else payload, scope)
     made = target.node if isinstance(target, DefinedName) else None
     is_object = isinstance(payload, ast.Call) and isinstance(made, ast.ClassDef) and not made.keywords

@@ -29,7 +29,7 @@ COVERED_ERRORS = frozenset({"GBE211", "GBE212", "GBE214", "GBE215"})
 
 
 def check_dependencies(wiring: Wiring) -> Iterator[Finding]:
-    """Find dependencies on nobody, calls that a running graph refuses, and circles of dependencies."""
+    """Find dependencies on unknown agents, calls that a running graph refuses, and circular dependencies."""
     if not wiring.is_partial:
         yield from _unknown_agents(wiring)
     if any(agent.dependencies for agent in wiring.asked_agents):
@@ -84,7 +84,7 @@ def _circles(wiring: Wiring) -> Iterator[Finding]:
 
 
 def check_requests(wiring: Wiring) -> Iterator[Finding]:
-    """Find requests that nobody, more than one handler, or only the asking agent itself answers."""
+    """Find requests without a handler, with several handlers, or that only the requesting agent answers."""
     for sent in wiring.asked_publications:
         if sent.publication.is_request and is_topic(sent.topic) and not wiring.is_external(sent.topic):
             answering = wiring.responders(sent.topic)
@@ -151,7 +151,7 @@ def _unsent_to_one_topic(heard: AgentSubscription, read: KeyRead, wiring: Wiring
 
 
 def lacking_topic(topic: str, name: str, wiring: Wiring) -> tuple[str, tuple[AgentPublication, ...]] | None:
-    """Give a topic to which all publications are known and none sends a field, with these.
+    """Return a topic to which all publications are known and none sends a field, with these.
 
     Args:
         topic: What a handler subscribes to, which may be a pattern of several topics.
@@ -177,7 +177,7 @@ def _are_known(sent: Iterable[AgentPublication], wiring: Wiring) -> bool:
 def _known_fields(
     heard: AgentSubscription, wiring: Wiring
 ) -> tuple[tuple[AgentPublication, ...], frozenset[str]] | None:
-    """Give what a handler can be sent, and the names in it: those that are sent, and those that its Topics promise."""
+    """Return what a handler can be sent, and the names in it: those that are sent, and those that its Topics promise."""
     topics = [each for each in heard.agent.subscriptions if each.method == heard.subscription.method]
     promised = frozenset(field.name for each in topics for field in each.promised.fields)
     sent = everything_sent_to(heard, wiring)
@@ -205,7 +205,7 @@ def _unsent_key(
 
 
 def everything_sent_to(heard: AgentSubscription, wiring: Wiring) -> tuple[AgentPublication, ...] | None:
-    """Give every publication that reaches a handler by any of its topics, or None when one of them is not fully known.
+    """Return every publication that reaches a handler by any of its topics, or None when one of them is not fully known.
 
     What an agent declares stands for what it sends, whatever expression makes that.
     """
@@ -224,7 +224,7 @@ def everything_sent_to(heard: AgentSubscription, wiring: Wiring) -> tuple[AgentP
 
 
 def sent_names(sent: Iterable[AgentPublication]) -> frozenset[str]:
-    """Give the names of all fields that are sent."""
+    """Return the names of all fields that are sent."""
     return frozenset(name for each in sent if each.publication.payload for name in each.publication.payload.names)
 
 
@@ -241,7 +241,7 @@ def check_topics(wiring: Wiring) -> Iterator[Finding]:
 
 
 def _is_silent(heard: AgentSubscription, wiring: Wiring) -> bool:
-    """True for what is no topic, and for what neither an agent nor a call in any file publishes."""
+    """True for a subscription to a malformed topic, or to one that no agent and no call in any file publishes."""
     if heard.topic and not is_topic_or_pattern(heard.topic):
         return True
     if wiring.all_publishers(heard.topic) != ():
@@ -274,7 +274,7 @@ def _deaf(heard: AgentSubscription, wiring: Wiring) -> Finding:
 
 
 def _meant_topic(topic: str, wiring: Wiring) -> str:
-    """Give the one published topic that a subscription without publisher is likely meant for, or the empty string.
+    """Return the one published topic that a subscription without publisher is likely meant for, or the empty string.
 
     A published topic that somebody hears already is only meant when a single slip lies between the two.
     """
@@ -284,7 +284,7 @@ def _meant_topic(topic: str, wiring: Wiring) -> str:
 
 
 def _without_subscriber(wiring: Wiring) -> Iterator[Finding]:
-    """Find what nobody hears; a topic that is nearly one that hears nothing is reported at that end."""
+    """Find publications without a subscriber. A likely misspelling of a subscribed topic is reported at the subscription."""
     unheard = {
         (sent.agent.name, sent.topic): sent
         for sent in reversed(wiring.asked_publications)
@@ -300,6 +300,6 @@ def _without_subscriber(wiring: Wiring) -> Iterator[Finding]:
 
 
 def _line_to_add(topic: str, wiring: Wiring) -> str:
-    """Say what to write for a topic whose other end is outside of the graph: the whole line, ready to be copied."""
+    """Return the line of configuration for a topic that is also used outside of the graph."""
     listed = ", ".join(f'"{each}"' for each in (*wiring.project.config.settings.external_topics, topic))
     return f"write external_topics = [{listed}] in [tool.graphbus] of pyproject.toml."

@@ -1,4 +1,4 @@
-"""GB312 to GB324: what Python accepts without a word, and what does nothing or fails when the graph runs."""
+"""GB312 to GB324: code that Python accepts, and that has no effect or fails when the graph runs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Agent(NamedTuple):
     chain: Sequence[ClassSite]
 
     def bases_of(self, home: ClassSite) -> Sequence[ClassSite]:
-        """Give the classes behind one in the order of lookup."""
+        """Return the classes behind one in the order of lookup."""
         return self.chain[next(place for place, each in enumerate(self.chain, 1) if each.node is home.node) :]
 
     @property
@@ -206,7 +206,7 @@ def _check_making(agent: _Agent) -> Iterator[_Found]:
 
 
 def _on_self(method: MethodSource) -> Iterator[tuple[ast.expr, str]]:
-    """Give what a method calls on `self`, and `self.state`; without what is only defined there to run later."""
+    """Return what a method calls on `self`, and `self.state`; without what is only defined there to run later."""
     for node in own_nodes(method.node):
         taken = node.func if isinstance(node, ast.Call) else node
         is_own = isinstance(taken, ast.Attribute) and getattr(taken.value, "id", "") == method.body.self_name != ""

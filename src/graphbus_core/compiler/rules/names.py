@@ -17,7 +17,7 @@ _VOWELS = frozenset("aeiouy")
 
 
 def near_match(word: str, known: Iterable[str]) -> str:
-    """Give the one name of `known` that `word` may be meant to be; the empty string when there is none or more than one."""
+    """Return the one name of `known` that `word` may be meant to be; the empty string when there is none or more than one."""
     near = {name for name in known if name != word and are_near(word, name)}
     return near.pop() if len(near) == 1 else ""
 
@@ -28,26 +28,26 @@ def choices_of(names: Iterable[str], used: Iterable[str]) -> dict[str, str]:
 
 
 def is_short_form(one: str, other: str) -> bool:
-    """Tell whether one name is the other without its vowels, `msg` and `message`: hardly two words that both mean something."""
+    """Return whether one name is the other without its vowels, `msg` and `message`: hardly two words that both mean something."""
     pair = _only_difference(one, other)
     short, long = sorted(pair or ("", ""), key=len)
     return len(short) > 2 and not _VOWELS - {"y"} & set(short[1:]) and _is_abbreviation(short, long)
 
 
 def are_one_and_many(one: str, other: str) -> bool:
-    """Tell whether one name is the plural of the other, `name` and `names`: two things, no slip."""
+    """Return whether one name is the plural of the other, `name` and `names`: two things, no slip."""
     short, long = sorted((one.lower(), other.lower()), key=len)
     return long in (f"{short}s", f"{short}es") or (short.endswith("y") and long == f"{short[:-1]}ies")
 
 
 def near_topic(topic: str, known: Iterable[str]) -> str:
-    """Give the one topic of `known` that `topic` may be meant to be, or the empty string."""
+    """Return the one topic of `known` that `topic` may be meant to be, or the empty string."""
     near = {name for name in known if name != topic and are_near_topics(topic, name)}
     return near.pop() if len(near) == 1 else ""
 
 
 def are_near(one: str, other: str) -> bool:
-    """Tell whether two names of fields differ so little that one is likely meant to be the other."""
+    """Return whether two names of fields differ so little that one is likely meant to be the other."""
     if _bare(one) == _bare(other):
         return True
     pair = _only_difference(one, other)
@@ -55,7 +55,7 @@ def are_near(one: str, other: str) -> bool:
 
 
 def are_near_topics(one: str, other: str) -> bool:
-    """Tell whether two topics are the same but for one segment that is nearly the same, or but for case and separators."""
+    """Return whether two topics are the same but for one segment that is nearly the same, or but for case and separators."""
     if _bare(one) == _bare(other):
         return True
     mine, theirs = one.split("/"), other.split("/")
@@ -66,7 +66,7 @@ def are_near_topics(one: str, other: str) -> bool:
 
 
 def is_slip_of_topic(one: str, other: str) -> bool:
-    """Tell whether two topics differ by one slip: a letter too many, too few, wrong or swapped."""
+    """Return whether two topics differ by one slip: a letter too many, too few, wrong or swapped."""
     return are_near_topics(one, other) and edit_distance(one.lower(), other.lower()) <= 1
 
 
@@ -85,7 +85,7 @@ def edit_distance(one: str, other: str) -> int:
 
 
 def _only_difference(one: str, other: str) -> tuple[str, str] | None:
-    """Give the one word by which two names differ, None when they differ otherwise."""
+    """Return the one word by which two names differ, None when they differ otherwise."""
     mine, theirs = one.lower().split("_"), other.lower().split("_")
     if len(mine) != len(theirs):
         return None
@@ -128,7 +128,7 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 def slip_of(names: tuple[str, str], project: ProjectFacts, beyond: Collection[SourceSpan]) -> str | None:
-    """Give the one of two names whose only other word is written nowhere else in the project.
+    """Return the one of two names whose only other word is written nowhere else in the project.
 
     Args:
         names: As they are written in literals, which do not count.
@@ -153,12 +153,12 @@ def _words(text: str) -> list[str]:
 
 
 def _stems(word: str) -> set[str]:
-    """Give a word and what it may be a form of: `update` of `updated`."""
+    """Return a word and what it may be a form of: `update` of `updated`."""
     return {word, *(word[:-drop] for ending, drop in _FORMS if word.endswith(ending) and len(word) - drop > 2)}
 
 
 def _is_written(word: str, names: Iterable[str], project: ProjectFacts, beyond: Collection[SourceSpan]) -> bool:
-    """Tell whether a word is used otherwise than in the literals of two names, and beyond some methods."""
+    """Return whether a word is used otherwise than in the literals of two names, and beyond some methods."""
     for file in project.index.files:
         with suppress(BuildError):  # a file that cannot be read is no evidence
             source = project.source(file.path)

@@ -1,4 +1,4 @@
-"""GB319: imports of what GraphBus does not have, with what is meant. Only its own files are looked at."""
+"""GB319: imports of names that GraphBus does not have, with the name that is meant. Only the files of GraphBus are read."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _is_there(dotted: str, file: ReadFile) -> bool:
 
 @cache
 def _has(folder: Path, rest: str) -> bool:
-    """Tell whether one of our packages has a module or a name; a module with `__getattr__` may have any."""
+    """Return whether one of our packages has a module or a name; a module with `__getattr__` may have any."""
     first, _, further = rest.partition(".")
     if (folder / first / "__init__.py").is_file():
         return not further or _has(folder / first, further)

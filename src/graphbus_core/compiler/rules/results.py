@@ -1,4 +1,4 @@
-"""What agents give each other, put in the place of what the reader had to leave open: results of calls and answers to requests.
+"""Replaces types of the kind `result` by what the called method or the handler of a request returns.
 
 Type("result", name="Pricing.quote", values=("amount",))   ->   float, if Pricing.quote declares {amount: float}
 """
@@ -28,7 +28,7 @@ class Results:
         self._agents = agents
 
     def method(self, name: str) -> MethodSpec | None:
-        """Give the method `"Agent.method"`, or the one that answers requests on a topic; None if there is not exactly one."""
+        """Return the method `"Agent.method"`, or the one that answers requests on a topic; None if there is not exactly one."""
         if name.startswith("/"):
             answering = self.responders(name)
             return self.method(".".join(answering[0])) if len(answering) == 1 else None
@@ -36,7 +36,7 @@ class Results:
         return self._agents[agent].method(method) if agent in self._agents else None
 
     def responders(self, topic: str) -> tuple[tuple[str, str], ...]:
-        """Give agent and method of those who answer requests: handlers of this very topic; beside others none with `-> None`."""
+        """Return agent and method of the handlers that answer requests: those of this exact topic; if several, not `-> None`."""
         exact = self._handlers.get(topic, [])
         return tuple(each for each in exact if len(exact) == 1 or self._may_answer(".".join(each)))
 
@@ -53,7 +53,7 @@ class Results:
         return handlers
 
     def type_of(self, name: str, steps: int = 0) -> Type:
-        """Give what a method or a request gives: what is declared, else what can be read; unknown if neither is known."""
+        """Return what a method or a request gives: what is declared, else what can be read; unknown if neither is known."""
         spec = self.method(name)
         if spec is None or steps > _MOST_STEPS:
             return UNKNOWN
@@ -73,7 +73,7 @@ class Results:
         return Type("record", fields=tuple(fields.values()))
 
     def resolved(self, of: Type, steps: int = 0) -> Type:
-        """Give the type with all results in it replaced."""
+        """Return the type with all results in it replaced."""
         if not _has_result(of):
             return of
         if of.kind != "result":
@@ -86,7 +86,7 @@ class Results:
         return found
 
     def resolved_agent(self, agent: AgentDefinition) -> AgentDefinition:
-        """Give the definition with all results in it replaced."""
+        """Return the definition with all results in it replaced."""
         if not agent.calls and not any(each.is_request for each in agent.publications):
             return agent
         return replace(
@@ -139,7 +139,7 @@ def _names(of: Type) -> frozenset[str]:
 
 
 def container_of(of: Type, path: str) -> tuple[Type, str]:
-    """Give what holds the last key of a path such as `bookings[].text`, and that key."""
+    """Return what holds the last key of a path such as `bookings[].text`, and that key."""
     *parts, key = path.replace(ITEM, f".{ITEM}").split(".")
     for part in parts:
         of = _entry_of(of, part)
@@ -147,7 +147,7 @@ def container_of(of: Type, path: str) -> tuple[Type, str]:
 
 
 def _entry_of(of: Type, key: str) -> Type:
-    """Give what is below a key, or `ITEM` for an item; unknown where that is not known."""
+    """Return what is below a key, or `ITEM` for an item; unknown where that is not known."""
     if key == ITEM:
         return of.args[0] if of.kind in ("list", "set") and of.args else UNKNOWN
     field = next((field.type for field in of.fields if field.name == key), UNKNOWN)

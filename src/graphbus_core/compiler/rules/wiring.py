@@ -1,4 +1,4 @@
-"""Who sends what to whom, as far as it is known, and what cannot be known.
+"""The edges of a project: publications, subscriptions, calls and dependencies, and which of them are not fully known.
 
 publication --topic--> subscription        agent --@depends_on--> agent        self.call --> method
 """
@@ -60,10 +60,10 @@ class ProjectFacts(Protocol):
         """What the rules that need the syntax tree found."""
 
     def source(self, path: str) -> ModuleSource:
-        """Give a file."""
+        """Return a file."""
 
     def ignores(self, path: str) -> Sequence[tuple[int, tuple[str, ...]]]:
-        """Give the ignore comments of a file: line (0: the whole file) and codes (none: all)."""
+        """Return the ignore comments of a file: line (0: the whole file) and codes (none: all)."""
 
     @property
     def wiring(self) -> Wiring:
@@ -80,7 +80,7 @@ class ProjectFacts(Protocol):
 def trees_with(
     words: Sequence[str], project: ProjectFacts, *, besides: Container[str] = ()
 ) -> Iterator[ast.Module | None]:
-    """Give the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
+    """Return the tree of each file whose bytes hold all these words, None for one that holds them but cannot be read."""
     for module in (each for each in project.index.files if each.path not in besides):
         try:
             source = project.source(module.path)
@@ -91,7 +91,7 @@ def trees_with(
 
 
 def last_name(expression: ast.expr) -> str:
-    """Give `c` for `a.b.c` and for `c`; the empty text for anything else."""
+    """Return `c` for `a.b.c` and for `c`; the empty text for anything else."""
     return getattr(expression, "attr", "") or getattr(expression, "id", "")
 
 
@@ -108,7 +108,7 @@ def make_finding(
     is_fixable: bool | None = None,
     is_fix_safe: bool = False,
 ) -> Finding:
-    """Give a finding; one with data for a fix is fixable unless it is said otherwise."""
+    """Return a finding; one with data for a fix is fixable unless it is said otherwise."""
     return Finding(
         code=code,
         severity=severity,
@@ -182,14 +182,14 @@ class Wiring:
         self._has_attributes: dict[str, bool | None] = {}
 
     def findings_of(self, rule: WiringRule) -> tuple[Finding, ...]:
-        """Give what a rule finds. It is asked once: a build looks for conflicts first, and for everything in the end."""
+        """Return what a rule finds. It is asked once: a build looks for conflicts first, and for everything in the end."""
         findings = self._found.get(rule)
         if findings is None:
             findings = self._found[rule] = tuple(rule(self))
         return findings
 
     def narrow_to(self, only: frozenset[str]) -> Wiring:
-        """Give the same edges, asked about fewer agents; what is known of the edges is not worked out again."""
+        """Return the same edges, asked about fewer agents; what is known of the edges is not worked out again."""
         wiring = copy(self)
         wiring._only = only
         wiring._found = {}
@@ -199,7 +199,7 @@ class Wiring:
         return wiring
 
     def asks_about(self, agent: str) -> bool:
-        """Tell whether the findings at an agent are asked for."""
+        """Return whether the findings at an agent are asked for."""
         return self._only is None or agent in self._only
 
     @cached_property
@@ -214,7 +214,7 @@ class Wiring:
         return tuple(found.values())
 
     def _is_for_heirs(self, agent: AgentDefinition, sent: Publication) -> bool:
-        """True for a helper of a base class that publishes whatever topic it is given: its calls are read where its heirs are."""
+        """True for a helper of a base class that publishes to any topic: its calls are read in the subclasses."""
         is_helper = not sent.topic and not sent.prefix and sent.method and agent.name in self._bases
         method = agent.method(sent.method) if is_helper else None
         return (
@@ -267,7 +267,7 @@ class Wiring:
 
     @property
     def computed_topics(self) -> tuple[SourceSpan, ...]:
-        """Where topics stand that are computed: rules that could be wrong because of them are silent."""
+        """The places of computed topics; rules that could be wrong because of them are silent."""
         ends = [each.publication.span for each in self._sent_to.get("", ())]
         return tuple(dict.fromkeys([*ends, *(each.subscription.span for each in self._heard_at.get("", ()))]))
 
@@ -288,7 +288,7 @@ class Wiring:
         return any(matches(pattern, topic) or matches(topic, pattern) for pattern in self._external)
 
     def publishers(self, topic: str) -> tuple[AgentPublication, ...]:
-        """Give every known publication that reaches a subscription to `topic`, which may be a pattern."""
+        """Return every known publication that reaches a subscription to `topic`, which may be a pattern."""
         if not is_pattern(topic):
             return self._sent_to.get(topic, ()) if topic else ()
         return tuple(sent for name in self._sent_to if matches(topic, name) for sent in self._sent_to[name])
@@ -303,19 +303,19 @@ class Wiring:
         return (sent.agent.name, sent.topic) in self._declared
 
     def subscribers(self, topic: str) -> tuple[AgentSubscription, ...]:
-        """Give every known subscription that an event of `topic` reaches."""
+        """Return every known subscription that an event of `topic` reaches."""
         patterns = [pattern for pattern in self._patterns if matches(pattern, topic)]
         return tuple(heard for name in (topic, *patterns) for heard in self._heard_at.get(name, ()))
 
     def responders(self, topic: str) -> tuple[AgentSubscription, ...]:
-        """Give who answers a request when the graph runs: handlers of the very topic; of several, those without `-> None`."""
+        """Return the handlers that answer requests: those of this exact topic; of several, those not annotated `-> None`."""
         names = self.results.responders(topic)
         return tuple(
             each for each in self._heard_at.get(topic, ()) if (each.agent.name, each.subscription.method) in names
         )
 
     def all_publishers(self, topic: str) -> tuple[AgentPublication, ...] | None:
-        """Give every publication that reaches `topic`, or None when there may be others."""
+        """Return every publication that reaches `topic`, or None when there may be others."""
         if not topic or self.has_unknown_publishers(topic) or self.is_external(topic):
             return None
         return self.publishers(topic)
@@ -331,11 +331,11 @@ class Wiring:
         return partners
 
     def partners(self, agent: str) -> tuple[AgentDefinition, ...]:
-        """Give the agents that this one depends on and those that depend on it, by name."""
+        """Return the agents that this one depends on and those that depend on it, by name."""
         return tuple(self.agents[name] for name in sorted(self._partners[agent]))
 
     def has_attributes(self, record: str) -> bool | None:
-        """Tell whether the fields of a class are attributes, as of a dataclass, or keys, as of a TypedDict; None: not known.
+        """Return whether the fields of a class are attributes, as of a dataclass, or keys, as of a TypedDict; None: not known.
 
         It reads files once more, and is asked of classes whose objects are used across agents alone.
         """
@@ -356,7 +356,7 @@ class Wiring:
         return found.pop() if len(found) == 1 else None
 
     def calls_with(self, topic: str) -> frozenset[str]:
-        """Give the last name of everything that some file of the build calls with a topic; "" for a file that cannot be read.
+        """Return the last name of everything that some file of the build calls with a topic; "" for a file that cannot be read.
 
         Only asked when an end of the topic is missing: it reads files once more.
         """
@@ -377,7 +377,7 @@ class Wiring:
         )
 
     def callers(self, agent: str, method: str) -> tuple[str, ...]:
-        """Name the agents that call a method with `self.call`, or may do so: a computed name may be any, an heir has it too."""
+        """Return the names of agents that call a method, or may call it by a computed name or through a subclass."""
         calling = [each for name in ("", method) for each in self._calling.get(name, ())]
         if not calling:
             return ()
@@ -398,7 +398,7 @@ class Wiring:
         return frozenset((callee, method) for method, calls in self._calling.items() for _, callee in calls)
 
     def neighbours(self, agent: str) -> tuple[str, ...]:
-        """Give the agents that depend on this one or call it, sorted."""
+        """Return the agents that depend on this one or call it, sorted."""
         tied = {name for calls in self._calling.values() for name, callee in calls if callee == agent}
         tied |= {each.name for each in self.partners(agent) if agent in {item.name for item in each.dependencies}}
         return tuple(sorted(tied - {agent}))
@@ -451,7 +451,7 @@ def _grouped(pairs: Iterable[tuple[str, _Found]]) -> dict[str, tuple[_Found, ...
 
 
 def _may_meet(prefix: str, head: str, *, is_whole: bool) -> bool:
-    """Tell whether a text that begins with `prefix` can be `head` (`is_whole`), or begin with it."""
+    """Return whether a text that begins with `prefix` can be `head` (`is_whole`), or begin with it."""
     return head.startswith(prefix) or (not is_whole and prefix.startswith(head))
 
 
@@ -461,7 +461,7 @@ def is_written_in(agent: AgentDefinition, span: SourceSpan) -> bool:
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """A field without which the handler fails."""
+    """A field that a handler cannot do without."""
 
     name: str
     type: Type
@@ -470,7 +470,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 def accepted_fields(heard: AgentSubscription) -> dict[str, tuple[Demand, bool]]:
-    """Give every field that the signature of a handler gives a type, by name, and whether the handler fails without it."""
+    """Return every field that the signature of a handler gives a type, by name, and whether the handler fails without it."""
     subscription = heard.subscription
     if subscription.shape == "fields":
         return {
@@ -483,12 +483,12 @@ def accepted_fields(heard: AgentSubscription) -> dict[str, tuple[Demand, bool]]:
 
 
 def declared_demands(heard: AgentSubscription) -> list[Demand]:
-    """Give the fields that the signature of a handler asks for: its parameters, or the fields of its typed payload."""
+    """Return the fields that the signature of a handler asks for: its parameters, or the fields of its typed payload."""
     return [demand for demand, is_needed in accepted_fields(heard).values() if is_needed]
 
 
 def demands_of(heard: AgentSubscription, project: ProjectFacts) -> tuple[Demand, ...]:
-    """Give the fields that every single event must have: what the signature asks for, and what the body reads in any case."""
+    """Return the fields that every single event must have: what the signature asks for, and what the body reads in any case."""
     found = {demand.name: demand for demand in declared_demands(heard)}
     reads = [read for read in heard.subscription.reads if not read.is_optional and read.key not in found]
     method = heard.agent.method(heard.subscription.method)
@@ -504,7 +504,7 @@ _BRANCHES = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.D
 
 
 def _certain_places(method: SourceSpan, project: ProjectFacts) -> Iterator[tuple[int, int]]:
-    """The places in the body of a method that no branch, loop or early exit can pass by."""
+    """Yield the places in a method that every run reaches: outside of branches and loops, before any early exit."""
     for node in ast.walk(parse(project.source(method.path).text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno == method.end_line:
             for statement in node.body if node.col_offset == method.column else ():
