@@ -35,6 +35,9 @@ from graphbus_core.store import writing
 from graphbus_core.store.reading import decode_versioned
 from graphbus_core.store.writing import encode_artifact
 
+_PROSE = frozenset({"negotiation_log", "detail", "message"})
+"""The keys of a record that hold sentences, or that earlier versions did not write."""
+
 
 class ReplayResult(NamedTuple):
     """The result of a replay.
@@ -244,12 +247,11 @@ def _different_record(kept: RecordedSession, now: SessionRecord) -> Iterator[str
     """
     was = _decoded(kept)
     now = replace(now, is_applied=was.is_applied, refusal=was.refusal)
-    if not _has_logs(was):
-        now = _as_before_logs(now, was)
-    lines = zip_longest(encode_artifact(was).splitlines(), encode_artifact(now).splitlines(), fillvalue=b"")
-    for number, (before, after) in enumerate(lines, start=1):
-        if before != after:
-            told = before.decode(errors="replace").strip()
+    before, after = (was, now) if _has_logs(was) else (_without_prose(was), _without_prose(now))
+    lines = zip_longest(encode_artifact(before).splitlines(), encode_artifact(after).splitlines(), fillvalue=b"")
+    for number, (one, other) in enumerate(lines, start=1):
+        if one != other:
+            told = one.decode(errors="replace").strip()
             yield f"the record in line {number}, which was {told or 'not there'}"
             return
 
@@ -259,10 +261,12 @@ def _has_logs(record: SessionRecord) -> bool:
     return any(commit.negotiation_log for commit in record.negotiations.completed)
 
 
-def _as_before_logs(record: SessionRecord, was: SessionRecord) -> SessionRecord:
-    """Leave the logs out, and take the earlier words for how the negotiation ended."""
-    ending = replace(record.negotiations.ending, detail=was.negotiations.ending.detail)
-    negotiations = replace(record.negotiations, ending=ending)
-    bare = {commit.commit_id: replace(commit, negotiation_log=()) for commit in negotiations.completed}
-    records = tuple(replace(one, commit=one.commit and bare[one.commit.commit_id]) for one in negotiations.records)
-    return replace(record, negotiations=replace(negotiations, completed=tuple(bare.values()), records=records))
+def _without_prose(record: SessionRecord) -> object:
+    """Return a record as plain data, without the sentences that each version of GraphBus may word differently."""
+    return _strip(msgspec.to_builtins(record))
+
+
+def _strip(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _strip(each) for key, each in value.items() if key not in _PROSE}
+    return [_strip(each) for each in value] if isinstance(value, list | tuple) else value
