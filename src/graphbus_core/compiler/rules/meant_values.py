@@ -23,6 +23,7 @@ from graphbus_core.compiler.rules.token_edits import EditedSymbol, Refused, Reme
 from graphbus_core.compiler.rules.wiring import Wiring, last_name
 from graphbus_core.model.agent import AgentDefinition, SourceSpan
 from graphbus_core.model.findings import Finding
+from graphbus_core.schema.compatibility import fit_of
 from graphbus_core.schema.types import Schema, Type
 
 # --- what is left out ---------------------------------------------------------------------------
@@ -31,7 +32,7 @@ from graphbus_core.schema.types import Schema, Type
 def choose_left_out(finding: Finding, edits: TokenEdits) -> Iterator[list[Finding]]:
     """Give variants for a key or argument that is missing, the strongest evidence first.
 
-    ProjectFacts: another key is given that nobody wants, and its value has the name that is missing; a variable has the name, or
+    The evidence is: another key is given that nobody wants, and its value has the name that is missing; a variable has the name, or
     the record has it that the other values are taken from; and of a known type, one key alone is given that nobody wants.
     """
     name = finding.data["missing"]
@@ -132,11 +133,22 @@ def _given(agent: AgentDefinition) -> Iterator[tuple[SourceSpan | None, Schema |
 
 
 def count_unknown(wiring: Wiring) -> int:
-    """Count the values that agents give and whose type is not known."""
+    """Count the values that agents give and whose type is not known, or that may contradict what is declared."""
     given = [schema for agent in wiring.agents.values() for _, schema in _given(agent) if schema]
     types = [field.type for schema in given for field in schema.fields]
     types += [each.publication.type for each in wiring.publications if each.publication.payload is None]
-    return sum(each.kind == "unknown" for each in types) + sum(each.is_open for each in given)
+    doubtful = sum(fit_of(wanted, each).verdict == "unknown" for wanted, each in _declared_and_sent(wiring))
+    return sum(each.kind == "unknown" for each in types) + sum(each.is_open for each in given) + doubtful
+
+
+def _declared_and_sent(wiring: Wiring) -> Iterator[tuple[Type, Type]]:
+    """Give the type that is declared for each field of a topic, and the one that is sent there."""
+    payloads = [(each.topic, each.publication.is_declared, each.publication.payload) for each in wiring.publications]
+    declared = [(topic, payload) for topic, is_declared, payload in payloads if is_declared and payload]
+    for topic, is_declared, payload in payloads:
+        for field in payload.fields if payload and not is_declared else ():
+            wanted = (each.get(field.name) for other, each in declared if other == topic)
+            yield from ((each.type, field.type) for each in wanted if each)
 
 
 def give_as_well(finding: Finding, edits: TokenEdits) -> Remedy:
