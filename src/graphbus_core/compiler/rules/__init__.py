@@ -19,7 +19,7 @@ import msgspec
 
 from graphbus_core.compiler.rules.agreement import check_agreement, check_types_of_topics
 from graphbus_core.compiler.rules.bodies import check_handlers
-from graphbus_core.compiler.rules.contracts import check_contracts, check_error_shapes, check_handoff, check_results
+from graphbus_core.compiler.rules.contracts import check_error_shapes, check_handoff, check_results
 from graphbus_core.compiler.rules.edges import (
     COVERED_ERRORS,
     check_dependencies,
@@ -29,6 +29,7 @@ from graphbus_core.compiler.rules.edges import (
 )
 from graphbus_core.compiler.rules.misuse import check_constructors, check_skipped
 from graphbus_core.compiler.rules.names import edit_distance
+from graphbus_core.compiler.rules.own_contract import check_contracts
 from graphbus_core.compiler.rules.wiring import ProjectFacts, Wiring, WiringRule
 from graphbus_core.errors import UsageError
 from graphbus_core.model.findings import Finding, Fix, Severity

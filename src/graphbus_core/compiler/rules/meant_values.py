@@ -32,7 +32,7 @@ from graphbus_core.schema.types import Schema, Type
 def choose_left_out(finding: Finding, edits: TokenEdits) -> Iterator[list[Finding]]:
     """Give variants for a key or argument that is missing, the strongest evidence first.
 
-    The evidence is: another key is given that nobody wants, and its value has the name that is missing; a variable has the name, or
+    Evidence is: another key is given that nobody wants, and its value has the name that is missing; a variable has the name, or
     the record has it that the other values are taken from; and of a known type, one key alone is given that nobody wants.
     """
     name = finding.data["missing"]

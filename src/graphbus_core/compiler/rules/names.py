@@ -12,6 +12,7 @@ from contextlib import suppress
 from graphbus_core.compiler.rules.wiring import ProjectFacts
 from graphbus_core.errors import BuildError
 from graphbus_core.model.agent import SourceSpan
+from graphbus_core.schema.types import Schema
 
 _VOWELS = frozenset("aeiouy")
 
@@ -171,3 +172,8 @@ def _is_written(word: str, names: Iterable[str], project: ProjectFacts, beyond: 
             if not set(found).isdisjoint(_words(text) if found else ()):
                 return True
     return False
+
+
+def data_of_missing(name: str, wanted: Schema) -> dict[str, str]:
+    """What a fix needs to know to give a field that is left out."""
+    return {"missing": name, "wanted": " ".join(sorted(wanted.names))}
