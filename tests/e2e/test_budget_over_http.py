@@ -113,6 +113,6 @@ def test_a_server_that_claims_more_than_can_be_ends_the_session_at_once(root: Pa
     assert len(server.requests) == 1
     ending = record.negotiations.ending
     assert ending.reason == "budget"
-    assert "more than was set aside" in ending.detail
+    assert "more than was reserved" in ending.detail
     assert ("max_usd is 2" if budget.max_usd else "max_tokens is 400000") in ending.detail
     assert record.spent.usage.output_tokens == 10**9
